@@ -38,7 +38,7 @@ async def clean_steps(bench: Bench, jobs: int) -> Rows:
 async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
     functions = Functions(queue.storage, f"glide:{{{QUEUE}}}")
     first = await queue.add("job", PAYLOAD)
-    data = (await functions.get_records([first.id]))[0][b"data"]
+    data = (await functions.reading.get_records([first.id]))[0][b"data"]
     added = 1
     while added < jobs:
         some = min(BATCH, jobs - added)
@@ -62,11 +62,11 @@ async def _complete(functions: Functions) -> None:
 
 
 async def _drain(functions: Functions, cursor: str) -> tuple[str, int]:
-    return await functions.drain_jobs(cursor, delayed=True)
+    return await functions.cleaning.drain(cursor, delayed=True)
 
 
 async def _clean(functions: Functions, cursor: str) -> tuple[str, int]:
-    next_cursor, ids = await functions.clean_jobs(cursor, "completed", 0, 10**9)
+    next_cursor, ids = await functions.cleaning.clean_ended(cursor, "completed", 0, 10**9)
     return next_cursor, len(ids)
 
 

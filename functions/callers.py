@@ -6,7 +6,7 @@ The callers contain no policy. The queue and the worker decide what to send and 
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.calling import (
@@ -17,18 +17,25 @@ from glidemq_async.functions.calling import (
     RequestChannel,
     RequestChannels,
     Wait,
-    counts,
     record,
     text,
     texts,
 )
-from glidemq_async.functions.cleaning_calls import CleaningCalls
-from glidemq_async.functions.dead_letter_calls import DeadLetterCalls, Delivery, MovedLetter, Posted, Revival
+from glidemq_async.functions.cleaning import CleaningCalls
+from glidemq_async.functions.dead_letters import DeadLetterCalls
 from glidemq_async.functions.history import HistoryCalls
-from glidemq_async.functions.inspection_calls import InspectionCalls
+from glidemq_async.functions.inbox import Delivery, InboxCalls
 from glidemq_async.functions.key_limits import LimitCalls
-from glidemq_async.functions.scheduler_calls import SchedulerCalls
+from glidemq_async.functions.metrics import MetricsCalls
+from glidemq_async.functions.obliterate import ObliterateCalls
+from glidemq_async.functions.outbox import OutboxCalls, Posted
+from glidemq_async.functions.reading import ReadingCalls
+from glidemq_async.functions.replaying import MovedLetter, ReplayingCalls, Revival
+from glidemq_async.functions.scheduler_list import SchedulerListCalls
+from glidemq_async.functions.schedulers import SchedulerCalls
+from glidemq_async.functions.searching import SearchingCalls
 from glidemq_async.functions.settle import ClaimedJob, SettleCalls, SettleReply, SettleRequest
+from glidemq_async.functions.successors import DeduplicationCalls
 from glidemq_async.functions.writes import WriteCalls, WriteReply
 
 __all__ = [
@@ -117,7 +124,7 @@ def _findings(flat: object) -> list[Finding]:
     return [Finding(*three) for three in zip(items, items, items, strict=True)]
 
 
-class Functions(SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls, Caller):
+class Functions(Caller):
     """The callers of one queue. The base classes contain the callers of the larger features."""
 
     def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
@@ -126,6 +133,18 @@ class Functions(SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls,
         self.limits = LimitCalls(self)
         self.history = HistoryCalls(self)
         self.writes = WriteCalls(self)
+        self.schedulers = SchedulerCalls(self)
+        self.scheduler_list = SchedulerListCalls(self)
+        self.cleaning = CleaningCalls(self)
+        self.obliterate = ObliterateCalls(self)
+        self.dead_letters = DeadLetterCalls(self)
+        self.replaying = ReplayingCalls(self)
+        self.outbox = OutboxCalls(self)
+        self.inbox = InboxCalls(self)
+        self.reading = ReadingCalls(self)
+        self.searching = SearchingCalls(self)
+        self.metrics = MetricsCalls(self)
+        self.deduplication = DeduplicationCalls(self)
 
     async def open_queue(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
         """Check that the stored queue belongs to this library, create it if needed, and store the given settings.
@@ -252,56 +271,6 @@ class Functions(SchedulerCalls, CleaningCalls, DeadLetterCalls, InspectionCalls,
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""
         await self.once("setPaused", [int(paused)])
-
-    async def is_paused(self) -> bool:
-        """Return True if claiming is paused."""
-        return await self.read("isPaused") == 1
-
-    async def count_jobs(self) -> dict[str, int]:
-        """Return the number of jobs in each state, computed from the structures."""
-        return counts(await self.read("countJobs"))
-
-    async def get_records(self, ids: Sequence[str]) -> list[Record]:
-        """Return the record of each id, {} for an unknown id. At most 1,000 ids."""
-        return await self.read_all("getRecords", ids)
-
-    async def iter_records(self, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, Record]]]:
-        """Iterate over the records in the pieces in which the server returns them."""
-        async for piece in self.pieces("getRecords", ids):
-            yield [(job_id, record(flat)) for job_id, flat in piece]
-
-    async def get_outlines(self, ids: Sequence[str]) -> list[Record]:
-        """Return each record without its data but with their `size`; {} for an unknown id."""
-        return await self.read_all("getOutlines", ids)
-
-    async def get_heads(self, ids: Sequence[str]) -> list[Record]:
-        """Return the small fields of each record, and the `size` of its data; {} for an unknown id. At most 1,000."""
-        return await self.read_all("getHeads", ids)
-
-    async def list_jobs(self, state: str, cursor: str, count: int, *, backwards: bool = False) -> tuple[str, list[str]]:
-        """Return a step of the ids in a state, and the cursor of the next step in this direction ("" after the last).
-
-        Forwards is the order in which jobs start; ended ones come newest first.
-        """
-        cursor_bytes, ids = cast("list[object]", await self.read("listJobs", [state, cursor, count, int(backwards)]))
-        return text(cursor_bytes), texts(ids)
-
-    async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
-        """Return the number of log lines of a job, and the lines from start to stop (inclusive, as in LRANGE)."""
-        found: list[str] = []
-        while True:
-            count, lines, following = cast("list[object]", await self.read("getLogs", [job_id, start, stop]))
-            found += texts(lines)
-            if not following:
-                return cast("int", count), found
-            if stop < 0:
-                stop += cast("int", count)
-            start = int(text(following))
-
-    async def last_event(self) -> tuple[str, int]:
-        """Return the last entry of the event stream and the number of events ever written."""
-        entry, count = cast("list[object]", await self.read("lastEvent"))
-        return text(entry), cast("int", count)
 
     async def check_locations(self, structure: str, cursor: str, count: int) -> tuple[str, list[Finding]]:
         """Check one step of a structure's members. Return the next cursor and the findings."""

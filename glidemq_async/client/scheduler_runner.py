@@ -18,7 +18,7 @@ from typing import Final
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
-from glidemq_async.functions.scheduler_calls import DueReply, DueScheduler, Firing
+from glidemq_async.functions.schedulers import DueReply, DueScheduler, Firing
 from glidemq_async.schedules.schedule import Schedule, Slots
 
 __all__ = ["Timekeeper"]
@@ -101,7 +101,7 @@ class Timekeeper:
             self._holds_role = False
             try:
                 async with asyncio.timeout(LEAVE_SECONDS):
-                    await self._functions.leave_schedules(self.process)
+                    await self._functions.schedulers.leave(self.process)
             except (TimeoutError, GlideMQError) as error:
                 _log.info(
                     "could not give up the scheduler role; another process takes over after it expires: %r", error
@@ -151,7 +151,7 @@ class Timekeeper:
             self._behind = None
         spread = True
         while True:
-            reply = await self._functions.take_schedules(
+            reply = await self._functions.schedulers.take(
                 self.process, self._behind, random.getrandbits(30) if spread else None
             )
             self._holds_role = reply.holds_role
@@ -206,7 +206,7 @@ class Timekeeper:
         batch = _batch(left)
         rest: list[Firing] = []
         moved = 0
-        for answer in await self._functions.fire_schedulers(batch, wait):
+        for answer in await self._functions.schedulers.fire(batch, wait):
             firing = left.popleft()
             if isinstance(answer, int):
                 moved += 1

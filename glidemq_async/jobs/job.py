@@ -119,7 +119,7 @@ class Job(JobFields[Data, Result]):
         try:
             async with asyncio.timeout(1.0):
                 state = await self.get_state()
-                paused = state == "waiting" and await self._client.functions.is_paused()
+                paused = state == "waiting" and await self._client.functions.reading.is_paused()
         except (TimeoutError, GlideMQError) as error:
             return f"its state cannot be read ({error!r})"
         if paused:
@@ -134,7 +134,7 @@ class Job(JobFields[Data, Result]):
 
     async def refresh(self) -> None:
         """Read the job again. Raises JobNotFound."""
-        record = (await self._client.functions.get_records([self.id]))[0]
+        record = (await self._client.functions.reading.get_records([self.id]))[0]
         if b"place" not in record:
             raise not_found("refresh", self.id)
         self.name = record.get(b"name", b"").decode(errors="replace")

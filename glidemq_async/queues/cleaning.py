@@ -50,7 +50,7 @@ class Cleaning(Inspection[Data, Result]):
         """
         check_id("deduplication_id", deduplication_id)
         await self.connect()
-        return await self._client.functions.release_deduplication(deduplication_id)
+        return await self._client.functions.deduplication.release(deduplication_id)
 
     async def drain(self, delayed: bool = False) -> int:
         """Remove the waiting jobs, and with `delayed=True` the delayed ones too. Return their number.
@@ -63,7 +63,7 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         removed, cursor = 0, ""
         while True:
-            cursor, count = await self._client.functions.drain_jobs(cursor, delayed=delayed)
+            cursor, count = await self._client.functions.cleaning.drain(cursor, delayed=delayed)
             removed += count
             if not cursor:
                 return removed
@@ -88,7 +88,7 @@ class Cleaning(Inspection[Data, Result]):
         whole_number("limit", limit, least=0)
         await self.connect()
         functions = self._client.functions
-        step = functions.clean_jobs if state in FINAL else functions.clean_unstarted
+        step = functions.cleaning.clean_ended if state in FINAL else functions.cleaning.clean_unstarted
         ids: list[str] = []
         cursor = ""
         while limit:
@@ -109,7 +109,7 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         promoted, cursor = 0, ""
         while count != 0:
-            cursor, started = await self._client.functions.promote_jobs(cursor, count)
+            cursor, started = await self._client.functions.cleaning.promote(cursor, count)
             promoted += started
             if not cursor:
                 break
@@ -136,7 +136,7 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         retried, cursor = 0, ""
         while count != 0:
-            cursor, started = await self._client.functions.retry_jobs(cursor, state, count)
+            cursor, started = await self._client.functions.cleaning.retry(cursor, state, count)
             retried += started
             if not cursor:
                 break
@@ -163,7 +163,7 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         functions, removed, cursor = self._client.functions, 0, ""
         while True:
-            step = await functions.obliterate_queue(cursor, sorted(SINGLE_KEYS), force=force)
+            step = await functions.obliterate.step(cursor, sorted(SINGLE_KEYS), force=force)
             if step.refused:
                 raise QueueBusy(self.name, step.refused)
             cursor = step.cursor
@@ -178,7 +178,7 @@ class Cleaning(Inspection[Data, Result]):
     async def _sweep_remains(self) -> None:
         names = [name async for name in scan_keys(self._client) if name not in SINGLE_KEYS]
         for start in range(0, len(names), SWEPT_AT_ONCE):
-            await self._client.functions.sweep_remains(names[start : start + SWEPT_AT_ONCE])
+            await self._client.functions.obliterate.sweep_remains(names[start : start + SWEPT_AT_ONCE])
 
 
 def _check_final(state: str, done: str) -> None:

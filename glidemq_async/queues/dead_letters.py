@@ -58,7 +58,7 @@ class DeadLetters(Inspection[Data, Result]):
         for which in ("moved", "failed"):
             cursor = ""
             while True:
-                cursor, ids = await self._client.functions.list_dead_letters(which, cursor, count, cause)
+                cursor, ids = await self._client.functions.replaying.list_ids(which, cursor, count, cause)
                 yield ids
                 if not cursor:
                     break
@@ -87,7 +87,9 @@ class DeadLetters(Inspection[Data, Result]):
         replayed, skip = 0, 0
         left: int | None = None
         while left != 0 and replayed < count:
-            skip, left, started = await self._client.functions.replay_failed(skip, left, count - replayed, cause)
+            skip, left, started = await self._client.functions.replaying.replay_failed(
+                skip, left, count - replayed, cause
+            )
             replayed += started
         return replayed
 
@@ -95,7 +97,7 @@ class DeadLetters(Inspection[Data, Result]):
         replayed, skip = 0, 0
         left: int | None = None
         while left != 0 and replayed < count:
-            skip, left, letters = await self._client.functions.read_moved(skip, left, count - replayed, cause)
+            skip, left, letters = await self._client.functions.replaying.read_moved(skip, left, count - replayed, cause)
             replayed += await self._send_back(letters)
         return replayed
 
@@ -110,11 +112,11 @@ class DeadLetters(Inspection[Data, Result]):
             origin = self._client.sibling(queue)
             await origin.open()
             try:
-                revived += (await origin.functions.revive_jobs(back)).count("ok")
+                revived += (await origin.functions.replaying.revive(back)).count("ok")
             except FunctionError as error:
                 raise origin.refused(error) from None
         if letters:
-            await self._client.functions.drop_moved([one.id for one in letters])
+            await self._client.functions.replaying.drop_moved([one.id for one in letters])
         return revived
 
     async def set_dead_letter_queue(self, name: str | None) -> None:
@@ -126,12 +128,12 @@ class DeadLetters(Inspection[Data, Result]):
         if name is not None:
             check_dead_letter_queue(name, self.name)
         await self.connect()
-        await self._client.functions.set_dead_letter_queue(name or "")
+        await self._client.functions.dead_letters.set_queue(name or "")
 
     async def get_dead_letter_queue(self) -> str | None:
         """Return the queue that receives dead letters, None if they only stay in `failed`."""
         await self.connect()
-        return await self._client.functions.get_dead_letter_queue() or None
+        return await self._client.functions.dead_letters.get_queue() or None
 
 
 def check_dead_letter_queue(name: str, queue: str) -> str:

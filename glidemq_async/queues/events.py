@@ -176,7 +176,7 @@ class QueueEvents(Connectable):
             raise QueueClosed(f"the event reader of queue {self._client.queue!r} is closed; create a new QueueEvents")
         await self._client.open()
         if not self._entry:
-            self._entry, self._next_seq = await self._client.functions.last_event()
+            self._entry, self._next_seq = await self._client.functions.reading.last_event()
 
     async def close(self) -> None:
         """End every iteration and close the connections. Idempotent.

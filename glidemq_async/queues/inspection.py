@@ -12,7 +12,8 @@ import msgpack
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
-from glidemq_async.functions.inspection_calls import MinuteRow, WorkerRow
+from glidemq_async.functions.metrics import MinuteRow
+from glidemq_async.functions.reading import WorkerRow
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_record, leave_out_data
 from glidemq_async.options.validation import whole_number
@@ -71,7 +72,7 @@ class Inspection(QueuePart[Data, Result]):
         """Return a job, or None if no job has this id."""
         check_id("job_id", job_id)
         await self.connect()
-        record = (await self._client.functions.get_records([job_id]))[0]
+        record = (await self._client.functions.reading.get_records([job_id]))[0]
         return job_of_record(self._client, job_id, record) if b"place" in record else None
 
     async def get_deduplication_job_id(self, deduplication_id: str) -> str | None:
@@ -82,7 +83,7 @@ class Inspection(QueuePart[Data, Result]):
         """
         check_id("deduplication_id", deduplication_id)
         await self.connect()
-        return await self._client.functions.get_deduplication(deduplication_id) or None
+        return await self._client.functions.deduplication.get_owner(deduplication_id) or None
 
     async def get_jobs(
         self,
@@ -149,16 +150,16 @@ class Inspection(QueuePart[Data, Result]):
         backwards = newest_first is not None and newest_first != (state in FINAL)
         while True:
             if name is None:
-                cursor, ids = await functions.list_jobs(state, cursor, PAGE, backwards=backwards)
+                cursor, ids = await functions.reading.list_jobs(state, cursor, PAGE, backwards=backwards)
             else:
-                cursor, ids = await functions.search_jobs(state, cursor, PAGE, name, backwards=backwards)
+                cursor, ids = await functions.searching.find(state, cursor, PAGE, name, backwards=backwards)
             yield ids
             if not cursor:
                 return
 
     async def _each(self, ids: Sequence[str]) -> AsyncIterator[Job[Data, Result]]:
         """Iterate over the jobs that still exist, in reads that stay within the size limit of a reply."""
-        async for piece in self._client.functions.iter_records(ids):
+        async for piece in self._client.functions.reading.iter_records(ids):
             for job_id, record in piece:
                 if b"place" in record:
                     yield job_of_record(self._client, job_id, record)
@@ -167,7 +168,7 @@ class Inspection(QueuePart[Data, Result]):
         if with_data:
             return [job async for job in self._each(ids)]
         jobs: list[Job[Data, Result]] = []
-        for job_id, record in zip(ids, await self._client.functions.get_outlines(ids), strict=True):
+        for job_id, record in zip(ids, await self._client.functions.reading.get_outlines(ids), strict=True):
             if b"place" in record:
                 job = job_of_record(self._client, job_id, record)
                 leave_out_data(job)
@@ -177,7 +178,7 @@ class Inspection(QueuePart[Data, Result]):
     async def get_job_counts(self) -> dict[State, int]:
         """Return the number of jobs in each state. All counts are read in one step."""
         await self.connect()
-        return cast("dict[State, int]", await self._client.functions.count_jobs())
+        return cast("dict[State, int]", await self._client.functions.reading.count_jobs())
 
     async def count(self) -> int:
         """Return the number of jobs that wait for a first or a further run, in all waiting states together."""
@@ -188,7 +189,7 @@ class Inspection(QueuePart[Data, Result]):
         """Return the log lines of a job from `start` to `end`, both included. Negative positions count from the end."""
         check_id("job_id", job_id)
         await self.connect()
-        _, lines = await self._client.functions.get_logs(job_id, start, end)
+        _, lines = await self._client.functions.reading.get_logs(job_id, start, end)
         return lines
 
     async def search_jobs(
@@ -246,7 +247,7 @@ class Inspection(QueuePart[Data, Result]):
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
             raise ValueError(f"start must not be after end, got {start} and {end}")
         await self.connect()
-        points = tuple(map(_point, await self._client.functions.get_metrics(state, start_ms, end_ms)))
+        points = tuple(map(_point, await self._client.functions.metrics.get(state, start_ms, end_ms)))
         return Metrics(sum(point.count for point in points), points)
 
     async def get_workers(self) -> list[WorkerInfo]:
@@ -256,7 +257,7 @@ class Inspection(QueuePart[Data, Result]):
         reclaim its jobs when their leases expire.
         """
         await self.connect()
-        rows = await self._client.functions.list_workers(round(SILENT_SECONDS * 1000))
+        rows = await self._client.functions.reading.list_workers(round(SILENT_SECONDS * 1000))
         return sorted(map(_worker_info, rows), key=lambda worker: (worker.started_at, worker.name))
 
 

@@ -125,7 +125,7 @@ async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIter
     listed: set[str] = set()
     cursor = "0"
     while cursor:
-        cursor, ids = await client.functions.list_schedulers(cursor)
+        cursor, ids = await client.functions.scheduler_list.list_ids(cursor)
         listed.update(ids)
     for scheduler_id in sorted(listed ^ records):
         lacks = "a record" if scheduler_id in listed else "a next slot"

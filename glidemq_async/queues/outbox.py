@@ -32,7 +32,7 @@ class Outbox:
         failed: dict[str, GlideMQError] = {}
         after, done = "", _NONE
         while True:
-            after, posted = await self._client.functions.relay_outbox(self._holder, after, done)
+            after, posted = await self._client.functions.outbox.relay(self._holder, after, done)
             if not posted:
                 break
             done = await self._deliver(posted, failed)
@@ -65,6 +65,6 @@ class Outbox:
         deliveries = [Delivery(f"{source}/{one.entry}", *one[2:]) for one in posted]
         if failpoints.armed:
             failpoints.hit("relay.before_deliver")
-        await target.functions.deliver_jobs(deliveries)
+        await target.functions.inbox.deliver(deliveries)
         if failpoints.armed:
             failpoints.hit("relay.after_deliver")

@@ -322,7 +322,7 @@ class Queue(
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""
         await self.connect()
-        return await self._client.functions.is_paused()
+        return await self._client.functions.reading.is_paused()
 
     async def check(self) -> list[Finding]:
         """Verify the integrity of every stored structure and record. Return the faults; [] means none.

@@ -16,7 +16,8 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
 from glidemq_async.functions.callers import AddRequest, Record, Wait
-from glidemq_async.functions.scheduler_calls import SchedulerTemplate, StoredScheduler
+from glidemq_async.functions.scheduler_list import StoredScheduler
+from glidemq_async.functions.schedulers import SchedulerTemplate
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add
@@ -132,11 +133,11 @@ class Schedulers(QueuePart[Data, Result]):
             await self._client.refuse_key(job_options.key)
         functions, timekeeper = self._client.functions, self._client.timekeeper
         while True:
-            now, [seen] = await functions.get_schedulers([scheduler_id])
+            now, [seen] = await functions.scheduler_list.get([scheduler_id])
             anchor, next_slot = _continue(seen, wanted, now)
             spec = wanted.to_wire(anchor)
             template = _stored_form(spec, wanted, request, wait)
-            reply = await functions.upsert_scheduler(timekeeper.process, scheduler_id, seen, template, next_slot)
+            reply = await functions.schedulers.upsert(timekeeper.process, scheduler_id, seen, template, next_slot)
             if reply is not None:
                 break
         if reply[1]:
@@ -152,7 +153,7 @@ class Schedulers(QueuePart[Data, Result]):
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
-        return await self._client.functions.pause_scheduler(scheduler_id)
+        return await self._client.functions.schedulers.pause(scheduler_id)
 
     async def resume_job_scheduler(self, scheduler_id: str) -> bool:
         """End the pause of a job scheduler. Return False if no scheduler has this id.
@@ -164,13 +165,13 @@ class Schedulers(QueuePart[Data, Result]):
         await self.connect()
         functions, timekeeper = self._client.functions, self._client.timekeeper
         while True:
-            now, [seen] = await functions.get_schedulers([scheduler_id])
+            now, [seen] = await functions.scheduler_list.get([scheduler_id])
             if seen is None or b"paused" not in seen.record:
                 return seen is not None
             schedule, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
             over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
             next_slot = None if over else Slots(schedule, anchor).after(now)
-            reply = await functions.resume_scheduler(timekeeper.process, seen, next_slot)
+            reply = await functions.schedulers.resume(timekeeper.process, seen, next_slot)
             if reply is not None:
                 break
         if reply[1]:
@@ -184,7 +185,7 @@ class Schedulers(QueuePart[Data, Result]):
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
-        _, [found] = await self._client.functions.get_schedulers([scheduler_id])
+        _, [found] = await self._client.functions.scheduler_list.get([scheduler_id])
         return None if found is None else self._scheduler(found)
 
     async def get_job_schedulers(self) -> list[JobScheduler[Data]]:
@@ -193,11 +194,11 @@ class Schedulers(QueuePart[Data, Result]):
         ids: set[str] = set()
         cursor = "0"
         while cursor:
-            cursor, step = await self._client.functions.list_schedulers(cursor)
+            cursor, step = await self._client.functions.scheduler_list.list_ids(cursor)
             ids.update(step)
         found: list[JobScheduler[Data]] = []
         for page in _pages(sorted(ids)):
-            _, rows = await self._client.functions.get_schedulers(page)
+            _, rows = await self._client.functions.scheduler_list.get(page)
             found += self._readable(row for row in rows if row is not None)
         return found
 
@@ -205,7 +206,7 @@ class Schedulers(QueuePart[Data, Result]):
         """Delete a job scheduler and its history, but not its jobs. Return False if no scheduler has this id."""
         _check_scheduler_id(scheduler_id)
         await self.connect()
-        return await self._client.functions.remove_scheduler(scheduler_id)
+        return await self._client.functions.schedulers.remove(scheduler_id)
 
     async def trigger_job_scheduler(self, scheduler_id: str) -> Job[Data, Result]:
         """Add a job of a scheduler now, with a generated id. The schedule and the overlap policy are ignored.
@@ -216,9 +217,9 @@ class Schedulers(QueuePart[Data, Result]):
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
-        _, [found] = await self._client.functions.get_schedulers([scheduler_id])
+        _, [found] = await self._client.functions.scheduler_list.get([scheduler_id])
         wait = cast("Wait", found.record.get(b"wait", b"default").decode()) if found else "default"
-        added = await self._client.functions.trigger_scheduler(scheduler_id, wait) if found else None
+        added = await self._client.functions.schedulers.trigger(scheduler_id, wait) if found else None
         if added is None:
             raise SchedulerNotFound(
                 f"queue {self.name!r} has no job scheduler {scheduler_id!r}; create it with upsert_job_scheduler"

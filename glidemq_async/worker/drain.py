@@ -48,14 +48,14 @@ class Drain:
         """Return whether a later claim may find a job, after it has arranged that claim."""
         # Only an empty claim that was sent after the last retry was due proves that no retry is left.
         sent_at = self._loop.calls.sent_at
-        if await self._functions.is_paused():
+        if await self._functions.reading.is_paused():
             return False
         if not self._loop.found_nothing.is_set():  # a job arrived during the call
             return True
         if sent_at < self._reports.retries_due:
             self._claim_at(self._reports.retries_due)
             return True
-        counts = await self._functions.count_jobs()
+        counts = await self._functions.reading.count_jobs()
         if not any(counts[state] for state in WAITING) and not await self._others.may_come_back():
             return False
         # A limit, a paused key or a run of another worker holds them back. The store wakes this worker when it can

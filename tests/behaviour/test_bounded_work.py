@@ -32,7 +32,7 @@ async def test_a_queue_recreated_after_an_obliteration_keeps_the_replies_of_call
     args: list[Arg] = ["lane.1", 1, 1, "", "n", NOTHING, b"", b"", functions.incarnation]
     await queue.storage.call("addJob", functions.base, args)
     # The last step of the obliteration of the previous queue.
-    await functions.sweep_remains(["call:lane.1"])
+    await functions.obliterate.sweep_remains(["call:lane.1"])
     await queue.storage.call("addJob", functions.base, args)
     assert await counts(queue) == {"waiting": 1}
 

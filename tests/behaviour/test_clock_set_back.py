@@ -227,12 +227,12 @@ async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
     [hold] = await ahead.hands.claim()
     await ahead.hands.settle(hold, "f")
     functions = Functions(ahead.queue.storage, ahead.hands.base)
-    assert len((await functions.relay_outbox("dies", "", []))[1]) == 1
-    assert (await functions.relay_outbox("waits", "", []))[1] == []
+    assert len((await functions.outbox.relay("dies", "", []))[1]) == 1
+    assert (await functions.outbox.relay("waits", "", []))[1] == []
     await ahead.clock.advance(-HOUR)
-    last, posted = await functions.relay_outbox("waits", "", [])
+    last, posted = await functions.outbox.relay("waits", "", [])
     assert len(posted) == 1
-    await functions.relay_outbox("waits", last, [posted[0].entry])
+    await functions.outbox.relay("waits", last, [posted[0].entry])
 
 
 async def test_a_delivery_is_known_after_10_000_others_of_the_same_hour(ahead: Timed) -> None:
@@ -243,7 +243,7 @@ async def test_a_delivery_is_known_after_10_000_others_of_the_same_hour(ahead: T
         return Delivery(token, b"", b"n", NOTHING, b"", b"", b"")
 
     async def deliver(tokens: list[str]) -> dict[int, str]:
-        return await functions.deliver_jobs([delivery(token) for token in tokens])
+        return await functions.inbox.deliver([delivery(token) for token in tokens])
 
     assert await deliver(["first"]) == {}
     for step in range(50):

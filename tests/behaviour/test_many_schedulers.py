@@ -106,7 +106,7 @@ async def test_a_second_process_gets_another_part_of_a_long_list(late: Late) -> 
     await make(late.queue, 450, in_an_hour())
     await late.wait_for_slot(late.process("first"))
     functions = Functions(late.relay, late.base)
-    first, second = [await functions.take_schedules(name, None, 200) for name in ("first", "second")]
+    first, second = [await functions.schedulers.take(name, None, 200) for name in ("first", "second")]
     assert (first.is_first, second.holds_role, second.is_first) == (True, True, False)
     assert [due.id for due in first.due] == [f"s{n:05}" for n in range(100)]
     assert [due.id for due in second.due] == [f"s{n:05}" for n in range(200, 300)]

@@ -16,7 +16,7 @@ from glidemq_async import (
     Queue,
 )
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.scheduler_calls import DueScheduler, Firing
+from glidemq_async.functions.schedulers import DueScheduler, Firing
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyQueue, listening, soon
 from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
@@ -39,9 +39,9 @@ async def test_many_processes_that_fire_the_same_times_add_each_job_once(queue: 
         won = 0
         async with asyncio.timeout(PATIENCE):
             while (await scheduler_of(queue)).next_at is not None:
-                reply = await functions.take_schedules("nobody")
+                reply = await functions.schedulers.take("nobody")
                 firings = [Firing(due, (due.slot,), 0, due.slot + 50) for due in reply.due]
-                won += (await functions.fire_schedulers(firings, "default")).count(1) if firings else 0
+                won += (await functions.schedulers.fire(firings, "default")).count(1) if firings else 0
         return won
 
     await asyncio.gather(*(race(functions) for functions in callers))
@@ -98,10 +98,10 @@ async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Stor
         first_slot = (await scheduler_of(queue)).next_at
         for _ in range(4):
             # A process that announces that it comes first, and never comes.
-            [seen] = (await dead.get_schedulers(["s"]))[1]
+            [seen] = (await dead.scheduler_list.get(["s"]))[1]
             assert seen is not None
-            await dead.leave_schedules("dead")
-            await dead.take_schedules("dead")
+            await dead.schedulers.leave("dead")
+            await dead.schedulers.take("dead")
             await asyncio.sleep(0.35)
         over = await ended_schedule(queue)
         found = await slots(queue)
@@ -115,26 +115,26 @@ async def test_a_process_with_an_outdated_schedule_cannot_fire(queue: AnyQueue, 
     functions = Functions(storage, base_of(queue))
     await queue.upsert_job_scheduler("s", every=0.001, end=datetime.now(tz=UTC) + timedelta(days=1))
     async with asyncio.timeout(PATIENCE):
-        while not (due := (await functions.take_schedules("nobody")).due):
+        while not (due := (await functions.schedulers.take("nobody")).due):
             pass
     await queue.upsert_job_scheduler("s", **FAR)
     late = [Firing(due[0], (due[0].slot,), 0, due[0].slot + 1)]
-    assert await functions.fire_schedulers(late, "default") == ["moved"]
+    assert await functions.schedulers.fire(late, "default") == ["moved"]
     await queue.remove_job_scheduler("s")
     await queue.upsert_job_scheduler("s", **FAR)
-    assert await functions.fire_schedulers(late, "default") == ["moved"]
+    assert await functions.schedulers.fire(late, "default") == ["moved"]
 
 
 async def test_a_fire_time_in_the_future_is_not_fired(queue: AnyQueue, storage: Storage) -> None:
     functions = Functions(storage, base_of(queue))
     made = await queue.upsert_job_scheduler("s", every=3600)
     assert made.next_at is not None
-    _, [seen] = await functions.get_schedulers(["s"])
+    _, [seen] = await functions.scheduler_list.get(["s"])
     assert seen is not None
     assert seen.next is not None
     due = DueScheduler("s", seen.record[b"rev"].decode(), seen.next, b"", "default")
     early = [Firing(due, (seen.next,), 0, seen.next + 3_600_000)]
-    assert await functions.fire_schedulers(early, "default") == ["moved"]
+    assert await functions.schedulers.fire(early, "default") == ["moved"]
     assert await slots(queue) == []
 
 

@@ -140,5 +140,5 @@ async def test_a_job_that_follows_another_has_no_due_time(queue: AnyQueue) -> No
 
 async def test_a_plain_job_stores_no_options(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
-    [record] = await Functions(queue.storage, QueueKeys(DEFAULT_PREFIX, queue.name).base).get_records([job.id])
+    [record] = await Functions(queue.storage, QueueKeys(DEFAULT_PREFIX, queue.name).base).reading.get_records([job.id])
     assert record.keys() == {b"name", b"data", b"place"}

@@ -288,11 +288,11 @@ async def test_a_worker_relays_immediately(queue: AnyQueue, dead: AnyQueue) -> N
 async def test_a_job_is_delivered_once_per_token(dead: AnyQueue) -> None:
     functions = QueueClient(dead.name, dead.storage, prefix="glide", mode=None).functions
     one = Delivery("t1", b"one", b"n", b"\x01", b"", b"", b"")
-    assert await functions.deliver_jobs([one, one]) == {1: "seen"}
+    assert await functions.inbox.deliver([one, one]) == {1: "seen"}
     other = one._replace(token="t2")
-    assert await functions.deliver_jobs([one, other]) == {0: "seen", 1: "duplicate"}
+    assert await functions.inbox.deliver([one, other]) == {0: "seen", 1: "duplicate"}
     await dead.remove("one")
-    assert await functions.deliver_jobs([one, other]) == {0: "seen", 1: "seen"}
+    assert await functions.inbox.deliver([one, other]) == {0: "seen", 1: "seen"}
     assert await dead.count() == 0
 
 

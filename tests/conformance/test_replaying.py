@@ -130,11 +130,11 @@ async def test_a_moved_job_waits_as_it_did_before(
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     options = stored_form(JobOptions(keep_failed=kept))
     await functions.add_jobs([AddRequest("mine", "n", b"\x05", options, msgpack.packb(wanted))])
-    before = await functions.get_records(["mine"])
+    before = await functions.reading.get_records(["mine"])
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert [job.state for job in await dead.get_dead_letter_jobs()] == ["waiting"]
     assert await dead.replay_dead_letter_jobs() == 1
-    after = await functions.get_records(["mine"])
+    after = await functions.reading.get_records(["mine"])
     assert [routed(record) for record in after] == [routed(record) for record in before]
     await run_all(queue, echo)
     assert (await queue.get_job_counts())["completed"] == 1

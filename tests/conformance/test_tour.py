@@ -97,7 +97,7 @@ async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
     assert (await functions.writes.list_ids("", 10))[1] == ["w"]
     assert [record[b"state"] for record in await functions.writes.get(["w"])] == [b"committed"]
     assert await functions.writes.get_transaction("tour") == (1, "w")
-    assert [b"data" in record for record in await functions.get_heads(["bulk"])] == [False]
+    assert [b"data" in record for record in await functions.reading.get_heads(["bulk"])] == [False]
     bounds, _ = await functions.history.locate()
     await functions.history.note_reader("lake", bounds.incarnation, bounds.total, hold=False)
     await functions.history.note_loss("lake", "trimmed", bounds.incarnation, 0, 1)
@@ -199,7 +199,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.forget_reply(back.id, "nobody")
-        await functions.leave_schedules("nobody")
+        await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
         await look_and_clear(queue)
     assert set(relay.calls) == FUNCTIONS

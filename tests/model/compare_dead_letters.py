@@ -6,7 +6,7 @@ from typing import cast
 
 import msgpack
 
-from glidemq_async.functions.dead_letter_calls import Posted as StoredEntry
+from glidemq_async.functions.outbox import Posted as StoredEntry
 from tests.model.compare import route, same
 from tests.model.dead_letters import LetterQueue
 from tests.model.driver import Snapshot

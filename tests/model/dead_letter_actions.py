@@ -9,7 +9,7 @@ import msgpack
 
 from glidemq_async.functions.callers import Arg
 from glidemq_async.functions.callers import Delivery as Delivered
-from glidemq_async.functions.dead_letter_calls import MovedLetter, Revival
+from glidemq_async.functions.replaying import MovedLetter, Revival
 from tests.model.choices import ARRIVALS, CAUSES, DELIVERY, NUMBER, action
 from tests.model.compare import same
 from tests.model.compare_dead_letters import decode_origin, posted
@@ -49,9 +49,9 @@ class LetterActions(Ground):
 
     @action(1, name=st.sampled_from(["graves", "graves", "graves", "vault", ""]))
     def move_letters_to(self, name: str) -> None:
-        run(self.functions.set_dead_letter_queue(name))
+        run(self.functions.dead_letters.set_queue(name))
         self.model.dead_letter, self.dirty = name, True
-        same("name of the dead-letter queue", run(self.functions.get_dead_letter_queue()), name)
+        same("name of the dead-letter queue", run(self.functions.dead_letters.get_queue()), name)
 
     @action(2, holder=st.sampled_from(HOLDERS), arrive=NUMBER, delivery=DELIVERY)
     def relay(self, holder: str, arrive: int, delivery: Delivery) -> None:
@@ -63,7 +63,7 @@ class LetterActions(Ground):
             relay.after = ""
         words = [entry for entry, _ in done]
         self.driver.delivery, self.dirty = delivery, True
-        after, rows = run(self.functions.relay_outbox(holder, relay.after, words))
+        after, rows = run(self.functions.outbox.relay(holder, relay.after, words))
         found = after, [(row.entry, posted(row, named=True)) for row in rows]
         same("reply of relayOutbox", found, self.model.relay(holder, relay.after, words))
         relay.after, relay.read = found
@@ -86,7 +86,7 @@ class LetterActions(Ground):
                 )
         if calls:
             self.driver.delivery, self.dirty = delivery, True
-            words = run(self.functions.revive_jobs(calls))
+            words = run(self.functions.replaying.revive(calls))
             same("reply of reviveJobs", words, self.model.revive(returns))
 
     @action(2, posts=st.lists(st.tuples(NUMBER, st.sampled_from(ARRIVALS)), min_size=1, max_size=MOST_A_CALL),
@@ -106,7 +106,7 @@ class LetterActions(Ground):
                 arrivals.append(Arrival(token, new, there if cause else None))
         if arrivals:
             self.driver.delivery, self.dirty = delivery, True
-            outcomes = run(self.functions.deliver_jobs([as_delivered(one) for one in arrivals]))
+            outcomes = run(self.functions.inbox.deliver([as_delivered(one) for one in arrivals]))
             same("reply of deliverJobs", outcomes, self.model.deliver(arrivals))
 
     @action(2, count=st.sampled_from([1, 2, 9]), cause=CAUSES, delivery=DELIVERY)
@@ -114,7 +114,7 @@ class LetterActions(Ground):
         """Make one step of replaying jobs that failed here."""
         skip, left = self.walks.get(cause, FIRST)
         self.driver.delivery, self.dirty = delivery, True
-        step = run(self.functions.replay_failed(skip, left, count, cause))
+        step = run(self.functions.replaying.replay_failed(skip, left, count, cause))
         same("reply of replayFailed", tuple(step), self.model.replay_failed(skip, left, count, cause))
         self.walks[cause] = (step.skip, step.left) if step.left else FIRST
 
@@ -123,7 +123,7 @@ class LetterActions(Ground):
         """Make one step of replaying jobs that were moved here. They restart in the queue that they come from."""
         name = "moved " + cause
         skip, left = self.walks.get(name, FIRST)
-        step = run(self.functions.read_moved(skip, left, count, cause))
+        step = run(self.functions.replaying.read_moved(skip, left, count, cause))
         *expected, jobs = self.model.read_moved(skip, left, count, cause)
         same("reply of readMoved", [step.skip, step.left], expected)
         same("jobs that were moved here", [as_read(one) for one in step.letters], [as_letter(job) for job in jobs])
@@ -136,7 +136,7 @@ class LetterActions(Ground):
         ids, self.moved_read = self.moved_read[:count], self.moved_read[count:]
         if ids:
             self.driver.delivery, self.dirty = delivery, True
-            same("reply of dropMoved", run(self.functions.drop_moved(ids)), self.model.drop_moved(ids))
+            same("reply of dropMoved", run(self.functions.replaying.drop_moved(ids)), self.model.drop_moved(ids))
 
     def check(self) -> None:
         super().check()
@@ -144,7 +144,7 @@ class LetterActions(Ground):
             for which in ("failed", "moved"):
                 ids, cursor = list[str](), ""
                 while True:
-                    cursor, some = run(self.functions.list_dead_letters(which, cursor, 3, cause))
+                    cursor, some = run(self.functions.replaying.list_ids(which, cursor, 3, cause))
                     ids += some
                     if not cursor:
                         break

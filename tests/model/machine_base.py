@@ -114,8 +114,8 @@ class Ground(RuleBasedStateMachine):
         counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
         limited = len(self.sleeping)  # the first job of each sleeping key
         counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
-        same("counts", run(self.functions.count_jobs()), counts)
-        same("paused", run(self.functions.is_paused()), self.model.paused)
+        same("counts", run(self.functions.reading.count_jobs()), counts)
+        same("paused", run(self.functions.reading.is_paused()), self.model.paused)
         for state in states:
             self.check_listed(state)
 
@@ -138,7 +138,7 @@ class Ground(RuleBasedStateMachine):
     def listed(self, state: State | Literal["rate-limited"], *, backwards: bool = False) -> list[str]:
         ids, cursor = list[str](), ""
         while True:
-            cursor, some = run(self.functions.list_jobs(state, cursor, 3, backwards=backwards))
+            cursor, some = run(self.functions.reading.list_jobs(state, cursor, 3, backwards=backwards))
             ids += some
             if not cursor:
                 return ids

@@ -7,7 +7,8 @@ from typing import Literal
 import hypothesis.strategies as st
 from hypothesis import note
 
-from glidemq_async.functions.scheduler_calls import DueScheduler, Firing, SchedulerTemplate, StoredScheduler
+from glidemq_async.functions.scheduler_list import StoredScheduler
+from glidemq_async.functions.schedulers import DueScheduler, Firing, SchedulerTemplate
 from tests.model.choices import DELIVERY, NEW, NUMBER, action
 from tests.model.compare import same
 from tests.model.driver import Delivery, run
@@ -34,7 +35,7 @@ class ScheduleActions(Ground):
 
     def look_up(self, id_: str, fresh: bool) -> StoredScheduler | None:
         if fresh or self.known.get(id_) is None:
-            now, [self.known[id_]] = run(self.functions.get_schedulers([id_]))
+            now, [self.known[id_]] = run(self.functions.scheduler_list.get([id_]))
             same("server time", now, self.model.now)
         return self.known[id_]
 
@@ -71,7 +72,7 @@ class ScheduleActions(Ground):
             "" if after is None else f"a{after}",
         )
         self.driver.delivery, self.dirty = delivery, True
-        answer = run(self.functions.upsert_scheduler(process, id_, seen, wire, next_slot))
+        answer = run(self.functions.schedulers.upsert(process, id_, seen, wire, next_slot))
         as_seen = (_rev(seen), seen.next) if seen else None
         same("reply of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_slot))
 
@@ -98,7 +99,7 @@ class ScheduleActions(Ground):
         stored = self.model.schedulers.get(id_)
         before = stored.fired if stored else 0
         self.driver.delivery, self.dirty = delivery, True
-        [done] = run(self.functions.fire_schedulers([Firing(due_row, tuple(slots), skipped, next_slot)], "default"))
+        [done] = run(self.functions.schedulers.fire([Firing(due_row, tuple(slots), skipped, next_slot)], "default"))
         fired = done != "moved"
         assert done in ("moved", len(slots))
         same(
@@ -125,18 +126,18 @@ class ScheduleActions(Ground):
         if what == "trigger":
             self.trigger(id_)
         elif what == "remove":
-            same("reply of remove", run(self.functions.remove_scheduler(id_)), self.model.remove_scheduler(id_))
+            same("reply of remove", run(self.functions.schedulers.remove(id_)), self.model.remove_scheduler(id_))
         elif what == "pause":
-            same("reply of pause", run(self.functions.pause_scheduler(id_)), self.model.pause_scheduler(id_))
+            same("reply of pause", run(self.functions.schedulers.pause(id_)), self.model.pause_scheduler(id_))
         elif what == "resume":
             self.resume(id_, process)
         elif what == "leave":
-            run(self.functions.leave_schedules(process))
+            run(self.functions.schedulers.leave(process))
             self.model.leave_schedules(process)
         else:
             known = self.known.get("s")
             after = (known.next, "s") if self.made % 4 == 0 and known and known.next is not None else None
-            reply = run(self.functions.take_schedules(process, after, spread=self.made))
+            reply = run(self.functions.schedulers.take(process, after, spread=self.made))
             rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
             found = reply.holds_role, reply.is_first, reply.at, rows, reply.since
             same("reply of takeSchedules", found, self.model.take_schedules(process, after))
@@ -146,12 +147,12 @@ class ScheduleActions(Ground):
         seen = self.look_up(id_, self.made % 3 > 0)
         if seen is not None:
             next_slot = self.model.now + EVERY_MS
-            found = run(self.functions.resume_scheduler(process, seen, next_slot))
+            found = run(self.functions.schedulers.resume(process, seen, next_slot))
             expected = self.model.resume_scheduler(process, id_, _rev(seen), next_slot)
             same("reply of resumeScheduler", found, expected)
 
     def trigger(self, id_: str) -> None:
-        reply = run(self.functions.trigger_scheduler(id_, "default"))
+        reply = run(self.functions.schedulers.trigger(id_, "default"))
         same("whether the scheduler exists", reply is not None, id_ in self.model.schedulers)
         if reply is not None:
             template = self.model.schedulers[id_].template
@@ -162,7 +163,7 @@ class ScheduleActions(Ground):
         super().check()
         ids, cursor = set[str](), "0"
         while cursor:
-            cursor, some = run(self.functions.list_schedulers(cursor))
+            cursor, some = run(self.functions.scheduler_list.list_ids(cursor))
             ids.update(some)
         same("schedulers", ids, set(self.model.schedulers))
 

@@ -75,7 +75,7 @@ def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver
     driver.set_clock(START_MS + 1_000)
     wakeups.calls("w3")
     assert len(call("w3", 4).jobs) == 4
-    assert run(driver.functions.count_jobs())["waiting"] == 4
+    assert run(driver.functions.reading.count_jobs())["waiting"] == 4
     wakeups.ask()
     wakeups.hear()
     assert wakeups.woken("w2"), "four jobs can start, and w2 sleeps without an alarm"
@@ -125,7 +125,7 @@ def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver,
         assert call("w2", 0, ended(jobs[0])).refused == {}
         seen.add(jobs[0].id)
     assert seen == set(ids)
-    assert run(driver.functions.count_jobs())["completed"] == 3
+    assert run(driver.functions.reading.count_jobs())["completed"] == 3
     assert driver.findings(ids) == []
 
 
@@ -192,7 +192,7 @@ def test_a_claim_of_many_expired_jobs_ends_and_the_next_claim_comes_immediately(
     driver.set_clock(START_MS + 1_000)
     first = call("w1", 1)
     assert (first.jobs, first.due) == ([], START_MS + 1_000)
-    counts = run(driver.functions.count_jobs())
+    counts = run(driver.functions.reading.count_jobs())
     assert 0 < counts["failed"] < 3_000
     while not (reply := call("w1", 1)).jobs:
         assert reply.due == START_MS + 1_000

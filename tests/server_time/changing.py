@@ -45,7 +45,7 @@ async def retry_job(b: Bench) -> None:
 
 @largest("revokeJob")
 async def revoke_job(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead")
+    await b.functions.dead_letters.set_queue("dead")
     job_id = await standing(b)
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(1_000))])
     assert await b.functions.revoke_job(job_id, "x" * 1_000) == "revoked"
@@ -79,7 +79,7 @@ async def release_deduplication(b: Bench) -> None:
     await b.claim(1)
     await b.add(1, b"x" * MIB, dedup=wanted)
     await b.crowd()
-    assert await b.functions.release_deduplication("d")
+    assert await b.functions.deduplication.release("d")
 
 
 @largest("awaitJob")
@@ -172,7 +172,7 @@ async def drain_jobs(b: Bench) -> None:
     await every_kind(b)
     cursor = "go"
     while cursor:
-        cursor, _ = await b.functions.drain_jobs("" if cursor == "go" else cursor, delayed=True)
+        cursor, _ = await b.functions.cleaning.drain("" if cursor == "go" else cursor, delayed=True)
 
 
 @largest("cleanJobs")
@@ -181,7 +181,7 @@ async def clean_jobs(b: Bench) -> None:
     await b.end(b.many)
     cursor = "go"
     while cursor:
-        cursor, _ = await b.functions.clean_jobs("" if cursor == "go" else cursor, "completed", 0, b.many)
+        cursor, _ = await b.functions.cleaning.clean_ended("" if cursor == "go" else cursor, "completed", 0, b.many)
 
 
 @largest("cleanUnstarted")
@@ -190,7 +190,9 @@ async def clean_unstarted(b: Bench) -> None:
     for state in ("waiting", "prioritized", "key-waiting", "delayed"):
         cursor = "go"
         while cursor:
-            cursor, _ = await b.functions.clean_unstarted("" if cursor == "go" else cursor, state, 0, 10 * b.many)
+            cursor, _ = await b.functions.cleaning.clean_unstarted(
+                "" if cursor == "go" else cursor, state, 0, 10 * b.many
+            )
 
 
 @largest("promoteJobs")
@@ -201,7 +203,7 @@ async def promote_jobs(b: Bench) -> None:
     await b.crowd()
     cursor = "go"
     while cursor:
-        cursor, _ = await b.functions.promote_jobs("" if cursor == "go" else cursor, None)
+        cursor, _ = await b.functions.cleaning.promote("" if cursor == "go" else cursor, None)
 
 
 @largest("retryJobs")
@@ -211,7 +213,7 @@ async def retry_jobs(b: Bench) -> None:
     await b.crowd()
     cursor = "go"
     while cursor:
-        cursor, _ = await b.functions.retry_jobs("" if cursor == "go" else cursor, "failed", None)
+        cursor, _ = await b.functions.cleaning.retry("" if cursor == "go" else cursor, "failed", None)
 
 
 @largest("obliterateQueue")
@@ -223,7 +225,7 @@ async def obliterate_queue(b: Bench) -> None:
     await b.crowd()
     cursor = "go"
     while cursor:
-        step = await b.functions.obliterate_queue(
+        step = await b.functions.obliterate.step(
             "" if cursor == "go" else cursor, ["meta", "events", "idle"], force=True
         )
         cursor = step.cursor
@@ -233,10 +235,10 @@ async def obliterate_queue(b: Bench) -> None:
 async def sweep_remains(b: Bench) -> None:
     ids = await b.add(SWEPT_AT_ONCE)
     await b.command("UNLINK", f"{b.base}:stream")
-    await b.functions.sweep_remains([f"job:{job_id}" for job_id in ids])
+    await b.functions.obliterate.sweep_remains([f"job:{job_id}" for job_id in ids])
     keys = [f"keyq:k{n}" for n in range(SWEPT_AT_ONCE)]
     await b.command("MSET", *[word for key in keys for word in (f"{b.base}:{key}", NIL)])
-    await b.functions.sweep_remains(keys)
+    await b.functions.obliterate.sweep_remains(keys)
 
 
 @largest("noteReader")

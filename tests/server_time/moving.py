@@ -21,18 +21,18 @@ async def moved(b: Bench, count: int, data: bytes = NIL) -> list[str]:
     await b.functions.set_paused(True)
     step = 100 if len(data) < 1_000 else 1
     for first in range(0, count, step):
-        await b.functions.deliver_jobs(deliveries(min(step, count - first), data, LETTER, first))
+        await b.functions.inbox.deliver(deliveries(min(step, count - first), data, LETTER, first))
     return [f"id{n}" for n in range(count)]
 
 
 @largest("setDeadLetter")
 async def set_dead_letter(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead" * 50)
+    await b.functions.dead_letters.set_queue("dead" * 50)
 
 
 @largest("relayOutbox", "small")
 async def relay_small(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead")
+    await b.functions.dead_letters.set_queue("dead")
     await b.add(b.many, b"x" * 300)
     await b.end(b.many, "f")
     await relay_all(b)
@@ -40,7 +40,7 @@ async def relay_small(b: Bench) -> None:
 
 @largest("relayOutbox", "large")
 async def relay_large(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead")
+    await b.functions.dead_letters.set_queue("dead")
     await b.add(110, b"x" * MIB)
     held = await b.claim(110)
     for one in held:
@@ -52,7 +52,7 @@ async def relay_all(b: Bench) -> None:
     """Take all entries out of the outbox."""
     after, done = "", list[str]()
     while True:
-        after, posted = await b.functions.relay_outbox("holder", after, done)
+        after, posted = await b.functions.outbox.relay("holder", after, done)
         if not posted:
             return
         done = [one.entry for one in posted]
@@ -61,48 +61,48 @@ async def relay_all(b: Bench) -> None:
 @largest("deliverJobs", "small")
 async def deliver_small(b: Bench) -> None:
     await b.crowd()
-    await b.functions.deliver_jobs(deliveries(100, b"x" * 300, LETTER))
-    await b.functions.deliver_jobs(deliveries(100, b"x" * 300, LETTER))
+    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, LETTER))
+    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, LETTER))
 
 
 @largest("deliverJobs", "large")
 async def deliver_large(b: Bench) -> None:
-    await b.functions.deliver_jobs(deliveries(1, b"x" * MIB, LETTER))
+    await b.functions.inbox.deliver(deliveries(1, b"x" * MIB, LETTER))
 
 
 @largest("deliverJobs", "full inbox")
 async def deliver_to_many(b: Bench) -> None:
     await b.fill("ZADD", "inbox", [word for n in range(110_000) for word in (n, f"before{n}")])
     await b.fill("ZADD", "moved", [word for n in range(100_300) for word in (n, f"before{n}")])
-    await b.functions.deliver_jobs(deliveries(100, NIL, LETTER))
+    await b.functions.inbox.deliver(deliveries(100, NIL, LETTER))
 
 
 @largest("listDeadLetters", "moved")
 async def list_moved(b: Bench) -> None:
     await moved(b, 1_000)
     for cause in ("", "expired"):
-        await b.functions.list_dead_letters("moved", "", 1_000, cause)
+        await b.functions.replaying.list_ids("moved", "", 1_000, cause)
 
 
 @largest("readMoved", "small")
 async def read_moved(b: Bench) -> None:
     await moved(b, 1_000, b"x" * 300)
-    assert (await b.functions.read_moved(0, None, 200, "")).letters
-    await b.functions.read_moved(0, None, 200, "expired")
+    assert (await b.functions.replaying.read_moved(0, None, 200, "")).letters
+    await b.functions.replaying.read_moved(0, None, 200, "expired")
 
 
 @largest("readMoved", "large")
 async def read_large(b: Bench) -> None:
     await moved(b, 20, b"x" * MIB)
-    assert (await b.functions.read_moved(0, None, 200, "")).letters
+    assert (await b.functions.replaying.read_moved(0, None, 200, "")).letters
 
 
 @largest("dropMoved")
 async def drop_moved(b: Bench) -> None:
-    assert await b.functions.drop_moved(await moved(b, 100, b"x" * 300)) == 100
+    assert await b.functions.replaying.drop_moved(await moved(b, 100, b"x" * 300)) == 100
     ids = await moved(b, 20, b"x" * MIB)
     await b.crowd()
-    await b.functions.drop_moved(ids)
+    await b.functions.replaying.drop_moved(ids)
 
 
 @largest("replayFailed")
@@ -114,14 +114,14 @@ async def replay_failed(b: Bench) -> None:
     await b.crowd()
     skip, left = 0, None
     while left != 0:
-        skip, left, _ = await b.functions.replay_failed(skip, left, 100_000, "")
+        skip, left, _ = await b.functions.replaying.replay_failed(skip, left, 100_000, "")
 
 
 @largest("reviveJobs", "missing")
 async def revive_missing(b: Bench) -> None:
     await b.crowd()
-    await b.functions.revive_jobs([Revival(f"t{n}", f"id{n}", 5, b"n", b"x" * 300, b"", "") for n in range(100)])
-    await b.functions.revive_jobs([Revival("t", "large", 5, b"n", b"x" * MIB, b"", "")])
+    await b.functions.replaying.revive([Revival(f"t{n}", f"id{n}", 5, b"n", b"x" * 300, b"", "") for n in range(100)])
+    await b.functions.replaying.revive([Revival("t", "large", 5, b"n", b"x" * MIB, b"", "")])
 
 
 @largest("reviveJobs", "failed")
@@ -129,13 +129,13 @@ async def revive_failed(b: Bench) -> None:
     await b.functions.limits.set_key("", concurrency="2", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(100, 100)
     ids = await b.end(100, "f")
-    records = await b.functions.get_records(ids)
+    records = await b.functions.reading.get_records(ids)
     back = [
         Revival(f"t{job_id}", job_id, int(one[b"ended"]), b"n", NIL, b"", one[b"route"].decode())
         for job_id, one in zip(ids, records, strict=True)
     ]
     await b.crowd()
-    assert await b.functions.revive_jobs(back) == ["ok"] * 100
+    assert await b.functions.replaying.revive(back) == ["ok"] * 100
 
 
 @largest("planWrite")

@@ -36,7 +36,7 @@ async def version(b: Bench) -> None:
 async def count_jobs(b: Bench) -> None:
     await every_state(b)
     await b.fill("ZADD", "alive", [word for n in range(1_000) for word in (str(n), f"w{n}")])
-    await b.functions.count_jobs()
+    await b.functions.reading.count_jobs()
 
 
 @largest("getDepth")
@@ -50,12 +50,12 @@ async def get_depth(b: Bench) -> None:
 async def get_small_records(b: Bench) -> None:
     ids = await b.add(1_000, b"x" * 200, msgpack.packb({"a": 3}))
     await b.end(1_000, "f", b"x" * 500)
-    await b.functions.get_records(ids)
+    await b.functions.reading.get_records(ids)
 
 
 @largest("getRecords", "large")
 async def get_large_records(b: Bench) -> None:
-    await b.functions.get_records(await b.add(20, b"x" * MIB))
+    await b.functions.reading.get_records(await b.add(20, b"x" * MIB))
 
 
 @largest("getRecords", "rate-limited")
@@ -64,22 +64,22 @@ async def get_limited_records(b: Bench) -> None:
     await b.add_keyed(1_000, 1_000)
     await b.end(1_000)
     await b.add_keyed(1_000, 1_000)
-    _, ids = await b.functions.list_jobs("rate-limited", "", 1_000)
+    _, ids = await b.functions.reading.list_jobs("rate-limited", "", 1_000)
     assert ids
-    await b.functions.get_records(ids * 3)
+    await b.functions.reading.get_records(ids * 3)
 
 
 @largest("getHeads")
 async def get_heads(b: Bench) -> None:
-    await b.functions.get_heads(await b.add(40, b"x" * MIB))
-    await b.functions.get_heads(await b.add(1_000, b"x"))
+    await b.functions.reading.get_heads(await b.add(40, b"x" * MIB))
+    await b.functions.reading.get_heads(await b.add(1_000, b"x"))
 
 
 @largest("getOutlines")
 async def get_outlines(b: Bench) -> None:
     ids = await b.add(20, b"x" * MIB)
     await b.end(20, "c", b"x" * MIB)
-    await b.functions.get_outlines(ids)
+    await b.functions.reading.get_outlines(ids)
 
 
 @largest("listJobs")
@@ -87,16 +87,16 @@ async def list_jobs(b: Bench) -> None:
     await every_state(b)
     states = ("waiting", "prioritized", "key-waiting", "rate-limited", "active", "delayed", "completed", "failed")
     for state in states:
-        cursor, _ = await b.functions.list_jobs(state, "", 1_000)
+        cursor, _ = await b.functions.reading.list_jobs(state, "", 1_000)
         if cursor:
-            await b.functions.list_jobs(state, cursor, 1_000)
+            await b.functions.reading.list_jobs(state, cursor, 1_000)
 
 
 @largest("searchJobs")
 async def search_jobs(b: Bench) -> None:
     await every_state(b)
     for state in ("waiting", "key-waiting", "rate-limited", "active", "completed"):
-        await b.functions.search_jobs(state, "", 1_000, "n")
+        await b.functions.searching.find(state, "", 1_000, "n")
 
 
 async def many_consumers(b: Bench) -> None:
@@ -111,7 +111,7 @@ async def list_workers(b: Bench) -> None:
     await many_consumers(b)
     for number in range(1_000):
         await b.functions.renew_leases(f"worker{number}", b"x" * 500, [], 10)
-    rows = await b.functions.list_workers(60_000)
+    rows = await b.functions.reading.list_workers(60_000)
     assert len(rows) == 1_000
 
 
@@ -121,18 +121,18 @@ async def get_logs(b: Bench) -> None:
     for size in (100_000, 100):
         for _ in range(1_000 if size == 100 else 100):
             await b.functions.update_job(job_id, "", "log", b"x" * size)
-    assert (await b.functions.get_logs(job_id, 0, -1))[0] == 1_000
+    assert (await b.functions.reading.get_logs(job_id, 0, -1))[0] == 1_000
 
 
 @largest("isPaused")
 async def is_paused(b: Bench) -> None:
-    await b.functions.is_paused()
+    await b.functions.reading.is_paused()
 
 
 @largest("lastEvent")
 async def last_event(b: Bench) -> None:
     await b.add(b.many)
-    await b.functions.last_event()
+    await b.functions.reading.last_event()
 
 
 @largest("checkPlaces")
@@ -214,25 +214,25 @@ async def get_metrics(b: Bench) -> None:
     for hour in range(now // 3600 - 25, now // 3600 + 1):
         flat = [word for minute in range(60) for word in (f"{minute}:n", 12345, f"{minute}:ms", 1234567)]
         await b.fill("HSET", f"metrics:completed:{hour}", flat)
-    assert len(await b.functions.get_metrics("completed", None, None)) >= 1_440
+    assert len(await b.functions.metrics.get("completed", None, None)) >= 1_440
 
 
 @largest("getDeduplication")
 async def get_deduplication(b: Bench) -> None:
     (job_id,) = await b.add(data=b"x" * MIB, dedup={"id": "d", "mode": "simple"})
-    assert await b.functions.get_deduplication("d") == job_id
+    assert await b.functions.deduplication.get_owner("d") == job_id
 
 
 @largest("getDeadLetter")
 async def get_dead_letter(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead" * 50)
-    await b.functions.get_dead_letter_queue()
+    await b.functions.dead_letters.set_queue("dead" * 50)
+    await b.functions.dead_letters.get_queue()
 
 
 @largest("listDeadLetters", "failed")
 async def list_dead_letters(b: Bench) -> None:
     await b.add(1_000)
     await b.end(1_000, "f")
-    _, ids = await b.functions.list_dead_letters("failed", "", 1_000, "retries_exhausted")
+    _, ids = await b.functions.replaying.list_ids("failed", "", 1_000, "retries_exhausted")
     assert len(ids) == 1_000
-    await b.functions.list_dead_letters("failed", "", 1_000, "expired")
+    await b.functions.replaying.list_ids("failed", "", 1_000, "expired")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from glidemq_async.client.scheduler_runner import SLOTS_A_CALL
-from glidemq_async.functions.scheduler_calls import Firing, SchedulerTemplate
+from glidemq_async.functions.schedulers import Firing, SchedulerTemplate
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 
@@ -16,7 +16,7 @@ async def schedulers(b: Bench, count: int, data: bytes = NIL, at: int | None = N
     """Store this many schedulers with fire times in the past."""
     ids = [f"scheduler{n}" for n in range(count)]
     for n, scheduler_id in enumerate(ids):
-        await b.functions.upsert_scheduler("p", scheduler_id, None, template(data), 1_000 + n if at is None else at)
+        await b.functions.schedulers.upsert("p", scheduler_id, None, template(data), 1_000 + n if at is None else at)
     return ids
 
 
@@ -28,67 +28,67 @@ async def upsert(b: Bench) -> None:
 @largest("removeScheduler")
 async def remove(b: Bench) -> None:
     for scheduler_id in await schedulers(b, 5, b"x" * MIB):
-        await b.functions.remove_scheduler(scheduler_id)
+        await b.functions.schedulers.remove(scheduler_id)
 
 
 @largest("pauseScheduler")
 async def pause(b: Bench) -> None:
     (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
-    assert await b.functions.pause_scheduler(scheduler_id)
+    assert await b.functions.schedulers.pause(scheduler_id)
 
 
 @largest("resumeScheduler")
 async def resume(b: Bench) -> None:
     (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
-    await b.functions.pause_scheduler(scheduler_id)
-    _, (found,) = await b.functions.get_schedulers([scheduler_id])
+    await b.functions.schedulers.pause(scheduler_id)
+    _, (found,) = await b.functions.scheduler_list.get([scheduler_id])
     assert found is not None
-    assert await b.functions.resume_scheduler("p", found, 5_000)
+    assert await b.functions.schedulers.resume("p", found, 5_000)
 
 
 @largest("triggerScheduler")
 async def trigger(b: Bench) -> None:
     (scheduler_id,) = await schedulers(b, 1, b"x" * MIB)
     await b.crowd()
-    assert await b.functions.trigger_scheduler(scheduler_id, "default")
+    assert await b.functions.schedulers.trigger(scheduler_id, "default")
 
 
 @largest("takeSchedules")
 async def take(b: Bench) -> None:
     for n in range(100):
-        await b.functions.upsert_scheduler("p", f"s{n}", None, template(spec=b"x" * 1_000), 1_000 + n)
+        await b.functions.schedulers.upsert("p", f"s{n}", None, template(spec=b"x" * 1_000), 1_000 + n)
     await b.fill("ZADD", "schedules", [word for n in range(b.many) for word in (5_000 + n, f"later{n}")])
-    reply = await b.functions.take_schedules("p")
+    reply = await b.functions.schedulers.take("p")
     assert len(reply.due) == 100
-    await b.functions.take_schedules("p", (reply.due[-1].slot, reply.due[-1].id))
-    await b.functions.take_schedules("q", None, 77)
+    await b.functions.schedulers.take("p", (reply.due[-1].slot, reply.due[-1].id))
+    await b.functions.schedulers.take("q", None, 77)
 
 
 @largest("leaveSchedules")
 async def leave(b: Bench) -> None:
     await schedulers(b, 5)
-    await b.functions.leave_schedules("p")
+    await b.functions.schedulers.leave("p")
 
 
 @largest("listSchedulers")
 async def list_all(b: Bench) -> None:
     await b.fill("ZADD", "schedules", [word for n in range(b.many) for word in (5_000, f"later{n}")])
-    assert (await b.functions.list_schedulers("0"))[1]
+    assert (await b.functions.scheduler_list.list_ids("0"))[1]
 
 
 @largest("getSchedulers")
 async def get(b: Bench) -> None:
-    await b.functions.get_schedulers(await schedulers(b, 20, b"x" * MIB))
+    await b.functions.scheduler_list.get(await schedulers(b, 20, b"x" * MIB))
 
 
 async def fire(b: Bench, slots: int) -> None:
     """Fire every due scheduler."""
     for _ in range(100):
-        due = (await b.functions.take_schedules("p")).due
+        due = (await b.functions.schedulers.take("p")).due
         if not due:
             return
         firings = [Firing(one, tuple(one.slot + n for n in range(slots)), 0, None) for one in due]
-        await b.functions.fire_schedulers(firings[: SLOTS_A_CALL // slots], "default")
+        await b.functions.schedulers.fire(firings[: SLOTS_A_CALL // slots], "default")
 
 
 @largest("fireSchedulers", "many")

@@ -94,7 +94,7 @@ async def sweep_keyed(b: Bench) -> None:
 
 @largest("sweep", "stalled too often")
 async def sweep_failing(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead")
+    await b.functions.dead_letters.set_queue("dead")
     await b.add(200, b"x" * 100_000, ttl=3_600_000)
     held = await b.claim(200)
     await b.add(b.many, key="k")
@@ -104,7 +104,7 @@ async def sweep_failing(b: Bench) -> None:
 
 @largest("sweep", "large dead letters")
 async def sweep_large(b: Bench) -> None:
-    await b.functions.set_dead_letter_queue("dead")
+    await b.functions.dead_letters.set_queue("dead")
     await b.add(20, b"x" * MIB)
     await vanish(b, await b.claim(20))
     await sweep(b, 0)

@@ -23,4 +23,4 @@ def arrived(url: str, job_id: str) -> None:
     """Wait until a job exists. Tasks call this."""
     connection = connection_to(url)
     functions = connection.functions(QueueKeys("glide", "orders"))
-    until(lambda: bool(connection.run(functions.get_records([job_id]))[0]), f"{job_id} was added")
+    until(lambda: bool(connection.run(functions.reading.get_records([job_id]))[0]), f"{job_id} was added")

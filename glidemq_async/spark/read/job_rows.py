@@ -32,7 +32,7 @@ async def job_rows(
     cursor, left = str(first) if first else "", stop - first if stop is not None else None
     while left is None or left > 0:
         count = PAGE_SIZE if left is None else min(PAGE_SIZE, left)
-        cursor, ids = await client.functions.list_jobs(state, cursor, count)
+        cursor, ids = await client.functions.reading.list_jobs(state, cursor, count)
         # The record is read after the id, so the job may have another state by now. It is skipped here, and appears in
         # the task of its new state if that one reads later.
         yield [row for row in await rows_of(client, options, ids) if row["state"] == state]
@@ -46,7 +46,7 @@ async def dead_letter_rows(client: QueueClient, options: ReadOptions, place: str
     kind: Literal["failed", "moved"] = "failed" if place == "failed" else "moved"
     cursor = ""
     while True:
-        cursor, ids = await client.functions.list_dead_letters(kind, cursor, PAGE_SIZE, "")
+        cursor, ids = await client.functions.replaying.list_ids(kind, cursor, PAGE_SIZE, "")
         yield await rows_of(client, options, [each for each in ids if not options.ids or each in options.ids])
         if not cursor:
             return
@@ -71,7 +71,7 @@ async def rows_of(client: QueueClient, options: ReadOptions, ids: Sequence[str])
 
 
 async def _records(functions: Functions, ids: Sequence[str], with_data: bool) -> list[Record]:
-    return await (functions.get_records(ids) if with_data else functions.get_heads(ids))
+    return await (functions.reading.get_records(ids) if with_data else functions.reading.get_heads(ids))
 
 
 def _is_wanted(record: Record, options: ReadOptions) -> bool:

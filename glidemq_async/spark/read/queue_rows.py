@@ -13,7 +13,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.callers import Functions, Record
-from glidemq_async.functions.scheduler_calls import StoredScheduler
+from glidemq_async.functions.scheduler_list import StoredScheduler
 from glidemq_async.queues.inspection import SILENT_SECONDS
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.spark.read.job_rows import Row
@@ -30,12 +30,12 @@ async def queue_rows(client: QueueClient) -> list[Row]:
     bounds, _ = await functions.history.locate()
     if not bounds.incarnation and not bounds.total:
         return []
-    counts = await functions.count_jobs()
+    counts = await functions.reading.count_jobs()
     row: Row = {state.replace("-", "_"): number for state, number in counts.items()}
     now = time.time()
     runs = jobs = 0
     for state in ("completed", "failed"):
-        minutes = await functions.get_metrics(state, round(now * 1000) - HOUR_MS, None)
+        minutes = await functions.metrics.get(state, round(now * 1000) - HOUR_MS, None)
         row[f"{state}_last_hour"] = sum(minute.jobs for minute in minutes)
         jobs += row[f"{state}_last_hour"]
         runs += sum(minute.run_ms for minute in minutes)
@@ -43,10 +43,10 @@ async def queue_rows(client: QueueClient) -> list[Row]:
         row
         | {
             "queue": client.queue,
-            "paused": await functions.is_paused(),
+            "paused": await functions.reading.is_paused(),
             "oldest_waiting_ms": await _oldest_waiting(functions, now),
             "mean_run_ms": runs / jobs if jobs else None,
-            "workers": len(await functions.list_workers(round(SILENT_SECONDS * 1000))),
+            "workers": len(await functions.reading.list_workers(round(SILENT_SECONDS * 1000))),
             "events": bounds.total,
             "incarnation": bounds.incarnation,
             "observed_at": datetime.fromtimestamp(now, UTC),
@@ -62,8 +62,8 @@ async def _oldest_waiting(functions: Functions, now: float) -> int | None:
     """Return the age of the first waiting job in milliseconds, by this machine's clock, or None."""
     created: list[int] = []
     for state in ("waiting", "prioritized", "key-waiting"):
-        _, ids = await functions.list_jobs(state, "", 1)
-        found = [record for record in await functions.get_heads(ids) if b"place" in record]
+        _, ids = await functions.reading.list_jobs(state, "", 1)
+        found = [record for record in await functions.reading.get_heads(ids) if b"place" in record]
         created += [_created(record) for record in found]
     return max(0, round(now * 1000) - min(created)) if created else None
 
@@ -73,11 +73,11 @@ async def scheduler_rows(client: QueueClient) -> list[Row]:
     ids: set[str] = set()
     cursor = "0"
     while cursor:
-        cursor, step = await client.functions.list_schedulers(cursor)
+        cursor, step = await client.functions.scheduler_list.list_ids(cursor)
         ids.update(step)
     names, rows = sorted(ids), list[Row]()
     for start in range(0, len(names), SCHEDULERS_PER_CALL):
-        _, found = await client.functions.get_schedulers(names[start : start + SCHEDULERS_PER_CALL])
+        _, found = await client.functions.scheduler_list.get(names[start : start + SCHEDULERS_PER_CALL])
         rows += [_scheduler(client, one) for one in found if one is not None]
     return rows
 
@@ -108,7 +108,7 @@ def _scheduler(client: QueueClient, stored: StoredScheduler) -> Row:
 async def worker_rows(client: QueueClient) -> list[Row]:
     """Return a row for each worker that renewed its registration within a minute."""
     rows: list[Row] = []
-    for one in await client.functions.list_workers(round(SILENT_SECONDS * 1000)):
+    for one in await client.functions.reading.list_workers(round(SILENT_SECONDS * 1000)):
         info = cast("dict[str, Any]", msgpack.unpackb(one.info) or {} if one.info else {})
         rows.append({
             "queue": client.queue, "name": one.name, "host": info.get("host"), "pid": info.get("pid"),

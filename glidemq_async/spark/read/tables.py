@@ -77,7 +77,7 @@ class TableReader(DataSourceReader):
             size = -(-len(options.ids) // options.min_partitions)
             chunks = [options.ids[at : at + size] for at in range(0, len(options.ids), size)]
             return [TablePartition(queue, ids=chunk) for chunk in chunks]
-        counts = await planner.functions(queue).count_jobs()
+        counts = await planner.functions(queue).reading.count_jobs()
         wanted = sorted(FINAL) if options.kind == "results" else STATES
         states = [state for state in options.states or wanted if counts.get(state) and state in wanted]
         total = sum(counts[state] for state in states)

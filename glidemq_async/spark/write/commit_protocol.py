@@ -79,7 +79,7 @@ async def open_write(
         functions = functions_of(connection, options, queue)
         with _translated_errors(queue):
             state = await functions.open_queue(None)
-            if options.on_invalid == "dlq" and not await functions.get_dead_letter_queue():
+            if options.on_invalid == "dlq" and not await functions.dead_letters.get_queue():
                 raise ValueError(
                     f"onInvalid=dlq, but queue {queue!r} has no dead-letter queue; set one with "
                     "Queue.set_dead_letter_queue, or use onInvalid=drop"

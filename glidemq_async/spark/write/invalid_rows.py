@@ -30,7 +30,7 @@ class InvalidRowSink:
         """Add the row, with the reason why it is invalid."""
         if self._functions is None:
             source = functions_of(self._connection, self._options, self._options.queues[0])
-            target = await source.get_dead_letter_queue()
+            target = await source.dead_letters.get_queue()
             self._functions = functions_of(self._connection, self._options, target)
             await self._functions.open_queue(None)
         data = {

@@ -46,7 +46,7 @@ def make(url: str) -> Any:
                 connection = connection_to(url)
                 functions = connection.functions(QueueKeys("glide", "orders"))
                 deadline = time.monotonic() + 60
-                while not connection.run(functions.get_records(["j100"]))[0] and time.monotonic() < deadline:
+                while not connection.run(functions.reading.get_records(["j100"]))[0] and time.monotonic() < deadline:
                     time.sleep(0.02)
                 # This process is a fork of a daemon whose parent is the executor.
                 daemon = open(f"/proc/{os.getppid()}/stat").read().rpartition(")")[2].split()  # noqa: PTH123, SIM115

@@ -1,19 +1,12 @@
-"""Typed callers of the functions for job schedulers: `schedulers.lua`."""
+"""Typed calls of the functions for job schedulers: `schedulers.lua`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-from glidemq_async.functions.calling import Arg, Caller, Record, Wait, record, text, texts
-
-
-class StoredScheduler(NamedTuple):
-    """A stored scheduler; `next` is its next fire time in ms, None when it has ended."""
-
-    id: str
-    next: int | None
-    record: Record
+from glidemq_async.functions.calling import Arg, Calls, Wait, text
+from glidemq_async.functions.scheduler_list import StoredScheduler
 
 
 class SchedulerTemplate(NamedTuple):
@@ -87,10 +80,12 @@ class TriggerReply(NamedTuple):
     opts: bytes
 
 
-class SchedulerCalls(Caller):
-    """Callers of the functions in `schedulers.lua`."""
+class SchedulerCalls(Calls):
+    """Calls of the functions in `schedulers.lua`."""
 
-    async def upsert_scheduler(
+    __slots__ = ()
+
+    async def upsert(
         self,
         process: str,
         scheduler_id: str,
@@ -103,30 +98,28 @@ class SchedulerCalls(Caller):
         args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
         args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]
         args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
-        reply = await self.once("upsertScheduler", args, wait=template.wait)
+        reply = await self._caller.once("upsertScheduler", args, wait=template.wait)
         status, now, at = cast("list[object]", reply)
         return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
 
-    async def remove_scheduler(self, scheduler_id: str) -> bool:
+    async def remove(self, scheduler_id: str) -> bool:
         """Delete a scheduler and its history. Return False if it does not exist."""
-        return await self.once("removeScheduler", [scheduler_id]) == 1
+        return await self._caller.once("removeScheduler", [scheduler_id]) == 1
 
-    async def pause_scheduler(self, scheduler_id: str) -> bool:
+    async def pause(self, scheduler_id: str) -> bool:
         """Pause a scheduler. Return False if it does not exist."""
-        return await self.once("pauseScheduler", [scheduler_id]) == 1
+        return await self._caller.once("pauseScheduler", [scheduler_id]) == 1
 
-    async def resume_scheduler(
-        self, process: str, seen: StoredScheduler, next_slot: int | None
-    ) -> tuple[int, int] | None:
+    async def resume(self, process: str, seen: StoredScheduler, next_slot: int | None) -> tuple[int, int] | None:
         """End a pause unless the scheduler has changed since it was read.
 
         Return (now, when to call again), or None if it has changed.
         """
         args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _slot(next_slot)]
-        status, now, at = cast("list[object]", await self.once("resumeScheduler", args))
+        status, now, at = cast("list[object]", await self._caller.once("resumeScheduler", args))
         return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
 
-    async def fire_schedulers(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
+    async def fire(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
         """Add the jobs of up to 100 schedulers. Each fire time adds one job, however many processes try.
 
         Return for each scheduler the number of fire times that are done, "moved" if it has changed since it was read,
@@ -137,21 +130,19 @@ class SchedulerCalls(Caller):
         for firing in firings:
             due = firing.due
             args += [due.id, due.rev, due.slot, _slot(firing.next), firing.skipped, len(firing.slots), *firing.slots]
-        _, *done = cast("list[int | bytes]", await self.once("fireSchedulers", args, wait=wait))
+        _, *done = cast("list[int | bytes]", await self._caller.once("fireSchedulers", args, wait=wait))
         return [each if isinstance(each, int) else each.decode(errors="replace") for each in done]
 
-    async def trigger_scheduler(self, scheduler_id: str, wait: Wait) -> TriggerReply | None:
+    async def trigger(self, scheduler_id: str, wait: Wait) -> TriggerReply | None:
         """Add a job of a scheduler now. Return None if the scheduler does not exist."""
-        reply = cast("list[object]", await self.once("triggerScheduler", [scheduler_id], wait=wait))
+        reply = cast("list[object]", await self._caller.once("triggerScheduler", [scheduler_id], wait=wait))
         if not reply:
             return None
         now, job_id, status, name, data, opts = reply
         template = cast("bytes", data), cast("bytes", opts)
         return TriggerReply(cast("int", now), text(job_id), text(status), text(name), *template)
 
-    async def take_schedules(
-        self, process: str, after: tuple[int, str] | None = None, spread: int | None = None
-    ) -> DueReply:
+    async def take(self, process: str, after: tuple[int, str] | None = None, spread: int | None = None) -> DueReply:
         """Read the due schedulers and when to call again, and take a free role.
 
         `after`: only schedulers after this fire time and id. `spread`: a process that is not the first receives a part
@@ -159,7 +150,7 @@ class SchedulerCalls(Caller):
         """
         slot, scheduler_id = after or ("", "")
         args: list[Arg] = [process, slot, scheduler_id, _slot(spread)]
-        reply = await self.call("takeSchedules", args)
+        reply = await self._caller.call("takeSchedules", args)
         now, role, at, rows, since = cast("tuple[int, int, int, list[list[bytes]], int]", reply)
         due = [
             DueScheduler(row[0].decode(), row[1].decode(), int(row[2]), row[3], cast("Wait", row[4].decode()))
@@ -167,32 +158,9 @@ class SchedulerCalls(Caller):
         ]
         return DueReply(now, role != 0, role == 1, at, due, since)
 
-    async def leave_schedules(self, process: str) -> None:
+    async def leave(self, process: str) -> None:
         """Give up the role of a process that signs off."""
-        await self.call("leaveSchedules", [process])
-
-    async def list_schedulers(self, cursor: str) -> tuple[str, list[str]]:
-        """Return a step of the ids of all schedulers, and the cursor of the next step ("" after the last)."""
-        found, ids = cast("list[object]", await self.read("listSchedulers", [cursor]))
-        return text(found), texts(ids)
-
-    async def get_schedulers(self, ids: Sequence[str]) -> tuple[int, list[StoredScheduler | None]]:
-        """Return the server's time, and the stored scheduler of each id, None for an unknown id. At most 20 ids."""
-        found: list[StoredScheduler | None] = []
-        now = 0
-        # The server returns fewer per call when they are large.
-        while len(found) < len(ids):
-            asked = ids[len(found) :]
-            now, rows = cast("tuple[int, list[list[object]]]", await self.read("getSchedulers", list(asked)))
-            found += [_stored(scheduler_id, row) for scheduler_id, row in zip(asked, rows, strict=False)]
-        return now, found
-
-
-def _stored(scheduler_id: str, row: list[object]) -> StoredScheduler | None:
-    if not row:
-        return None
-    next_slot = text(row[0])
-    return StoredScheduler(scheduler_id, int(next_slot) if next_slot else None, record(row[1]))
+        await self._caller.call("leaveSchedules", [process])
 
 
 def _slot(value: int | None) -> Arg:

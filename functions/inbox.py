@@ -1,0 +1,34 @@
+"""Typed call of the function that adds the jobs of other queues: `inbox.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Calls, text
+
+
+class Delivery(NamedTuple):
+    """A job for another queue. Its `token` makes repeated deliveries have one effect."""
+
+    token: str
+    id: bytes
+    name: bytes
+    data: bytes
+    opts: bytes
+    extra: bytes
+    letter: bytes
+
+
+class InboxCalls(Calls):
+    """Calls of the functions in `inbox.lua`."""
+
+    __slots__ = ()
+
+    async def deliver(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
+        """Add jobs that another queue posted, each token once. Return why positions were not added. At most 100."""
+        args: list[Arg] = [len(deliveries)]
+        for delivery in deliveries:
+            args += delivery
+        flat = cast("list[object]", await self._caller.once("deliverJobs", args))
+        return {cast("int", flat[i]) - 1: text(flat[i + 1]) for i in range(0, len(flat), 2)}

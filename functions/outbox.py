@@ -1,0 +1,34 @@
+"""Typed call of the function that relays an outbox: `outbox.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Calls
+
+
+class Posted(NamedTuple):
+    """One entry of an outbox: the target's base key and a job for it."""
+
+    entry: str
+    to: str
+    id: bytes
+    name: bytes
+    data: bytes
+    opts: bytes
+    extra: bytes
+    letter: bytes
+
+
+class OutboxCalls(Calls):
+    """Calls of the functions in `outbox.lua`."""
+
+    __slots__ = ()
+
+    async def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted]]:
+        """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays."""
+        reply = await self._caller.call("relayOutbox", [holder, after, len(done), *done])
+        last, flat = cast("tuple[bytes, list[bytes]]", reply)
+        rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]
+        return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]

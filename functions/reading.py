@@ -1,0 +1,82 @@
+"""Typed calls of the functions that only read: `reading.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Calls, Record, counts, record, text, texts
+
+
+class WorkerRow(NamedTuple):
+    """One worker of `listWorkers`. `info` is the description that the worker wrote."""
+
+    name: str
+    last_seen: int
+    info: bytes
+    running: int
+
+
+class ReadingCalls(Calls):
+    """Calls of the functions in `reading.lua`."""
+
+    __slots__ = ()
+
+    async def is_paused(self) -> bool:
+        """Return True if claiming is paused."""
+        return await self._caller.read("isPaused") == 1
+
+    async def count_jobs(self) -> dict[str, int]:
+        """Return the number of jobs in each state, computed from the structures."""
+        return counts(await self._caller.read("countJobs"))
+
+    async def get_records(self, ids: Sequence[str]) -> list[Record]:
+        """Return the record of each id, {} for an unknown id. At most 1,000 ids."""
+        return await self._caller.read_all("getRecords", ids)
+
+    async def iter_records(self, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, Record]]]:
+        """Iterate over the records in the pieces in which the server returns them."""
+        async for piece in self._caller.pieces("getRecords", ids):
+            yield [(job_id, record(flat)) for job_id, flat in piece]
+
+    async def get_outlines(self, ids: Sequence[str]) -> list[Record]:
+        """Return each record without its data but with their `size`; {} for an unknown id."""
+        return await self._caller.read_all("getOutlines", ids)
+
+    async def get_heads(self, ids: Sequence[str]) -> list[Record]:
+        """Return the small fields of each record, and the `size` of its data; {} for an unknown id. At most 1,000."""
+        return await self._caller.read_all("getHeads", ids)
+
+    async def list_jobs(self, state: str, cursor: str, count: int, *, backwards: bool = False) -> tuple[str, list[str]]:
+        """Return a step of the ids in a state, and the cursor of the next step in this direction ("" after the last).
+
+        Forwards is the order in which jobs start; ended ones come newest first.
+        """
+        args: list[Arg] = [state, cursor, count, int(backwards)]
+        cursor_bytes, ids = cast("list[object]", await self._caller.read("listJobs", args))
+        return text(cursor_bytes), texts(ids)
+
+    async def list_workers(self, silent_ms: int) -> list[WorkerRow]:
+        """Return the workers that gave a sign of life within `silent_ms`."""
+        rows = cast("list[list[object]]", await self._caller.read("listWorkers", [silent_ms]))
+        return [
+            WorkerRow(text(name), cast("int", seen), cast("bytes", info), cast("int", running))
+            for name, seen, info, running in rows
+        ]
+
+    async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
+        """Return the number of log lines of a job, and the lines from start to stop (inclusive, as in LRANGE)."""
+        found: list[str] = []
+        while True:
+            count, lines, following = cast("list[object]", await self._caller.read("getLogs", [job_id, start, stop]))
+            found += texts(lines)
+            if not following:
+                return cast("int", count), found
+            if stop < 0:
+                stop += cast("int", count)
+            start = int(text(following))
+
+    async def last_event(self) -> tuple[str, int]:
+        """Return the last entry of the event stream and the number of events ever written."""
+        entry, count = cast("list[object]", await self._caller.read("lastEvent"))
+        return text(entry), cast("int", count)

@@ -1,0 +1,21 @@
+"""Typed call of the function that searches jobs: `searching.lua`."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from glidemq_async.functions.calling import Arg, Calls, text, texts
+
+
+class SearchingCalls(Calls):
+    """Calls of the functions in `searching.lua`."""
+
+    __slots__ = ()
+
+    async def find(
+        self, state: str, cursor: str, count: int, name: str, *, backwards: bool = False
+    ) -> tuple[str, list[str]]:
+        """Look at `count` jobs of a state. Return the next cursor and the ids of the jobs with that name."""
+        args: list[Arg] = [state, cursor, count, name, int(backwards)]
+        cursor_bytes, ids = cast("list[object]", await self._caller.read("searchJobs", args))
+        return text(cursor_bytes), texts(ids)
