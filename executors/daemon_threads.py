@@ -32,6 +32,9 @@ class DaemonThreads:
         """
         future: Future[object] = Future()
         with self._lock:
+            # The count is a reservation. A thread raises it when it is free, and each call takes one off before it is
+            # queued, so two calls never rely on the same idle thread. At the limit the count may be too high, which has
+            # no effect: no further thread could be started then.
             if self._idle > 0:
                 self._idle -= 1
             elif self._threads < self._limit:
@@ -56,6 +59,7 @@ class DaemonThreads:
             future, function = call
             if future.set_running_or_notify_cancel():
                 _run(future, function)
+            # A waiting thread would otherwise keep the last job and its result in memory until the next call.
             del call, future, function
             with self._lock:
                 self._idle += 1

@@ -38,12 +38,14 @@ class Deadline:
 
     def _expire(self) -> None:
         self._job.abort.set("timeout")
+        # Not `task.cancel()`: only asyncio.timeout can later distinguish its own cancellation from one by the worker.
         self._expired.reschedule(self._loop.time())
 
 
 @asynccontextmanager
 async def deadline(job: Job[Any, Any], timeout: float) -> AsyncGenerator[None]:
     """End the block with TimeoutError after `timeout` seconds. Time inside `waiting` does not count."""
+    # Without a time of its own. The clock of a run pauses while it waits for a place, and asyncio.timeout cannot pause.
     expired = asyncio.timeout(None)
     found = Deadline(job, timeout, expired)
     token = _current.set(found)

@@ -28,6 +28,9 @@ _in_use: weakref.WeakValueDictionary[int, _SharedExecutor] = weakref.WeakValueDi
 
 
 def _shared_of(executor: Executor) -> _SharedExecutor:
+    # By identity: two equal executors are still two pools. The entry refers to its executor, so the id cannot be
+    # reused, and disappears with the last ExecutorUse that refers to it. A closed event loop cannot stop its executor
+    # any more, so its entry does not count.
     use = _in_use.get(id(executor))
     if use is not None and use.loop is not asyncio.get_running_loop():
         if not use.loop.is_closed() and (use.users or use.changing.locked()):
@@ -51,6 +54,7 @@ class ExecutorUse:
         Raises RuntimeError if the executor is in use in another event loop.
         """
         use = _shared_of(self.executor)
+        # A worker that starts while the last one stops must wait for the complete stop, and start the executor again.
         async with use.changing:
             if not use.users:
                 await self.executor.start(use.notify_freed)

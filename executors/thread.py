@@ -61,6 +61,14 @@ class ThreadExecutor:
 
     async def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
         """Call the handler in a thread and wait for it, at most `timeout` seconds (then TimeoutError)."""
+        # A run and its call in the thread end independently. The place in the limiter follows the call: an abandoned
+        # call still occupies its thread, and a second call in its place would exceed `threads`. The cases at a timeout
+        # or a cancellation:
+        #
+        # - It waits for a place: it owns nothing yet.
+        # - Its call is queued: `cancel` succeeds, the function never runs, and the place is free.
+        # - The function runs: `_give_up` notes the call, and its end releases the place later, in the event loop.
+        # - The function returned in the same moment: no thread is left behind, so nothing has to be given up.
         limiter, given_up = self._limiter, self._given_up
         # The place belongs to the call and not to this task, because the call of an abandoned run keeps it.
         call = object()
@@ -79,6 +87,8 @@ class ThreadExecutor:
         except (TimeoutError, asyncio.CancelledError) as error:
             if future.done() and not future.cancelled():
                 raise
+            # The signal is all that the thread can notice, so it is set even though this run has lost its result
+            # already.
             abort.set("timeout" if isinstance(error, TimeoutError) else "cancelled")
             self._give_up(future, job, call)
             if isinstance(error, TimeoutError):

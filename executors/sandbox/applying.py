@@ -31,6 +31,15 @@ def apply(permissions: Permissions, *, channels: Sequence[int] = (), threads: in
     Return the permissions that could not be enforced. Raises ExecutorError if there are any and `strict` is set, or if
     a path does not exist. The process must end after an error.
     """
+    # The order of the steps is a part of the protection:
+    #
+    # 1. Everything that can be missing is checked before the first irrevocable step, so that `strict` refuses a process
+    #    that is still usable for an error report.
+    # 2. Descriptors are closed, because the kernel checks permissions only when one is opened.
+    # 3. The user namespace comes before the limits: inside it the kernel counts only the processes of this job.
+    # 4. `forgo_new` sets no_new_privs. Landlock and seccomp require it of processes without privileges, and it keeps
+    #    set-uid programs from undoing the rest.
+    # 5. Landlock opens each granted path, so it comes before the filters, which refuse some of the calls used here.
     version = landlock.version()
     filtered = IS_LINUX and filters.available()
     missing = unenforced(permissions, version, filtered=filtered) + _other_threads()

@@ -62,6 +62,14 @@ def install(rules: Iterable[Rule]) -> None:
 
 def assemble(architecture: str, rules: Iterable[Rule]) -> bytes:
     """Return the BPF program of the rules. Calls that this architecture does not have are skipped."""
+    # The program is a list of refused calls, and everything else is allowed. Such a list is only safe with a frame
+    # around it. Without the first check, a call by the 32-bit entry would pass, because its numbers mean other calls.
+    # Calls above the last known number fail with ENOSYS, so a new kernel opens nothing. The C library takes ENOSYS for
+    # an older kernel and falls back to a call that the rules know.
+    #
+    # Each rule loads the number again at its end, and the rules follow each other. A jump therefore never leaves its
+    # own rule. A jump has only eight bits for its distance, and a program with one common "refuse" at its end would
+    # exceed them.
     numbers = NUMBERS[architecture]
     # In other tables of system calls (32-bit entry, x32) the same number means another call.
     code: list[_Instruction] = [

@@ -45,6 +45,10 @@ def begin_job(permissions: Permissions) -> None:
 
     The first call lowers the limit of the process, and later calls cannot raise it again.
     """
+    # The kernel counts the processor time of a process from its start, and a hard limit can only be lowered. So one
+    # process cannot have a fresh hard limit for each job. The first job lowers the hard limit to its own time plus a
+    # tenth and a second. Each job gets its own soft limit below that, and `is_worn` replaces the process when this
+    # reserve is used up. A process that runs one job, as confined ones do by default, never gets there.
     if permissions.cpu is None or sys.platform == "win32":
         return
     import resource

@@ -94,6 +94,9 @@ class Channel(asyncio.Protocol):
 
     def begin(self, limit: int) -> None:
         """Begin a run: drop frames of the previous run, and refuse frames of more than `limit` bytes from now on."""
+        # The previous job may have filled the queue with frames, and reading is then paused. Dropping the frames makes
+        # room, so cutting must continue here. Nobody else would resume it: `receive` does so only after it has taken a
+        # frame.
         self._splitter.limit = limit
         self._counted = self._received = 0
         self._since = None
@@ -151,6 +154,8 @@ class Channel(asyncio.Protocol):
         if self._later is not None:
             self._later.cancel()
             self._later = None
+        # The outcome is often the last frame before a process ends. It must be received before the end counts as a
+        # death.
         self._read_the_rest()
         self.resume_writing()
         self._notify()
@@ -160,6 +165,16 @@ class Channel(asyncio.Protocol):
 
     def _cut(self) -> None:
         """Split received data into frames, and continue to read now or later, as the limits permit."""
+        # A child may send frames without end. Three limits keep the worker's event loop free for others, and each one
+        # stops this loop in another way:
+        #
+        # - 64 frames per turn: continue in the next turn (`call_soon`).
+        # - The flow of the second is used up: continue when the second is over (`call_later`).
+        # - 32 frames wait for `receive`: continue when it has taken the last of them.
+        #
+        # In all three cases the transport stops reading. The kernel's buffers fill up, and the child blocks in its own
+        # `send`. No frame is lost. `_later` shows that a continuation is scheduled, and `data_received` then only
+        # stores its bytes.
         self._later = None
         frames, wait, left = self._frames, 0.0, _AT_ONCE
         try:

@@ -109,6 +109,10 @@ class Child:
         return ENDED
 
     def _prepare(self) -> list[str]:
+        # The order is a rule. The permissions are applied before anything of the user is imported, because an import
+        # runs code. The thread that reads starts after that, because the kernel confines only the calling thread and
+        # those that it starts later. Each import may set up logging, so `_take_over_logging` follows each of them.
+        # `gc.freeze` comes last: it exempts everything that exists now from collections.
         lacking: list[str] = []
         if self._config["permissions"] is not None:
             # Imported only if needed: children without permissions start without the sandbox.

@@ -183,6 +183,12 @@ class SubprocessExecutor:
 
     async def _run_once(self, pool: Pool, work: list[object], job: Job[Any, Any], timeout: float | None) -> Outcome:
         """Run the job in the next free process."""
+        # A process runs one job after another, so everything that an earlier job left behind must be kept out of this
+        # one. The increment of `child.jobs` is the number of the run, and frames carry it. `channel.begin` drops the
+        # frames that arrived since the previous run. Log records and output are assigned to this job only between
+        # `begin` and `end`. All of that comes before the frame "run", after which the new job may send its first frame.
+        #
+        # After any error here the state of the process is unknown, so it is killed and not returned to the pool.
         with waiting():
             child = await pool.take()
         child.jobs += 1
@@ -218,6 +224,8 @@ class SubprocessExecutor:
             await asyncio.wait({serving}, timeout=timeout)
         except asyncio.CancelledError:
             job.abort.set("cancelled")
+            # The worker cancels this call once and then waits for it. So the whole grace is spent here, and the process
+            # gets its SIGKILL before the job can be released to another worker.
             outcome = await run.stop(serving, job.abort.reason, self.grace, pool.signal)
             if outcome.kind != "done":
                 raise
@@ -229,6 +237,8 @@ class SubprocessExecutor:
         late = f"the run took longer than its timeout of {timeout:g} s" if timeout else ""
         if serving.done():
             late = f"the run was silent for longer than its heartbeat_timeout of {self._silence:g} s"
+            # Calls of the handler are still served during the grace, now without a limit for silence: a handler that
+            # reacts to the abort may log something before it ends.
             serving = asyncio.create_task(Run(child, job, None).serve())
         job.abort.set("timeout")
         await run.stop(serving, "timeout", self.grace, pool.signal)

@@ -73,12 +73,17 @@ class Guard:
         self._wake, self._waking = socket.socketpair()
         self._waking.setblocking(False)
         self._wake.setblocking(False)
+        # A signal may arrive between the look at the processes and `select`. A handler that sets a flag would then be
+        # seen only at the next request. The byte in this socket makes `select` return immediately, whenever the signal
+        # came.
         signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, _noticed)
         signal.signal(signal.SIGTERM, _noticed)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _load(config["loaded"])
         # The objects that exist now are shared with every child and never change.
+        # A collection in a child would write to the header of every inherited object, and the kernel would copy their
+        # pages.
         gc.collect()
         gc.freeze()
 
@@ -107,6 +112,8 @@ class Guard:
             data, descriptors, _, _ = socket.recv_fds(self._control, 65_536, 32)
         except OSError:
             return False
+        # The kernel delivers descriptors with the first byte of the frame that they were sent with, and in the order of
+        # the frames. `start` names only their number, so frames must be handled in the same order.
         self._descriptors += descriptors
         if not data:
             return False
@@ -180,6 +187,7 @@ class Guard:
 
     def _reap(self) -> None:
         """Report the processes that have ended, and kill the processes that they left behind."""
+        # A loop, because the kernel merges signals: one SIGCHLD may announce several ends.
         while (found := _wait_for_any(os.WNOHANG)) is not None:
             pid, status = found
             self._kill_strays()
@@ -201,6 +209,8 @@ class Guard:
             _kill_group(pid, signal.SIGKILL)
         self._numbers.clear()
         self._kill_strays()
+        # Each process that dies may leave others behind, which this process adopts only then. The loop ends when
+        # nothing is left to wait for.
         while _wait_for_any(0) is not None:
             self._kill_strays()
 
@@ -219,6 +229,7 @@ def _look_for_code() -> None:
 
 def _arrange_descriptors(given: list[int]) -> None:
     """Keep the three standard descriptors and the channel, and close all others."""
+    # First to high numbers: a given descriptor may itself have one of the numbers 1 to 3, and `dup2` would close it.
     high = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 64) for descriptor in given]
     if len(high) > 1:
         os.dup2(high[1], 1)

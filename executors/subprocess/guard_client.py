@@ -62,6 +62,8 @@ class GuardClient:
         except BaseException:
             ours.close()
             raise
+        # The channel reads through a transport of asyncio, which cannot send descriptors. They are sent over this copy
+        # of the socket. Nothing else is written to the transport, so frames cannot interleave.
         self._control = ours.dup()
         try:
             self._channel = await Channel.over(ours, frames.ANY_SIZE)
@@ -105,6 +107,7 @@ class GuardClient:
         while (frame := await channel.receive()) is not None:
             if frame[0] == "ended":
                 self._note(frame[1], Ending(frame[2], frame[3]))
+        # The guard is gone, and its children died with it. Every run that waits for an end must hear of it now.
         for number in list(self._endings):
             self._note(number, Ending(None, "was killed with its guard, the process that starts them,"))
 
@@ -141,6 +144,7 @@ class GuardClient:
             raise BrokenPipeError("it was stopped")
         while data:
             try:
+                # The descriptors travel with the first part. A second copy would become another child's channel.
                 data = data[socket.send_fds(self._control, [data], descriptors) :]
                 descriptors = []
             except BlockingIOError:

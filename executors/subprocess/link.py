@@ -34,6 +34,9 @@ class Link:
 
         Return the number of bytes sent, or 0.
         """
+        # For log records. A handler that logs must not stop because the worker reads slowly, so the wait for the lock
+        # and for the socket is bounded. Only whole frames are sent: half a frame would make the rest of the channel
+        # unreadable.
         data, until = packed(*frame), time.monotonic() + seconds
         if not self._sending.acquire(timeout=seconds):
             return 0

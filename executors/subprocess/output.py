@@ -251,6 +251,7 @@ class Captured:
                 asyncio.get_running_loop().remove_reader(self._reading)
                 break
             *whole, self._part = (self._part + data).split(b"\n")
+            # A job may write gigabytes without a line break. Only the part that can be logged is kept.
             self._part = self._part[:LONGEST_LINE]
             self._take(whole)
         if self._lines and self._job is not None:
@@ -265,6 +266,8 @@ class Captured:
 
     def _log_soon(self) -> None:
         if self._logging is None or self._logging.done():
+            # One task at a time, so that the lines of a job stay in order. It belongs to no task group: `end` awaits
+            # it, and the run cannot return before its last line is logged.
             self._logging = asyncio.create_task(self._log())
 
     async def _log(self) -> None:

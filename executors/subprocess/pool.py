@@ -143,6 +143,7 @@ class Pool:
         self._is_closed = True
         if grace > 0 and (busy := [child.ending for child in self._children if child not in self._idle]):
             await asyncio.wait(busy, timeout=grace)
+        # The starts are ended before the guard. A start that continued would find a dead guard and start another one.
         for start in self._starts:
             start.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)
@@ -153,6 +154,7 @@ class Pool:
             child.channel.send("stop")
         if idle:
             await asyncio.wait(idle, timeout=max(grace, _IDLE_SECONDS))
+        # Ends every process below it, also those that `retire` and `end` have removed from the tables.
         await self._guard.stop()
         for child in list(self._children):
             child.channel.close()
@@ -180,6 +182,8 @@ class Pool:
 
     def _grow(self, spare: int = 0) -> None:
         """Start a child for each waiting run, up to the limit, and make sure that `spare` are idle or starting."""
+        # Cancelled waiters stay in the queue until `_offer` or `_refuse` meets them, so they are not counted. Children
+        # that are starting now will serve waiting runs, so they are subtracted.
         wanted = max(sum(not waiter.done() for waiter in self._waiters), spare - len(self._idle))
         room = self._settings.processes - len(self._children) - len(self._starts)
         for _ in range(min(wanted - len(self._starts), room)):
@@ -213,6 +217,8 @@ class Pool:
             self._offer(child)
 
     async def _make(self) -> Child:
+        # Several children may start at the same time after the guard has died. Only one of the starts may make a new
+        # guard.
         async with self._guard_starts:
             if not self._guard.is_alive:
                 await self._guard.stop()

@@ -37,6 +37,8 @@ class RemoteFunctions:
         """Let the worker write progress, data or a log line of the current job. `job_id` and `entry` are ignored."""
         del entry
         answer: Future[str] = Future()
+        # The check and the send are one step. Without the lock, `close` could run between them, and a thread that the
+        # run left behind would send a call after the end of the run.
         with self._sending:
             if self._is_closed:
                 raise LeaseLost(f"{kind} of job {job_id} was refused: its run has ended in this process")

@@ -77,6 +77,8 @@ def read_main(main: MainModule) -> None:
     if not any(main):
         return
     global _is_reading_main  # noqa: PLW0603
+    # The script must not run as `__main__`: its `if __name__ == "__main__"` block starts the worker. Afterwards the
+    # same module gets both names, so that functions and pickled objects of the script are found under either of them.
     twin = types.ModuleType(MAIN_TWIN)
     _is_reading_main = True
     if main.name:

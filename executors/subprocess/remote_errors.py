@@ -98,6 +98,8 @@ def _arguments(error: BaseException) -> list[Any]:
 
 
 def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> BaseException:
+    # The names come from a process that may be hostile. Only two modules are searched, and nothing is imported, so a
+    # child cannot make the worker call a class of its choice.
     source: object = errors if module == errors.__name__ else builtins if module == builtins.__name__ else None
     kind = getattr(source, name, None)
     # A BaseException that is not an Exception would end programs and tasks. Here it is only a handler's failure.

@@ -74,6 +74,9 @@ class Run:
                 return Outcome("silent")
             if frame is None:
                 return await self._died()
+            # A frame of an earlier job: its thread or its coroutine still runs in the process, or the frame was on its
+            # way when that job was stopped. If it were accepted, the log line or the outcome of one job would reach
+            # another one.
             if frame[1:2] != [self._number]:
                 continue
             if frame[0] == "begun":
@@ -108,6 +111,7 @@ class Run:
             return self._broke(self._child.channel.broken)
         try:
             async with asyncio.timeout(_LAST_SECONDS):
+                # Shielded, because the pool waits for the same future. A timeout here would cancel it for all.
                 ending = await asyncio.shield(self._child.ending)
         except TimeoutError:
             return self._broke(ExecutorError("the process of the job closed its channel to the worker"))

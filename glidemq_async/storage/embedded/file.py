@@ -85,6 +85,7 @@ class FileStorage(RedisStorage):
         while True:
             try:
                 return await dial(endpoint)
+            # It is an OSError too, but another attempt cannot succeed.
             except StorageUnavailable:
                 raise
             except OSError as error:
@@ -93,6 +94,8 @@ class FileStorage(RedisStorage):
                         f"the server of {self.url} did not come up in {START_SECONDS:g} s ({error}); see "
                         f"{self._directory}/{keeper.LOG}"
                     ) from error
+            # Every failed attempt asks for a keeper, not only the first one. The keeper of another process may be
+            # stopping: it ends when it had no client for `linger` seconds, and this client may arrive a moment later.
             await asyncio.to_thread(_keep, self._directory, path, self._lingering())
             await asyncio.sleep(0.004)
 
@@ -172,6 +175,8 @@ def _runtime_directory() -> str:
 def _private(directory: str) -> str:
     try:
         Path(directory).mkdir(mode=0o700, exist_ok=True)
+        # `lstat`, because `/tmp` belongs to everybody: another user may have created this name as a link or directory
+        # before, and would then own the socket to which this process sends its jobs.
         found = os.lstat(directory)
     except OSError as error:
         raise StorageUnavailable(f"the runtime directory {directory} cannot be used: {error}") from error
@@ -189,6 +194,17 @@ _keepers: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
 
 def _keep(directory: str, path: str, linger: float) -> None:
     """Start a keeper unless this process has a running one. Raises `StorageUnavailable` if that one failed."""
+    # The exit status of a keeper decides what follows:
+    #
+    # - It runs: wait for its server.
+    # - LOCKED: another keeper has the directory, so its server is about to come up or to end. After a short wait
+    #   another keeper is started, in case it was about to end.
+    # - FAILED: the server cannot be run here. A retry would fail in the same way, so the client gets the reason.
+    # - 0, or a signal: it ended after its linger time, or somebody killed it. Both leave the data in order, so another
+    #   one starts.
+    # - Any other status within a second: the keeper itself cannot run, for example in a directory without space.
+    #
+    # Callers come from threads of `asyncio.to_thread` and from several event loops, hence the lock.
     with _keepers_lock:
         current = _keepers.get(directory)
         if current is not None:
@@ -219,6 +235,7 @@ def _start_keeper(directory: str, path: str, linger: float) -> subprocess.Popen[
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            # Ctrl-C in the client's terminal must reach neither the keeper nor its server.
             start_new_session=True,
             cwd=directory,
         )

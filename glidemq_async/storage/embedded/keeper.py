@@ -140,6 +140,9 @@ class Keeper:
 
     def _attend(self) -> bool:
         """Watch the running server. Return true when it was stopped, and false when it died."""
+        # A lost connection does not prove that the server is dead. The end of the process does, so `_reap` decides. A
+        # server that is alive gets a new connection. Starting a second one next to it is impossible, because it holds
+        # `server.lock`.
         link = self._await_ready()
         while True:
             try:
@@ -178,12 +181,15 @@ class Keeper:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
         keeper = os.getpid()
+        # The last preparations happen before the fork, so the child only makes a few system calls before `execv`.
         prctl = _prctl()
         self._pid = os.fork()
         if self._pid == 0:
             try:
                 if prctl is not None:
                     prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+                # The keeper may have died after the fork and before the request above. The kernel sends no death signal
+                # for that.
                 if os.getppid() != keeper:
                     os._exit(1)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -232,14 +238,21 @@ class Keeper:
             try:
                 answer = link.ask("INFO clients")
             except TimeoutError:
+                # No reply for five seconds: the server may be swapped out, or run a long command. It is not killed for
+                # that. The caller opens a new connection, because a late reply on this one would be taken for the reply
+                # to the next question.
                 return not self._still_there()
             except OSError:
                 return False
             now = time.monotonic()
+            # One client is this connection. An error reply means that the server still reads its data, which counts as
+            # use.
             if answer.startswith("-") or _clients(answer) > 1:
                 used = now
             elif now - used >= self._linger:
                 return True
+            # A removed directory cannot be used any more, and its files only live on as open descriptors. `samestat`
+            # also notices a new directory under the same name, which needs a new keeper.
             if not self._still_there():
                 return True
             if not self._serves_socket():
@@ -336,11 +349,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--socket", required=True, help="the unix socket to serve")
     parser.add_argument("--linger", type=float, default=10.0, help="seconds to stay after the last client left")
     options = parser.parse_args(arguments)
+    # First, so that every file that follows, including the socket, belongs to this user alone.
     os.umask(0o077)
     os.chdir(options.directory)
     lock = os.open(KEEPER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # FAILURE is deleted only under the lock. Another keeper that has just failed may have written it for its client.
     if not _locked(lock):
         return LOCKED
+    # Ctrl-C and the end of a terminal are meant for the client. Other processes may use this server.
     for ignored in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(ignored, signal.SIG_IGN)
     with contextlib.suppress(FileNotFoundError):
