@@ -64,6 +64,7 @@ class Payloads:
             if self._codecs is not None:
                 data = self._codecs.decode(data, PayloadContext(base or self._base, kind, name, job_id))
             return self._serializer.loads(data)
+        # Serializers and codecs of users may raise anything for bytes that they did not write.
         except Exception as error:
             what = what or _called(kind, job_id)
             if self._codecs is None and data.startswith(MAGIC):

@@ -93,6 +93,8 @@ class QueueClient:
 
         Raises StorageUnavailable, IncompatibleQueueError, and ValueError if the payload limit exceeds the server's own.
         """
+        # Every method of a queue calls this, so the first check must cost nothing. The second one is needed because
+        # another task may have opened the client while this one waited for the lock.
         if self.state is None:
             async with self._opening:
                 if self.state is None:
@@ -108,6 +110,8 @@ class QueueClient:
         `known` is the incarnation that no longer exists. Raises the same errors as `open`.
         """
         async with self._opening:
+            # Many calls in flight get the same refusal. The first one declares the queue again, and the others find a
+            # new incarnation.
             if self.functions.incarnation == known:
                 await self._declare()
 
@@ -168,6 +172,7 @@ class QueueClient:
 
     async def close(self) -> None:
         """Stop listening, and close the storage if it was opened here. Idempotent."""
+        # The storage comes last: the two parts before it make their last calls over it.
         await self.timekeeper.close()
         await self.results.close()
         self._loop = None

@@ -52,6 +52,20 @@ def _ended_of(state: str, record: Record) -> Ended:
     return Ended(state, payload, record.get(b"reason", b"").decode(errors="replace"))
 
 
+# A waiter must learn of the end of its job although every message may be lost, and although the end may come before the
+# waiter exists. Four rules make that safe:
+#
+# 1. A message is only a faster way to read the record. Each waiter also reads the record itself: when the subscription
+#    is confirmed (messages before that were lost), and then every few seconds.
+# 2. The reading call registers the channel for the job and returns its state, in one step on the server. The job cannot
+#    end between the two.
+# 3. add_and_wait registers with the add itself. The job may have ended before the reply to the add arrives, so ends of
+#    unknown jobs are kept in `_early` while such an add is in flight.
+# 4. The record may be removed by its retention immediately after the end. The server therefore keeps it until this
+#    client confirms the reply, or for a minute (`held` in functions/finish.lua).
+#
+# A confirmed id may be used again for another job. `expect` and `confirm_before` keep the end of the old job from being
+# taken for the end of the new one.
 class ResultListener:
     """All tasks of one client that wait for results of one queue."""
 
@@ -142,10 +156,13 @@ class ResultListener:
     async def wait(self, job_id: str, waiter: Waiter, *, asked: bool) -> Ended:
         """Wait until the job of a waiter has ended. Raises JobNotFound, QueueClosed."""
         try:
+            # The server does not know this waiter yet. The first look registers its channel, or finds that the job has
+            # ended.
             if not asked:
                 await self._look(job_id)
             pause = FIRST_LOOK_SECONDS
             while not waiter.done():
+                # `asyncio.wait` cancels nothing. Awaiting the future directly would cancel it together with this task.
                 await asyncio.wait([waiter], timeout=RECHECK_SECONDS if self._subscribed else pause)
                 pause = min(pause * 1.5, SLOWEST_LOOK_SECONDS)
                 if not waiter.done():
@@ -219,6 +236,8 @@ class ResultListener:
         state = head.decode()
         if state == "removed":
             self._resolve(job_id, None)
+        # A failure without an error of a handler (expired, revoked, stalled) has an empty payload. Its reason is only
+        # in the record.
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
             self._background.start(self._look(job_id))
         else:
@@ -227,6 +246,7 @@ class ResultListener:
     def _on_change(self, subscribed: bool) -> None:
         self._subscribed = subscribed
         self._answered.set()
+        # A message that was published while the link was down is gone.
         if subscribed and self._waiters:
             self._background.start(self._look_at_all())
 

@@ -45,6 +45,16 @@ LOOP_SECONDS: Final = 0.005
 _log = logging.getLogger(__name__)
 
 
+# Every process that has the queue open runs one of these, and any number of them may fire at the same moment. The
+# server makes that safe: a call names the stored fire time that it has seen, and the server advances a scheduler only
+# if that fire time is still the stored one. The others get "moved" and do nothing. The roles only save calls, and a
+# lost role costs some seconds.
+#
+# Fire times are computed here and not on the server, because Lua has no time zones and no cron parser. Computing them
+# takes milliseconds of Python for long lists, so `_plan` yields to the event loop.
+#
+# `_sooner` connects `expect` with a running round. A round that was planned before an upsert would otherwise sleep past
+# the new fire time.
 class Timekeeper:
     """Fires the schedulers of one queue in one process, from `start` to `close`."""
 
@@ -96,6 +106,7 @@ class Timekeeper:
             self._timer.cancel()
         if self._round is not None:
             self._round.cancel()
+            # Not `await self._round`, which would raise the CancelledError of the round here.
             await asyncio.wait([self._round])
         if self._holds_role:
             self._holds_role = False
@@ -163,6 +174,9 @@ class Timekeeper:
                 # on.
                 spread = fired > 0
             elif unreadable:
+                # A newer version may store schedules that this one cannot read. They stay due and come first in every
+                # list. Without this mark a page of them would hide everything behind it. Processes of the newer version
+                # fire them.
                 self._behind = unreadable[-1].slot, unreadable[-1].id
                 self._behind_until = asyncio.get_running_loop().time() + UNREADABLE_SECONDS
 
@@ -176,6 +190,7 @@ class Timekeeper:
         """Fire one page of schedulers. Return how many advanced, and the unreadable ones, in order."""
         planned, refused = await self._plan(reply)
         moved = 0
+        # The durability belongs to a call and not to a job, so each durability needs its own calls.
         waits: set[Wait] = {firing.due.wait for firing in planned}
         for wait in waits:
             left = deque(firing for firing in planned if firing.due.wait == wait)
@@ -206,6 +221,9 @@ class Timekeeper:
         batch = _batch(left)
         rest: list[Firing] = []
         moved = 0
+        # The server stops at its time limit. It may have done only a part of one scheduler's fire times, and none of
+        # the schedulers after it, for which there is no answer. The rest of the first kind goes to the front, and the
+        # second kind has stayed in `left`.
         for answer in await self._functions.schedulers.fire(batch, wait):
             firing = left.popleft()
             if isinstance(answer, int):

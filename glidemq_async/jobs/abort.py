@@ -43,6 +43,7 @@ class AbortSignal:
         """Set the signal. Only call this in the worker's event loop. The first reason is kept."""
         if self._flag.is_set():
             return
+        # The reason comes before the flag. A thread that sees the flag reads the reason without a lock.
         self.reason = reason
         self._flag.set()
         for waiter in self._waiters:

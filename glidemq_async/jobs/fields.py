@@ -299,6 +299,8 @@ class JobFields(Generic[Data, Result]):
     @property
     def abort(self) -> AbortSignal:
         """Set when this run should stop. A coroutine handler is also cancelled."""
+        # Created at the first access, because most handlers never look at it. That is not safe for threads, so an
+        # executor with threads or processes reads it once in the event loop before the handler can.
         if self._abort is None:
             self._abort = AbortSignal()
         return self._abort

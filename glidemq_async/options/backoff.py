@@ -124,6 +124,7 @@ class Backoff:
 def _grown(initial: float, factor: float, times: int) -> float:
     try:
         return initial * factor ** max(times, 0)
+    # The exponent grows with the attempts, and `attempts` may be in the thousands. The caller bounds the result.
     except OverflowError:
         return math.inf
 

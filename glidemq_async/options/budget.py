@@ -103,6 +103,8 @@ class Meter:
         await self._pass(self._updates, size)
 
     async def _pass(self, flow: _Flow, size: int) -> None:
+        # A loop, because several coroutines of one run may wait here, and the first one to wake up may spend what the
+        # others waited for.
         while wait := max(flow.wait(), self._bytes.wait()):  # noqa: ASYNC110 - time alone ends it
             await asyncio.sleep(wait)
         flow.spend(1)
@@ -110,6 +112,10 @@ class Meter:
 
     async def progress(self, packed: builtins.bytes, write: Callable[[builtins.bytes], Awaitable[None]]) -> None:
         """Write the progress now, or keep it until the budget allows it. A newer value replaces a kept one."""
+        # Progress is a state and not a history, so a value that comes too fast replaces the one before and nothing
+        # waits. One task writes the last value when the budget allows it. While it waits, newer values go through it
+        # too. A direct write could otherwise arrive before the older value and be overwritten by it. The end of the run
+        # calls `flush`, so the last value is never lost.
         if self._flushing is None and not max(self._updates.wait(), self._bytes.wait()):
             self._updates.spend(1)
             self._bytes.spend(len(packed))
@@ -134,5 +140,7 @@ class Meter:
             return
         self._updates.spend(1)
         self._bytes.spend(len(held))
+        # The outcome of the run reports a lost lease. A value that nobody can read any more must not replace that
+        # error.
         with suppress(GlideMQError):
             await self._write(held)

@@ -170,6 +170,8 @@ def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[
     if not winning:
         return default
     merged: dict[str, object] = {**default.explicit(), **winning}
+    # The two exclude each other, so a default of the queue must give way. Otherwise no job of that queue could use the
+    # other one.
     for name, other in (("delay", "at"), ("at", "delay")):
         if winning.get(name) is not None and other not in winning:
             merged.pop(other, None)

@@ -50,6 +50,8 @@ def pack_extra(options: JobOptions, reply: bytes = b"") -> bytes:
     if reply:
         extra["reply"] = reply.decode()
     if len(extra) == 2 and extra.get("cost") == WHOLE_COST and options.key is not None:
+        # Jobs whose only option is a key are frequent, and this form saves both sides the msgpack. It cannot be
+        # confused with the other form: a msgpack map never begins with the byte "k".
         return b"k" + options.key.encode()
     return msgpack.packb(extra) if extra else b""
 

@@ -75,6 +75,7 @@ def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "jo
 
 def whole_number(name: str, value: object, *, least: int, most: int = _LARGEST) -> int:
     """Accept an int from `least` to `most`, but not a bool."""
+    # bool is a subclass of int, so `attempts=True` would otherwise pass as 1.
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{name} must be an int, not {value!r}")
     if not least <= value <= most:

@@ -48,6 +48,10 @@ class Adder:
 
     async def add(self, job: AddRequest) -> Added:
         """Add one job. A single caller sends it directly, without a second task."""
+        # The direct way saves a task and a turn of the event loop for a program that adds one job after another. It
+        # must not overtake anyone: it is only taken when nothing is in flight and nothing waits in the buffer.
+        # `_sending` is set before the await, so an add that comes during the call goes into the buffer, and `_send_on`
+        # sends it afterwards.
         if self._sending or self._crowded or self._closed:
             return await self.submit(job)
         self._sending = True
@@ -115,6 +119,9 @@ class Adder:
         return reply
 
     async def _answer(self, jobs: list[AddRequest]) -> AddReply:
+        # UNDECLARED means that the queue was obliterated or lost since this client declared its mode. The server
+        # refuses such a call before it writes anything, so the same jobs can be sent again as a new call. A job added
+        # to a queue without its mode could break the promise of that mode.
         while True:
             functions = self._client.functions
             meant = functions.incarnation
@@ -137,6 +144,8 @@ class Adder:
             for _, future in batch:
                 if not future.done():
                     future.set_exception(error)
+            # A cancellation of the sender (a loop that shuts down). The callers have their error now, and the task must
+            # still end as cancelled.
             if not isinstance(error, Exception):
                 raise
             return

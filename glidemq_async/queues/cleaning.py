@@ -176,6 +176,8 @@ class Cleaning(Inspection[Data, Result]):
         return removed
 
     async def _sweep_remains(self) -> None:
+        # Other clients may already have created the queue again. A scan cannot see to which of the two queues a store
+        # key belongs, so the server decides for each key and keeps what the new queue may own.
         names = [name async for name in scan_keys(self._client) if name not in SINGLE_KEYS]
         for start in range(0, len(names), SWEPT_AT_ONCE):
             await self._client.functions.obliterate.sweep_remains(names[start : start + SWEPT_AT_ONCE])

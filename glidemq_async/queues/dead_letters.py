@@ -109,6 +109,9 @@ class DeadLetters(Inspection[Data, Result]):
                 Revival(f"{self.name}/{one.id}", letter.job_id, letter.failed_ms, *one[2:], letter.route)
                 for one, letter in group
             ]
+            # The two queues may be in different cluster slots, so no call can change both. The job is started in its
+            # own queue first, and its copy here is deleted afterwards. An interruption between the two leaves a copy. A
+            # later replay sends it again, and the token makes the second revival a "seen".
             origin = self._client.sibling(queue)
             await origin.open()
             try:

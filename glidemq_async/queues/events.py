@@ -234,6 +234,7 @@ class QueueEvents(Connectable):
         if not self._follows(seq + skip):
             # The numbers restart when the queue was obliterated and created again.
             missed = seq - self._next_seq if 0 <= self._next_seq < seq else None
+            # The position goes before the entry, so that a reader that stops at the gap still gets the events after it.
             self._entry, self._index, self._next_seq = before(entry), 0, seq
             yield EventGap(missed, self.position)
         at = from_ms(int(fields[b"t"]))
@@ -243,12 +244,15 @@ class QueueEvents(Connectable):
             if index <= skip:
                 continue
             following = seq + index
+            # Before the `yield`, because a consumer may stop at any event, and `position` must then count this event as
+            # delivered.
             self._entry, self._index = entry, index
             self._next_seq = _OVER - following if kind == "obliterated" else following
             key = None
             if kind == "added" and KEY_SEP in detail:
                 detail, _, key = detail.partition(KEY_SEP)  # noqa: PLW2901
             yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key)
+        # The entry is complete. The next read can start after it and need not read it again.
         self._entry, self._index = entry, 0
 
 

@@ -120,6 +120,7 @@ class Inspection(QueuePart[Data, Result]):
         async for ids in self._pages_of(state, newest_first):
             wanted = ids[max(0, start - position) : end + 1 - position]
             for job in await self._read(wanted, with_data):
+                # A job that moves to a later state during the call is met again there.
                 found.setdefault(job.id, job)
             position += len(ids)
             if position > end:
@@ -147,6 +148,8 @@ class Inspection(QueuePart[Data, Result]):
     ) -> AsyncIterator[list[str]]:
         await self.connect()
         cursor, functions = "", self._client.functions
+        # The server lists ended jobs newest first and all others in the order of their start, so the same direction is
+        # the reverse of one and not of the other.
         backwards = newest_first is not None and newest_first != (state in FINAL)
         while True:
             if name is None:

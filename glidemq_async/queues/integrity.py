@@ -79,6 +79,8 @@ async def check_queue(client: QueueClient) -> list[Finding]:
     suspects = [finding async for finding in _walk(client)]
     if not suspects:
         return []
+    # A job that moves between two calls of the walk looks like a fault: it is missing in one structure and not yet seen
+    # in the next. The second walk finds it elsewhere. A real fault stays where it is.
     again = {(f.invariant, f.subject) async for f in _walk(client)}
     return [finding for finding in suspects if (finding.invariant, finding.subject) in again]
 

@@ -29,6 +29,10 @@ class Outbox:
 
         Entries that cannot be delivered stay. After all other entries were delivered, the first error is raised.
         """
+        # An entry is deleted only after its delivery was acknowledged, so a crash at any point leaves it in the outbox
+        # and it is delivered again. The target recognizes its token and refuses it. The delivered entries are deleted
+        # by the call that reads the next ones, which saves a call per step. A target that failed once is skipped for
+        # the rest of the pass: its entries stay, and do not delay the jobs for other queues.
         failed: dict[str, GlideMQError] = {}
         after, done = "", _NONE
         while True:

@@ -215,6 +215,7 @@ class Queue(
         for _, given in prepared:
             if not self._client.fits(given.key):
                 await self._client.refuse_key(given.key)
+        # Without an await in between, so that the jobs of this call share calls to the server as far as possible.
         futures = [self._adder(options).submit(request) for request, options in prepared]
         added = await _all(futures)
         return [
@@ -241,6 +242,10 @@ class Queue(
             async with asyncio.timeout(seconds):
                 await self.connect()
                 results = self._client.results
+                # The order matters. The subscription is confirmed before the add, so that the end of a fast job reaches
+                # this client as a message and not only at the next look at the record. `expect` comes before the add
+                # too, because the end may arrive before the id is known. `arrived` is in a `finally`: an add that fails
+                # must not keep the early replies of others in memory.
                 await results.listen()
                 await results.confirm_before(chosen.job_id)
                 results.expect(chosen.job_id)
@@ -376,6 +381,8 @@ def _check_input(item: object) -> None:
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
     """Wait for every future, then raise the first error, so that the outcome of each future is read."""
+    # `asyncio.wait` and not `gather`: the other jobs must not be abandoned when one call fails, because the outcome of
+    # each is part of the error.
     if futures:
         await asyncio.wait(futures)
     errors = [future.exception() for future in futures]

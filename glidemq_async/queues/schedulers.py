@@ -133,6 +133,9 @@ class Schedulers(QueuePart[Data, Result]):
             await self._client.refuse_key(job_options.key)
         functions, timekeeper = self._client.functions, self._client.timekeeper
         while True:
+            # Compare and set. The next fire time depends on the stored schedule and is computed here, so the server
+            # accepts it only if the scheduler is still as it was read. If another process has changed or fired it, read
+            # again.
             now, [seen] = await functions.scheduler_list.get([scheduler_id])
             anchor, next_slot = _continue(seen, wanted, now)
             spec = wanted.to_wire(anchor)
