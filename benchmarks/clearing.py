@@ -8,8 +8,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, RequestChannel
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Retention
+from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.storage.redis.wire import as_text
 
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue
@@ -42,7 +45,7 @@ async def _fill(queue: Queue[Any, Any], jobs: int) -> Functions:
     added = 1
     while added < jobs:
         some = min(BATCH, jobs - added)
-        await functions.add_jobs([AddRequest("", "job", data, b"", b"")] * some)
+        await functions.add.jobs([AddRequest("", "job", data, b"", b"")] * some)
         added += some
     return functions
 
@@ -58,7 +61,7 @@ async def _complete(functions: Functions) -> None:
         running = (await functions.settle.send(request)).jobs
         if not running:
             break
-    await functions.close_worker("bench")
+    await functions.stalled.close_worker("bench")
 
 
 async def _drain(functions: Functions, cursor: str) -> tuple[str, int]:

@@ -14,8 +14,11 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Functions, RequestChannel
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed
+from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.options.stored_options import pack_extra
 from glidemq_async.stored.record import route_of
@@ -53,7 +56,7 @@ class Driven:
         """Add jobs, `batch` of them in each call."""
         for start in range(0, jobs, batch):
             count = min(batch, jobs - start)
-            await self.functions.add_jobs([self._request(self.added + number) for number in range(count)])
+            await self.functions.add.jobs([self._request(self.added + number) for number in range(count)])
             self.added += count
 
     def _request(self, number: int) -> AddRequest:
@@ -78,8 +81,9 @@ class Driven:
     async def change(self, change: str, job_id: str) -> str:
         """Make one change to a waiting job; return its reply code."""
         if change == "change_priority":
-            return await self.functions.change_priority(job_id, 7)
-        return await self.functions.change_job("revokeJob" if change == "revoke" else "removeJob", job_id)
+            return await self.functions.changes.set_priority(job_id, 7)
+        jobs = self.functions.jobs
+        return await (jobs.revoke(job_id) if change == "revoke" else jobs.remove(job_id))
 
 
 def _key_of(job: ClaimedJob) -> str | None:

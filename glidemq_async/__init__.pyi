@@ -39,7 +39,7 @@ from glidemq_async.errors import UnknownTaskError as UnknownTaskError
 from glidemq_async.errors import UnrecoverableError as UnrecoverableError
 from glidemq_async.errors import UnsupportedDurability as UnsupportedDurability
 from glidemq_async.executors import Permissions as Permissions
-from glidemq_async.functions.callers import Finding as Finding
+from glidemq_async.functions.checking import Finding as Finding
 from glidemq_async.jobs.abort import AbortSignal as AbortSignal
 from glidemq_async.jobs.context import current_job as current_job
 from glidemq_async.jobs.job import Job as Job

@@ -148,7 +148,7 @@ class Child:
         for frame in self._link.frames():
             if frame[0] == "answer":
                 if self._client is not None:
-                    self._client.functions.answered(frame)
+                    self._client.functions.updates.answered(frame)
             elif frame[0] == "abort":
                 self._abort(frame)
             elif frame[0] == "levels":
@@ -204,7 +204,7 @@ class Child:
             outcome = contextvars.copy_context().run(self._outcome, job, reference, call, trace)
         finally:
             self._job = None
-            self._client.functions.close()
+            self._client.functions.updates.close()
         if os.getpid() != self._pid:  # a fork inside the handler returned
             _exit(ENDED)
         _flush()

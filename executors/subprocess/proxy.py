@@ -22,8 +22,8 @@ Value = TypeVar("Value")
 Call = Literal["log", "progress", "data", "heartbeat"]
 
 
-class RemoteFunctions:
-    """Replaces the callers of the store. Calls that a run needs go to the worker; other calls raise an error."""
+class RemoteUpdates:
+    """Replaces the calls of `updates.lua`. They go to the worker, which knows the run."""
 
     def __init__(self, link: Link, run: int) -> None:
         self._link = link
@@ -33,7 +33,7 @@ class RemoteFunctions:
         self._is_closed = False
         self._sending = threading.Lock()
 
-    async def update_job(self, job_id: str, entry: str, kind: Call, value: bytes | str) -> str:
+    async def write(self, job_id: str, entry: str, kind: Call, value: bytes | str) -> str:
         """Let the worker write progress, data or a log line of the current job. `job_id` and `entry` are ignored."""
         del entry
         answer: Future[str] = Future()
@@ -67,9 +67,16 @@ class RemoteFunctions:
         else:
             waiting.set_exception(error_from_values(error))
 
-    def __getattr__(self, name: str) -> Any:
+
+class RemoteFunctions:
+    """Replaces the calls to the store. Calls that a run needs go to the worker; other calls raise an error."""
+
+    def __init__(self, updates: RemoteUpdates) -> None:
+        self.updates = updates
+
+    def __getattr__(self, _: str) -> Any:
         raise ExecutorError(
-            f"{name} is not available in the process of a job, which has no connection to the store; only log, "
+            "this call is not available in the process of a job, which has no connection to the store; only log, "
             "update_progress, update_data and heartbeat work there. Open a Queue in the handler for other calls"
         )
 
@@ -81,7 +88,7 @@ class ChildClient:
     """None, because the worker enforces the budget of the run."""
 
     def __init__(self, link: Link, run: int, queue: str, payload_limit: int) -> None:
-        self.functions = RemoteFunctions(link, run)
+        self.functions = RemoteFunctions(RemoteUpdates(link, run))
         self.queue = queue
         # Only the worker uses the serializer and codecs of the queue. Here every payload is plain msgpack.
         self.payloads = Payloads("", None, (), payload_limit)
@@ -118,7 +125,7 @@ class ChildClient:
 
     async def heartbeat(self, job_id: str) -> None:
         """Report to the worker that the run is alive."""
-        await self.functions.update_job(job_id, "", "heartbeat", b"")
+        await self.functions.updates.write(job_id, "", "heartbeat", b"")
 
 
 class ChildJob(Job[Any, Any]):

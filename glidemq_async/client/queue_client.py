@@ -14,7 +14,8 @@ from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.scheduler_runner import Timekeeper
 from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
-from glidemq_async.functions.callers import Functions, QueueState
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.queue import QueueState
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
@@ -112,7 +113,7 @@ class QueueClient:
         async with self._opening:
             # Many calls in flight get the same refusal. The first one declares the queue again, and the others find a
             # new incarnation.
-            if self.functions.incarnation == known:
+            if self.functions.caller.incarnation == known:
                 await self._declare()
 
     def keep_time(self) -> None:
@@ -122,7 +123,7 @@ class QueueClient:
 
     async def _declare(self) -> None:
         try:
-            self.state = await self.functions.open_queue(self._mode, self._dead_letter_queue)
+            self.state = await self.functions.queue.open(self._mode, self._dead_letter_queue)
         except FunctionError as error:
             raise self.refused(error) from None
         if self.state.missing_rules:

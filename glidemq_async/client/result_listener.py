@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import JobNotFound, QueueClosed
-from glidemq_async.functions.callers import Functions, Record
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Record
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
@@ -97,8 +98,8 @@ class ResultListener:
             async with self._subscribing:
                 if self._subscription is None:
                     self._subscription = await self._storage.subscribe(
-                        self._functions.base,
-                        f"{self._functions.base}:reply:{self.channel}",
+                        self._functions.caller.base,
+                        f"{self._functions.caller.base}:reply:{self.channel}",
                         self._on_message,
                         self._on_change,
                     )
@@ -111,7 +112,7 @@ class ResultListener:
             self._subscription = None
         waited, self._waiters = self._waiters, {}
         for job_id, waiters in waited.items():
-            self._background.start(self._functions.forget_reply(job_id, self.channel))
+            self._background.start(self._functions.job_waiters.remove(job_id, self.channel))
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(
@@ -134,7 +135,7 @@ class ResultListener:
         """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
         if job_id is not None and job_id in self._received:
             received, self._received = self._received, []
-            await self._functions.confirm_replies(self.channel, received)
+            await self._functions.job_waiters.confirm(self.channel, received)
 
     def arrived(self) -> None:
         """Note that the add has its reply, and that the waiter of its job is registered."""
@@ -180,10 +181,10 @@ class ResultListener:
         if not waiter.done() or waiter.cancelled():
             # The last waiter is gone, so the server need not publish the result. If this call fails, it publishes one
             # more.
-            self._background.start(self._functions.forget_reply(job_id, self.channel))
+            self._background.start(self._functions.job_waiters.remove(job_id, self.channel))
 
     async def _look(self, job_id: str) -> None:
-        state, record = await self._functions.await_job(job_id, self.channel)
+        state, record = await self._functions.job_waiters.add(job_id, self.channel)
         if state == "missing":
             self._resolve(job_id, None)
         elif state != "waiting":
@@ -205,7 +206,7 @@ class ResultListener:
         received, self._received = self._received, []
         if received:
             # If this call fails, the server keeps the records a minute longer.
-            self._background.start(self._functions.confirm_replies(self.channel, received))
+            self._background.start(self._functions.job_waiters.confirm(self.channel, received))
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:

@@ -154,7 +154,7 @@ class Timekeeper:
 
     @property
     def _base(self) -> str:
-        return self._functions.base
+        return self._functions.caller.base
 
     async def _come(self) -> float:
         """Fire until nothing is due. Return the seconds until the next round."""

@@ -13,7 +13,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, SerializationError
-from glidemq_async.functions.callers import Record
+from glidemq_async.functions.calling import Record
 from glidemq_async.jobs.abort import AbortSignal
 from glidemq_async.jobs.reply_codes import not_found
 from glidemq_async.options.budget import Meter

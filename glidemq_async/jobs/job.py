@@ -56,7 +56,7 @@ class Job(JobFields[Data, Result]):
         if (meter := self._metered()) is not None:
             line = await meter.line(line)
         self._check_reply(
-            await self._client.functions.update_job(self.id, self._entry, "log", line), "write to the log of"
+            await self._client.functions.updates.write(self.id, self._entry, "log", line), "write to the log of"
         )
 
     @noted
@@ -74,7 +74,7 @@ class Job(JobFields[Data, Result]):
         self._progress = packed
 
     async def _write_progress(self, packed: bytes) -> None:
-        code = await self._client.functions.update_job(self.id, self._entry, "progress", packed)
+        code = await self._client.functions.updates.write(self.id, self._entry, "progress", packed)
         self._check_reply(code, "update the progress of")
 
     @noted
@@ -83,7 +83,7 @@ class Job(JobFields[Data, Result]):
         packed = self._client.encode_data(data, self.name, self.id, self.dead_letter)
         if (meter := self._metered()) is not None:
             await meter.data(len(packed))
-        code = await self._client.functions.update_job(self.id, self._entry, "data", packed)
+        code = await self._client.functions.updates.write(self.id, self._entry, "data", packed)
         self._check_reply(code, "update the data of")
         self._data_bytes, self._data = packed, UNREAD
 
@@ -151,15 +151,15 @@ class Job(JobFields[Data, Result]):
         A running job occupies its ordering key, and its place under the queue's concurrency limit, until its handler
         has ended or its lease expires. Raises JobNotFound.
         """
-        self._check_reply(await self._client.functions.change_job("removeJob", self.id), "remove")
+        self._check_reply(await self._client.functions.jobs.remove(self.id), "remove")
 
     async def retry(self) -> None:
         """Run a completed or failed job again, with fresh attempts. Raises JobStateError, JobNotFound."""
-        self._check_reply(await self._client.functions.change_job("retryJob", self.id), "retry")
+        self._check_reply(await self._client.functions.jobs.retry(self.id), "retry")
 
     async def promote(self) -> None:
         """Make a delayed job ready now. Raises JobStateError, JobNotFound."""
-        self._check_reply(await self._client.functions.change_job("promoteJob", self.id), "promote")
+        self._check_reply(await self._client.functions.jobs.promote(self.id), "promote")
 
     async def update_result_ttl(self, ttl: float | timedelta | None) -> None:
         """Keep the record and the result of this ended job for exactly `ttl` seconds from now.
@@ -169,7 +169,7 @@ class Job(JobFields[Data, Result]):
         `ttl`.
         """
         ttl_ms = None if ttl is None else to_ms("ttl", ttl, allow_zero=False)
-        code = await self._client.functions.set_result_ttl(self.id, ttl_ms)
+        code = await self._client.functions.result_ttl.set(self.id, ttl_ms)
         self._check_reply(code, "change the result ttl of")
 
     async def change_priority(self, priority: int) -> None:
@@ -179,7 +179,7 @@ class Job(JobFields[Data, Result]):
         JobStateError, JobNotFound, and TypeError or ValueError for a bad priority.
         """
         number = check_priority("priority", priority)
-        self._check_reply(await self._client.functions.change_priority(self.id, number), "change the priority of")
+        self._check_reply(await self._client.functions.changes.set_priority(self.id, number), "change the priority of")
         self._route, self._options = self._route._replace(priority=number, lifo=self._route.lifo and not number), None
 
     async def change_delay(self, delay: float | timedelta) -> None:
@@ -188,7 +188,7 @@ class Job(JobFields[Data, Result]):
         Raises JobStateError, JobNotFound, and TypeError or ValueError for a bad delay.
         """
         self._check_reply(
-            await self._client.functions.change_delay(self.id, to_ms("delay", delay)), "change the delay of"
+            await self._client.functions.changes.set_delay(self.id, to_ms("delay", delay)), "change the delay of"
         )
 
     async def revoke(self, reason: str | None = None) -> bool:
@@ -201,7 +201,7 @@ class Job(JobFields[Data, Result]):
         the job has failed now, False if a worker still has to stop it. Raises JobStateError, JobNotFound, and TypeError
         or ValueError for a bad reason.
         """
-        code = await self._client.functions.revoke_job(self.id, check_reason("reason", reason))
+        code = await self._client.functions.jobs.revoke(self.id, check_reason("reason", reason))
         if code in {"revoked", "revoking"}:
             return code == "revoked"
         self._check_reply(code, "revoke")

@@ -14,7 +14,9 @@ from typing import Any, TypeAlias
 
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.client.result_listener import Ended
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, Record
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import Record
+from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.jobs.fields import NOT_ACTIVE
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import IncompatibleQueueError, QueueClosed
-from glidemq_async.functions.callers import AddReply, AddRequest, Wait
+from glidemq_async.functions.add import AddReply, AddRequest
+from glidemq_async.functions.calling import Wait
 from glidemq_async.storage.protocol import FunctionError
 
 MAX_JOBS: Final = 500
@@ -124,9 +125,9 @@ class Adder:
         # to a queue without its mode could break the promise of that mode.
         while True:
             functions = self._client.functions
-            meant = functions.incarnation
+            meant = functions.caller.incarnation
             try:
-                return await functions.add_jobs(jobs, self._wait)
+                return await functions.add.jobs(jobs, self._wait)
             except FunctionError as error:
                 if error.code != "UNDECLARED":
                     raise self._client.refused(error) from None

@@ -40,7 +40,7 @@ class Cleaning(Inspection[Data, Result]):
         """Delete a job. Return False if it does not exist."""
         check_id("job_id", job_id)
         await self.connect()
-        return await self._client.functions.change_job("removeJob", job_id) == "ok"
+        return await self._client.functions.jobs.remove(job_id) == "ok"
 
     async def release_deduplication(self, deduplication_id: str) -> bool:
         """Release a deduplication id, so that the next add with it creates a job although the owner has not ended.

@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final, Literal
 
 from glidemq_async._internal.generics import Data, Result
-from glidemq_async.functions.callers import MovedLetter, Revival
+from glidemq_async.functions.replaying import MovedLetter, Revival
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import PAGE, Inspection

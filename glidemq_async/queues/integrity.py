@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.callers import Finding
+from glidemq_async.functions.checking import Finding
 
 STEP: Final = 200
 """Number of members of a structure, or of records, that one call checks."""
@@ -90,12 +90,12 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
     for structure in STRUCTURES:
         cursor = ""
         while True:
-            cursor, findings = await functions.check_locations(structure, cursor, STEP)
+            cursor, findings = await functions.check.locations(structure, cursor, STEP)
             for finding in findings:
                 yield finding
             if not cursor:
                 break
-    for finding in await functions.check_queue():
+    for finding in await functions.check.queue():
         yield finding
     async for finding in _check_keys(client):
         yield finding
@@ -115,10 +115,10 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     async for finding in _check_schedulers(client, set(found.get("scheduler", []))):
         yield finding
     for key in sorted(set(found.get("line", []))):
-        for finding in await client.functions.check_key(key):
+        for finding in await client.functions.check.key(key):
             yield finding
     for start in range(0, len(ids), STEP):
-        for finding in await client.functions.check_records(ids[start : start + STEP]):
+        for finding in await client.functions.check.records(ids[start : start + STEP]):
             yield finding
 
 

@@ -11,7 +11,8 @@ from typing import Final
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.functions.callers import Delivery, Posted
+from glidemq_async.functions.inbox import Delivery
+from glidemq_async.functions.outbox import Posted
 
 _NONE: Final[list[str]] = []
 

@@ -17,7 +17,9 @@ from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.bulk_outcome import BulkOutcome
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
-from glidemq_async.functions.callers import AddRequest, Finding, Wait
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.checking import Finding
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
@@ -317,12 +319,12 @@ class Queue(
         become `waiting` when they are due.
         """
         await self.connect()
-        await self._client.functions.set_paused(True)
+        await self._client.functions.queue.set_paused(True)
 
     async def resume(self) -> None:
         """End a pause. Idle workers start immediately."""
         await self.connect()
-        await self._client.functions.set_paused(False)
+        await self._client.functions.queue.set_paused(False)
 
     async def is_paused(self) -> bool:
         """Return whether the queue is paused."""

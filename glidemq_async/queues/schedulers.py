@@ -15,7 +15,8 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SchedulerNotFound, SerializationError
-from glidemq_async.functions.callers import AddRequest, Record, Wait
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import Record, Wait
 from glidemq_async.functions.scheduler_list import StoredScheduler
 from glidemq_async.functions.schedulers import SchedulerTemplate
 from glidemq_async.jobs.fields import Outcome

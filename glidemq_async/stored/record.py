@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from glidemq_async.functions.callers import Record
+from glidemq_async.functions.calling import Record
 
 State: TypeAlias = Literal[
     "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"

@@ -9,7 +9,7 @@ import anyio
 
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.functions.callers import SettleReply, SettleRequest
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis.retry import Backoff
 from glidemq_async.worker.reports import Reports

@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
-from glidemq_async.functions.callers import ClaimedJob, RequestChannel, SettleReply, SettleRequest
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
+from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import entry_of, job_of_claim
 from glidemq_async.storage.protocol import FunctionError

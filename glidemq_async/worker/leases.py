@@ -41,7 +41,7 @@ class LeaseOwner(Protocol):
         ...
 
     def known_calls(self) -> tuple[int, int]:
-        """Return `answered` and `in_transit` for `Functions.renew_leases`. Called after `leases`, from its thread."""
+        """Return `answered` and `in_transit` for `LeaseCalls.renew`. Called after `leases`, from its thread."""
         ...
 
     def shortest_lease(self) -> float:
@@ -166,7 +166,7 @@ class LeaseRenewer:
             if failpoints.armed:
                 failpoints.hit("renew.before_send")
             for start in range(0, max(1, len(held)), MAX_HELD):
-                lost, revoked = await functions.renew_leases(
+                lost, revoked = await functions.leases.renew(
                     self._consumer,
                     self._info,
                     held[start : start + MAX_HELD],

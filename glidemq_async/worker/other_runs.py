@@ -36,5 +36,5 @@ class OtherRuns:
         if running > safe and not self._logged:
             self._logged = True
             text = "queue %s: waiting for %d running jobs of workers that may be dead"
-            _log.info(text, self._functions.base, running - safe)
+            _log.info(text, self._functions.caller.base, running - safe)
         return running > safe

@@ -68,7 +68,7 @@ class Session:
         on_defect: Callable[[Exception], None],
     ) -> None:
         self._client = client
-        client.functions.consumer = worker
+        client.functions.caller.consumer = worker
         self._worker = worker
         self._lease = options.lock_duration
         self._slots = slots
@@ -287,7 +287,7 @@ class Session:
                 await self._relay.finish()
                 await self._stopping.report()
                 await self.renewer.stop()
-                await self._client.functions.close_worker(self._worker)
+                await self._client.functions.stalled.close_worker(self._worker)
         except (TimeoutError, GlideMQError) as error:
             _log.warning(
                 "worker %s: could not sign off; others reclaim its jobs when the leases expire: %r", self._worker, error

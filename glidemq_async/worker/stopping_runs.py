@@ -71,7 +71,7 @@ class StoppingRuns:
         while self._ended:
             some = self._ended[:MAX_REPORTED]
             try:
-                await self._functions.end_runs(self._worker, [entry_of(job) for job in some])
+                await self._functions.leases.end_runs(self._worker, [entry_of(job) for job in some])
             except GlideMQError as error:
                 _log.warning("could not report the end of %d runs; their leases will expire: %s", len(some), error)
             # Remove the runs only after the reply. If the call is cancelled, the last report of the worker repeats it.

@@ -8,7 +8,7 @@ from typing import Final
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.callers import SweepReply
+from glidemq_async.functions.stalled import SweepReply
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
 
@@ -48,7 +48,7 @@ class Sweeper:
             while True:
                 if failpoints.armed:
                     failpoints.hit("sweep.before_send")
-                reply = await self._client.functions.sweep(
+                reply = await self._client.functions.stalled.sweep(
                     self._max_stalled, round(self._interval * 1000), self._gap_ms, resume=resume
                 )
                 if reply is None:

@@ -199,7 +199,7 @@ class Worker(Runs, Generic[Data, Result]):
         session = self._make_session()
         try:
             # When this returns, get_workers lists the worker.
-            await self._client.functions.renew_leases(self.name, self._info(), [], SIGN_ON_SECONDS)
+            await self._client.functions.leases.renew(self.name, self._info(), [], SIGN_ON_SECONDS)
             self._client.keep_time()
             await session.start()
         except BaseException:
@@ -210,7 +210,7 @@ class Worker(Runs, Generic[Data, Result]):
 
     async def _sign_off(self) -> None:
         with suppress(GlideMQError), anyio.move_on_after(SIGN_OFF_SECONDS, shield=True):
-            await self._client.functions.close_worker(self.name)
+            await self._client.functions.stalled.close_worker(self.name)
 
     async def _start_instruments(self) -> None:
         if not self._instruments or self._instrumented:

@@ -8,7 +8,8 @@ from typing import cast
 import pytest
 
 from glidemq_async import JobOptions
-from glidemq_async.functions.callers import Arg, Functions
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.outcomes import Retention
 from tests.server_time.bench import bench
 from tests.support.clocked_queue import DAY, Timed
@@ -28,12 +29,12 @@ def functions_of(queue: AnyQueue) -> Functions:
 
 async def test_a_queue_recreated_after_an_obliteration_keeps_the_replies_of_calls(queue: AnyQueue) -> None:
     functions = functions_of(queue)
-    await functions.open_queue(None)
-    args: list[Arg] = ["lane.1", 1, 1, "", "n", NOTHING, b"", b"", functions.incarnation]
-    await queue.storage.call("addJob", functions.base, args)
+    await functions.queue.open(None)
+    args: list[Arg] = ["lane.1", 1, 1, "", "n", NOTHING, b"", b"", functions.caller.incarnation]
+    await queue.storage.call("addJob", functions.caller.base, args)
     # The last step of the obliteration of the previous queue.
     await functions.obliterate.sweep_remains(["call:lane.1"])
-    await queue.storage.call("addJob", functions.base, args)
+    await queue.storage.call("addJob", functions.caller.base, args)
     assert await counts(queue) == {"waiting": 1}
 
 
@@ -58,23 +59,23 @@ async def test_a_few_large_events_at_the_head_do_not_displace_small_ones(queue: 
 
 async def test_at_most_a_thousand_readers_of_events_are_stored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
-    await functions.open_queue(None)
-    await functions.history.note_reader("the oldest", functions.incarnation, 0, hold=False)
+    await functions.queue.open(None)
+    await functions.history.note_reader("the oldest", functions.caller.incarnation, 0, hold=False)
     await asyncio.sleep(0.005)  # the server measures the age of a reader in milliseconds
     for number in range(1_000):
-        await functions.history.note_reader(str(number), functions.incarnation, number, hold=False)
+        await functions.history.note_reader(str(number), functions.caller.incarnation, number, hold=False)
     assert {row.name for row in await functions.history.list_readers()} == {str(number) for number in range(1_000)}
 
 
 async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) -> None:
     functions = functions_of(timed.queue)
-    await functions.open_queue(None)
+    await functions.queue.open(None)
     await timed.queue.add_bulk([("n", None)] * 2_048)
-    await functions.history.note_reader("gone", functions.incarnation, 0, hold=True)
+    await functions.history.note_reader("gone", functions.caller.incarnation, 0, hold=True)
     await timed.clock.advance(8 * DAY)
-    await functions.history.note_reader("there", functions.incarnation, 2_048, hold=False)
+    await functions.history.note_reader("there", functions.caller.incarnation, 2_048, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
-    await timed.place.ask("HSET", f"{functions.base}:meta", "events", 150_000)
+    await timed.place.ask("HSET", f"{functions.caller.base}:meta", "events", 150_000)
     await timed.queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.history.locate()
     assert bounds.first_seq >= 1_000
@@ -99,7 +100,7 @@ async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_
 async def test_a_claim_of_jobs_with_large_progress_is_bounded_by_bytes(queue: AnyQueue, place: Place) -> None:
     hands, functions = Hands(queue, place), functions_of(queue)
     for job_id in await add_kind(queue, 40):
-        await functions.update_job(job_id, "", "progress", b"x" * 300_000)
+        await functions.updates.write(job_id, "", "progress", b"x" * 300_000)
     held = await hands.claim(40)
     assert 4 <= len(held) <= 8
     while len(held) < 40:
@@ -144,7 +145,7 @@ async def test_a_result_that_is_too_large_to_be_published_is_not_encoded(place: 
         async with bench(place, "settleAndClaim", 1) as opened:
             (job_id,) = await opened.add()
             if waits:
-                await opened.functions.await_job(job_id, "channel")
+                await opened.functions.job_waiters.add(job_id, "channel")
             held = await opened.claim(1)
             await opened.settle(held, "c", "-1 -1", b"x" * 32 * MIB)
             return opened.spent[-1]

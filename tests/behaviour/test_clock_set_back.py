@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication, JobOptions, KeepJobs, RateLimit, TokenBucket
-from glidemq_async.functions.callers import Delivery, Functions
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.inbox import Delivery
 from tests.support.bulk_rows import rows
 from tests.support.clocked_queue import DAY, HOUR, SECOND, Timed
 from tests.support.fake_worker import NOTHING, Hands
@@ -85,7 +86,7 @@ async def test_sweeps_continue(ahead: Timed) -> None:
     [hold] = await dead.claim(lock_ms=SECOND)
     await dead.vanish(hold, for_ms=2 * SECOND)
     functions = Functions(ahead.queue.storage, dead.base)
-    first = await functions.sweep(3, SECOND, GAP, resume=False)
+    first = await functions.stalled.sweep(3, SECOND, GAP, resume=False)
     assert first is not None, "the server must not refuse the sweep"
     await ahead.clock.advance(2 * SECOND)
     await ahead.hands.sweep()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import SettleReply
+from glidemq_async.functions.settle import SettleReply
 from glidemq_async.storage import open_storage
 from tests.storage.proxy import proxied
 from tests.support.clocked_queue import SECOND, Timed

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.functions.callers import Arg, Functions, RequestChannel
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg, RequestChannel
 from glidemq_async.functions.outcomes import Failed, Retention
 from tests.support.fake_worker import SettledRun, with_runs
 from tests.support.machine_speed import slowness
@@ -57,7 +58,7 @@ async def end_all(queue: AnyQueue) -> None:
         settled = [SettledRun(job.id, job.entry, failed) for job in reply.jobs]
         if not settled:
             break
-    await functions.close_worker("ender")
+    await functions.stalled.close_worker("ender")
 
 
 async def short_steps(work: Callable[[], Awaitable[Meter]], least: int = 1) -> None:

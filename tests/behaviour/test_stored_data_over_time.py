@@ -64,7 +64,7 @@ async def test_an_awaited_result_without_retention_stays_for_a_minute(
 ) -> None:
     job = await queue.add("n", 1, job_id="asked", keep_completed=False)
     # A client that waits and dies. A live one confirms the result within moments, which ends the minute.
-    await Functions(queue.storage, "glide:{q}").await_job(job.id, "died")
+    await Functions(queue.storage, "glide:{q}").job_waiters.add(job.id, "died")
     async with worker_of(queue, echo) as worker:
         await Heard(worker, "completed").next()
     assert await queue.get_job("asked") is not None

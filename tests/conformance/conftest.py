@@ -15,5 +15,5 @@ async def functions(queue: AnyQueue, storage: Storage) -> Functions:
     """The callers of the queue's functions. The queue is open."""
     await queue.connect()
     caller = Functions(storage, QueueKeys("glide", queue.name).base)
-    await caller.open_queue(None)
+    await caller.queue.open(None)
     return caller

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, PayloadTooLarge, Queue, QueueFull, SerializationError, StorageUnavailable
-from glidemq_async.functions.callers import AddReply, AddRequest, Functions
+from glidemq_async.functions.add import AddCalls, AddReply, AddRequest
 from glidemq_async.storage import Storage, Wait
 from tests.support.helpers import AnyQueue, echo, ended, worker_of
 
@@ -35,9 +35,9 @@ async def test_each_input_has_its_own_name_and_options(queue: AnyQueue) -> None:
 
 
 async def test_a_failure_lists_the_stored_inputs(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = Functions.add_jobs, count(1)
+    whole, calls = AddCalls.jobs, count(1)
 
-    async def break_off(self: Functions, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
+    async def break_off(self: AddCalls, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
         number = next(calls)
         if number == 3:
             raise QueueFull("the server's memory is full")
@@ -46,7 +46,7 @@ async def test_a_failure_lists_the_stored_inputs(queue: AnyQueue, monkeypatch: p
             raise StorageUnavailable("the answer was lost")
         return reply
 
-    monkeypatch.setattr(Functions, "add_jobs", break_off)
+    monkeypatch.setattr(AddCalls, "jobs", break_off)
     with pytest.raises(StorageUnavailable, match="the answer was lost") as caught:
         await queue.add_bulk([("n", number, JobOptions(job_id=f"j{number}")) for number in range(1_201)])
     outcome = caught.value.bulk

@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import IncompatibleQueueError, Queue
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.callers import Delivery
+from glidemq_async.functions.inbox import Delivery
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Arg, RedisStorage, Storage
 from glidemq_async.storage.redis.library import Library, shipped

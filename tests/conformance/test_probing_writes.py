@@ -92,7 +92,7 @@ async def test_an_expired_job_is_left_to_the_add(timed: Timed) -> None:
     await queue.add("n", 1, job_id="a", result_ttl=60)
     await worker_of(queue, echo).run(until_empty=True)
     functions = Functions(queue.storage, QueueKeys("glide", queue.name).base)
-    await functions.open_queue(None)
+    await functions.queue.open(None)
     await functions.writes.open("w", "t", HOUR)
     await functions.writes.open("early", "t", HOUR)
     assert await functions.writes.probe("early", "t", ["a", "b"]) == ProbeReply(0, 1, [1])
@@ -129,7 +129,7 @@ async def test_a_write_that_is_not_open_is_not_counted(functions: Functions, sta
 async def test_a_probe_of_another_incarnation_is_refused(queue: AnyQueue, functions: Functions) -> None:
     await queue.obliterate()
     await queue.add("n", 1)
-    other = Functions(queue.storage, functions.base)
+    other = Functions(queue.storage, functions.caller.base)
     await other.writes.open("w", "t", HOUR)
     with pytest.raises(FunctionError, match="UNDECLARED"):
         await functions.writes.probe("w", "t", ["a"])
@@ -138,8 +138,8 @@ async def test_a_probe_of_another_incarnation_is_refused(queue: AnyQueue, functi
 async def test_a_repeated_call_counts_once(queue: AnyQueue, functions: Functions, storage: Storage) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.writes.open("w", "t", HOUR)
-    call: list[Arg] = ["lane", 1, "w", "t", 1, 2, "a", "b", functions.incarnation]
-    replies = [await storage.call("probeWrite", functions.base, call) for _ in range(2)]
+    call: list[Arg] = ["lane", 1, "w", "t", 1, 2, "a", "b", functions.caller.incarnation]
+    replies = [await storage.call("probeWrite", functions.caller.base, call) for _ in range(2)]
     assert replies == [[0, 1, b"01"]] * 2
     assert await counters(functions, "w") == (0, 0, 1)
 
@@ -178,4 +178,4 @@ async def test_each_row_counts_once_next_to_another_writer(queue: AnyQueue, func
 async def test_a_malformed_probe_is_refused(functions: Functions, storage: Storage, args: list[Arg]) -> None:
     await functions.writes.open("w", "t", HOUR)
     with pytest.raises(FunctionError, match="ARGUMENT"):
-        await storage.call("probeWrite", functions.base, args)
+        await storage.call("probeWrite", functions.caller.base, args)

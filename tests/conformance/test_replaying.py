@@ -10,7 +10,8 @@ import msgpack
 import pytest
 
 from glidemq_async import IncompatibleQueueError, JobOptions, Queue
-from glidemq_async.functions.callers import AddRequest, Functions
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
 from glidemq_async.options.stored_options import stored_form
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
@@ -129,7 +130,7 @@ async def test_a_moved_job_waits_as_it_did_before(
 ) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     options = stored_form(JobOptions(keep_failed=kept))
-    await functions.add_jobs([AddRequest("mine", "n", b"\x05", options, msgpack.packb(wanted))])
+    await functions.add.jobs([AddRequest("mine", "n", b"\x05", options, msgpack.packb(wanted))])
     before = await functions.reading.get_records(["mine"])
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert [job.state for job in await dead.get_dead_letter_jobs()] == ["waiting"]

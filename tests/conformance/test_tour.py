@@ -85,7 +85,7 @@ async def look_and_clear(queue: AnyQueue) -> None:
 
 async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
     """Write as Spark's tasks do, and read events as its readers do."""
-    await functions.open_queue(None)
+    await functions.queue.open(None)
     order = await functions.writes.plan()
     assert await functions.writes.open("w", "run", 60_000, "tour", 1, order=order)
     job: list[Arg] = ["bulk", "n", msgpack.packb(1), b"", b""]
@@ -198,7 +198,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert await queue.remove_job_scheduler("s")
         await bury_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
-        await functions.forget_reply(back.id, "nobody")
+        await functions.job_waiters.remove(back.id, "nobody")
         await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
         await look_and_clear(queue)

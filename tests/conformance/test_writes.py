@@ -168,7 +168,7 @@ async def test_a_client_without_an_order_counts_as_the_newest(functions: Functio
 async def test_a_recreated_queue_orders_its_runs_anew(queue: AnyQueue, functions: Functions) -> None:
     before = await functions.writes.plan()
     await queue.obliterate()
-    await functions.open_queue(None)
+    await functions.queue.open(None)
     # An order is at least the server's time, and all of this may happen within one millisecond.
     assert await functions.writes.plan() >= before
 
@@ -179,7 +179,7 @@ async def test_a_call_after_the_end_of_a_queue_does_not_prevent_a_new_beginning(
 ) -> None:
     await queue.obliterate()
     await (functions.writes.plan() if call == "plan" else functions.writes.open("w", "t", HOUR))
-    assert (await functions.open_queue(None)).incarnation
+    assert (await functions.queue.open(None)).incarnation
 
 
 async def test_only_another_run_can_open_an_aborted_write(functions: Functions) -> None:
@@ -212,7 +212,7 @@ async def test_every_key_of_a_write_expires(functions: Functions, place: Place) 
     await functions.writes.open("w", "t", HOUR, "app", 1)
     await functions.writes.add("w", "t", rows("a"))
     await functions.writes.end("w", "t", "committed")
-    names = {name: f"{functions.base}:{name}" for name in ("write:w", "written:w", "writes", "transaction:app")}
+    names = {name: f"{functions.caller.base}:{name}" for name in ("write:w", "written:w", "writes", "transaction:app")}
     left = await place.lifetimes(list(names.values()))
     assert 0 < left[names["written:w"]] <= HOUR
     assert all(left[key] > 0 for key in names.values())
@@ -232,7 +232,7 @@ async def test_a_write_ends_with_its_queue(queue: AnyQueue, functions: Functions
     await queue.add("n", 1)
     with pytest.raises(FunctionError, match="WRITEFENCED"):
         await functions.writes.add("w", "t", rows("a"))
-    other = Functions(queue.storage, functions.base)
+    other = Functions(queue.storage, functions.caller.base)
     await other.writes.open("w", "t", HOUR)
     with pytest.raises(FunctionError, match="UNDECLARED"):
         await functions.writes.add("w", "t", rows("a"))
@@ -240,8 +240,8 @@ async def test_a_write_ends_with_its_queue(queue: AnyQueue, functions: Functions
 
 async def test_a_repeated_call_counts_once(functions: Functions, storage: Storage) -> None:
     await functions.writes.open("w", "t", HOUR)
-    call: list[Arg] = ["lane", 1, "w", "t", 0, 1, b"", 2, *rows("a", ""), functions.incarnation]
-    replies = [await storage.call("addToWrite", functions.base, call) for _ in range(2)]
+    call: list[Arg] = ["lane", 1, "w", "t", 0, 1, b"", 2, *rows("a", ""), functions.caller.incarnation]
+    replies = [await storage.call("addToWrite", functions.caller.base, call) for _ in range(2)]
     assert replies[0] == replies[1]
     assert await counters(functions, "w") == {"inserted": 2, "replayed": 0, "duplicate": 0, "rejected": 0}
 
@@ -276,7 +276,7 @@ async def test_options_work_as_in_an_add(queue: AnyQueue, functions: Functions) 
 
 async def test_the_mode_applies_and_a_refused_call_counts_nothing(storage: Storage, name: str) -> None:
     functions = Functions(storage, QueueKeys("glide", name).base)
-    await functions.open_queue("keyed")
+    await functions.queue.open("keyed")
     await functions.writes.open("w", "t", HOUR)
     with pytest.raises(FunctionError, match="INCOMPATIBLE"):
         await functions.writes.add("w", "t", rows("a"))
@@ -321,5 +321,5 @@ async def test_the_end_of_a_write_has_an_event(queue: AnyQueue, functions: Funct
 async def test_a_malformed_call_changes_nothing(functions: Functions, storage: Storage, args: list[Arg]) -> None:
     await functions.writes.open("w", "t", HOUR)
     with pytest.raises(FunctionError, match="ARGUMENT"):
-        await storage.call("addToWrite", functions.base, args)
+        await storage.call("addToWrite", functions.caller.base, args)
     assert await functions.writes.get_depth() == 0

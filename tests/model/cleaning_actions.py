@@ -41,7 +41,7 @@ class CleaningActions(Ground):
     def bulk_step(self, function: str, delivery: Delivery, *args: str | int) -> tuple[str, object]:
         """Return the next cursor and the jobs of the step."""
         self.driver.delivery, self.dirty = delivery, True
-        cursor, done = cast("tuple[bytes, object]", run(self.functions.once(function, args)))
+        cursor, done = cast("tuple[bytes, object]", run(self.functions.caller.once(function, args)))
         return cursor.decode(), done
 
     def look_at(self) -> Snapshot:

@@ -7,8 +7,8 @@ from typing import ClassVar
 import hypothesis.strategies as st
 import msgpack
 
-from glidemq_async.functions.callers import Arg
-from glidemq_async.functions.callers import Delivery as Delivered
+from glidemq_async.functions.calling import Arg
+from glidemq_async.functions.inbox import Delivery as Delivered
 from glidemq_async.functions.replaying import MovedLetter, Revival
 from tests.model.choices import ARRIVALS, CAUSES, DELIVERY, NUMBER, action
 from tests.model.compare import same

@@ -19,7 +19,9 @@ from typing import Literal, TypeVar, cast
 import hiredis
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import Arg, Finding, Functions, RequestChannels, Wait
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg, RequestChannels, Wait
+from glidemq_async.functions.checking import Finding
 from glidemq_async.storage.redis.library import pack
 from tests.support.servers import Server
 
@@ -215,7 +217,7 @@ class Driver:
         self.functions = Functions(self, BASE, RequestChannels())
         self.wire.send("FLUSHALL")
         self.set_clock(now)
-        run(self.functions.open_queue(None))
+        run(self.functions.queue.open(None))
 
     def command(self, function: str, *args: Arg) -> tuple[Arg, ...]:
         return ("FCALL", loader.function_name(function), 1, BASE, *args)
@@ -253,14 +255,14 @@ class Driver:
 
     def findings(self, ids: Sequence[str]) -> list[Finding]:
         """Run the library's integrity check over the whole queue."""
-        functions, found = self.functions, run(self.functions.check_queue())
+        functions, found = self.functions, run(self.functions.check.queue())
         for structure in STRUCTURES:
-            cursor, some = run(functions.check_locations(structure, "", 1000))
+            cursor, some = run(functions.check.locations(structure, "", 1000))
             assert cursor == "", f"{structure} has more members than one step of this test can check"
             found += some
         for key in KEYS:
-            found += run(functions.check_key(key))
-        return found + run(functions.check_records(ids))
+            found += run(functions.check.key(key))
+        return found + run(functions.check.records(ids))
 
     def snapshot(self) -> Snapshot:
         """Read all stored data, and the events since the last read."""

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize
 
-from glidemq_async.functions.callers import SettleReply, SettleRequest
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
@@ -161,7 +161,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         answered = (last - 1 if waiting else last) if number % 2 == 0 else 0
         in_transit = last if waiting and number % 5 else 0
         lost, revoked = run(
-            self.functions.renew_leases(name, b"info", held, 10, answered=answered, in_transit=in_transit)
+            self.functions.leases.renew(name, b"info", held, 10, answered=answered, in_transit=in_transit)
         )
         claimed = waiting.tokens if waiting and in_transit else []
         same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, held, claimed))
@@ -178,9 +178,9 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         note(f"  runs {tokens}")
         self.dirty = True
         ended = self.model.end_runs(name, tokens)
-        same("ended runs", run(self.functions.end_runs(name, tokens)), ended)
+        same("ended runs", run(self.functions.leases.end_runs(name, tokens)), ended)
         if delivery != "once":
-            same("ended again", run(self.functions.end_runs(name, tokens)), 0)
+            same("ended again", run(self.functions.leases.end_runs(name, tokens)), 0)
 
     @action(
         2,
@@ -208,7 +208,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             worker.registered = True
         if what != "crash" and not worker.held and worker.unanswered is None:
             self.driver.delivery, self.dirty = delivery, True
-            count = run(self.functions.close_worker(worker.name))
+            count = run(self.functions.stalled.close_worker(worker.name))
             same("handed back", count, self.model.close_worker(worker.name))
 
     def send_old_number(self, worker: Worker) -> None:
@@ -241,7 +241,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         expected, found = self.model.sweep(most, interval, gap), None
         for name in known - set(self.model.alive):
             self.wakeups.dies(name)  # forgotten after a long time without a sign of life
-        while (reply := run(self.functions.sweep(most, interval, gap, resume=found is not None))) is not None:
+        while (reply := run(self.functions.stalled.sweep(most, interval, gap, resume=found is not None))) is not None:
             found = found or (set[str](), set[str]())
             found[0].update(reply.recovered)
             found[1].update(reply.failed)

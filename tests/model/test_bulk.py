@@ -8,8 +8,10 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, RequestChannel, SettleReply
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Failed, Retry
+from glidemq_async.functions.settle import SettleReply
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 from tests.support.fake_worker import SettledRun, with_runs
@@ -24,11 +26,11 @@ def queue(driver: Driver) -> Driver:
 
 def add(queue: Driver, count: int, **extra: object) -> list[str]:
     packed = msgpack.packb(extra) if extra else b""
-    return run(queue.functions.add_jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
+    return run(queue.functions.add.jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
 
 
 def step(queue: Driver, function: str, *args: str | int) -> tuple[str, object]:
-    cursor, done = cast("tuple[bytes, object]", run(queue.functions.once(function, args)))
+    cursor, done = cast("tuple[bytes, object]", run(queue.functions.caller.once(function, args)))
     return cursor.decode(), done
 
 
@@ -51,7 +53,7 @@ def test_draining_removes_jobs_behind_a_job_that_was_passed_over_and_left(queue:
     [later] = add(queue, 1, priority=1)
     cursor, more = step(queue, "drainJobs", cursor, 0, 1)
     assert (removed, more) == (1, 0)
-    assert run(queue.functions.change_job("removeJob", later)) == "ok"
+    assert run(queue.functions.jobs.remove(later)) == "ok"
     while cursor:
         cursor, _ = step(queue, "drainJobs", cursor, 0, 5)
     assert run(queue.functions.reading.count_jobs())["prioritized"] == 0
@@ -66,7 +68,7 @@ def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue
     [again] = fail_all(queue, channel)
     cursor, started = step(queue, "retryJobs", cursor, "failed", -1, 1)
     assert started == 0
-    assert run(queue.functions.change_job("removeJob", again)) == "ok"
+    assert run(queue.functions.jobs.remove(again)) == "ok"
     while cursor:
         cursor, _ = step(queue, "retryJobs", cursor, "failed", -1, 5)
     assert run(queue.functions.reading.count_jobs())["failed"] == 0

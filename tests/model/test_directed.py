@@ -8,8 +8,10 @@ import msgpack
 import pytest
 
 from glidemq_async.functions import loader
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, RequestChannel, SettleReply
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
+from glidemq_async.functions.settle import ClaimedJob, SettleReply
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 from tests.model.machine import QueueMachine
@@ -39,7 +41,7 @@ def call(driver: Driver) -> Call:
 
 def add(driver: Driver, count: int, **extra: object) -> list[str]:
     packed = msgpack.packb(extra) if extra else b""
-    return run(driver.functions.add_jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
+    return run(driver.functions.add.jobs([AddRequest("", "n", b"", b"", packed)] * count)).ids
 
 
 def ids_of(reply: SettleReply) -> list[str]:
@@ -119,7 +121,7 @@ def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver,
     assert [job.entry[:1] for job in held] == ["s", "l"]
     for stream in ("stream", "lane"):
         driver.wire.send("XGROUP", "DESTROY", f"{BASE}:{stream}", "workers")
-    run(driver.functions.sweep(9, 0, 10**9, resume=False))
+    run(driver.functions.stalled.sweep(9, 0, 10**9, resume=False))
     seen = set[str]()
     while jobs := call("w2", 1).jobs:
         assert call("w2", 0, ended(jobs[0])).refused == {}
@@ -146,18 +148,18 @@ def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Dr
     call("w2", 1)
     assert not woken(wakeups, "w2")
     if how == "removed":
-        run(driver.functions.change_job("removeJob", held[0]))
+        run(driver.functions.jobs.remove(held[0]))
         assert not woken(wakeups, "w2")
         assert call("w2", 1).jobs == [], "the removed run still takes the only slot of the queue"
-        assert run(driver.functions.end_runs("w1", [claimed.entry])) == 1
+        assert run(driver.functions.leases.end_runs("w1", [claimed.entry])) == 1
     elif how == "closed":
-        run(driver.functions.change_job("revokeJob", held[0]))
-        run(driver.functions.close_worker("w1"))
+        run(driver.functions.jobs.revoke(held[0]))
+        run(driver.functions.stalled.close_worker("w1"))
     else:
-        run(driver.functions.sweep(0, 0, 10**9, resume=False))
+        run(driver.functions.stalled.sweep(0, 0, 10**9, resume=False))
         driver.set_clock(START_MS + 40_000)
         driver.age(49_000)
-        reply = run(driver.functions.sweep(0, 0, 10**9, resume=False))
+        reply = run(driver.functions.stalled.sweep(0, 0, 10**9, resume=False))
         assert reply is not None
         assert reply.failed == held
     assert woken(wakeups, "w2"), "there is a free slot for the second job, and w2 sleeps"
@@ -166,8 +168,8 @@ def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Dr
 def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: Call) -> None:
     dedup = {"id": "d", "mode": "debounce"}
     request = AddRequest("", "n", b"", b"", msgpack.packb({"dedup": dedup}))
-    run(driver.functions.add_jobs([request._replace(id="waits"), AddRequest("taken", "n", b"", b"", b"")]))
-    assert run(driver.functions.add_jobs([request._replace(id="taken")])).outcomes == {0: "duplicate"}
+    run(driver.functions.add.jobs([request._replace(id="waits"), AddRequest("taken", "n", b"", b"", b"")]))
+    assert run(driver.functions.add.jobs([request._replace(id="taken")])).outcomes == {0: "duplicate"}
     assert set(ids_of(call("w1", 5))) == {"waits", "taken"}
 
 
@@ -203,7 +205,7 @@ def test_a_destroyed_group_does_not_hold_a_key(driver: Driver, call: Call) -> No
     ids = add(driver, 2, key="x")
     assert ids_of(call("w1", 2)) == ids[:1]
     driver.wire.send("XGROUP", "DESTROY", f"{BASE}:lane", "workers")
-    run(driver.functions.sweep(9, 0, 10**9, resume=False))
+    run(driver.functions.stalled.sweep(9, 0, 10**9, resume=False))
     first = call("w2", 2)
     assert ids_of(first) == ids[:1]
     assert ids_of(call("w2", 2, *end(first))) == ids[1:]
@@ -232,7 +234,7 @@ def test_the_worker_of_a_removed_run_is_notified(driver: Driver, call: Call) -> 
     wakeups = Wakeups(driver.ears, ["w1"])
     [first] = add(driver, 1)
     [job] = call("w1", 1).jobs
-    assert run(driver.functions.change_job("removeJob", first)) == "ok"
+    assert run(driver.functions.jobs.remove(first)) == "ok"
     wakeups.ask()
     assert wakeups.hear() == [("w1", f"x {job.entry}")]
 

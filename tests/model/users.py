@@ -40,7 +40,7 @@ class Users(Ground):
                 jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
         if jobs:
             self.driver.delivery = delivery
-            reply = run(self.functions.add_jobs([add_request(job) for job in jobs]))
+            reply = run(self.functions.add.jobs([add_request(job) for job in jobs]))
             same("results of add", reply.outcomes, self.model.add(jobs, reply.ids))
             same("server time", reply.now, self.model.now)
             self.dirty = True
@@ -58,7 +58,11 @@ class Users(Ground):
         """Do something to one job, mostly something that its state permits."""
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
-        word, model = run(self.functions.change_job(what, id_)), self.model
+        jobs, model = self.functions.jobs, self.model
+        calls = {
+            "removeJob": jobs.remove, "retryJob": jobs.retry, "revokeJob": jobs.revoke, "promoteJob": jobs.promote,
+        }  # fmt: skip
+        word = run(calls[what](id_))
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
             messages = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
@@ -71,7 +75,7 @@ class Users(Ground):
     @action(2, paused=st.sampled_from([True] + [False] * 9), delivery=DELIVERY)
     def pause(self, paused: bool, delivery: Delivery) -> None:
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.set_paused(paused))
+        run(self.functions.queue.set_paused(paused))
         self.model.set_paused(paused)
 
     @action(2, number=NUMBER, token=NUMBER, kind=st.sampled_from(["progress", "data", "log"]), delivery=DELIVERY)
@@ -85,7 +89,7 @@ class Users(Ground):
             id_, lease = stale[token // 3 % len(stale)]
         value = f"v{self.made}"
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.update_job(id_, lease, kind, value))
+        word = run(self.functions.updates.write(id_, lease, kind, value))
         same("reply of update", word, self.model.update(id_, lease, kind, value))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
@@ -93,10 +97,10 @@ class Users(Ground):
         over = [job for job in self.model.having(*FINAL) if self.model.is_gone(job)]
         id_, self.dirty = self.pick_of(number, over or self.model.having("active")), True
         if forget:
-            run(self.functions.forget_reply(id_, channel))
+            run(self.functions.job_waiters.remove(id_, channel))
             self.model.forget_reply(id_, channel)
             return
-        word, record = run(self.functions.await_job(id_, channel))
+        word, record = run(self.functions.job_waiters.add(id_, channel))
         same("reply of awaitJob", word, self.model.await_job(id_, channel))
         same("a record is returned only for an ended job", bool(record), word in ("completed", "failed"))
 
@@ -106,7 +110,7 @@ class Users(Ground):
         owed = [job.id for job in self.model.having(*FINAL) if job.held is not None and channel in job.waiters]
         ids = owed[: number % 3] or [self.pick_of(number, self.model.having(*FINAL))]
         self.dirty = True
-        run(self.functions.confirm_replies(channel, ids))
+        run(self.functions.job_waiters.confirm(channel, ids))
         self.model.confirm_replies(channel, ids)
 
     @action(2, number=NUMBER)
@@ -137,14 +141,14 @@ class Users(Ground):
     def change_priority(self, number: int, priority: int, delivery: Delivery) -> None:
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.change_priority(id_, priority))
+        word = run(self.functions.changes.set_priority(id_, priority))
         same("reply of changePriority", word, self.model.change_priority(id_, priority))
 
     @action(2, number=NUMBER, delay=st.sampled_from([0, 0, 1, 7_000, 20_000]), delivery=DELIVERY)
     def change_delay(self, number: int, delay: int, delivery: Delivery) -> None:
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.change_delay(id_, delay))
+        word = run(self.functions.changes.set_delay(id_, delay))
         same("reply of changeDelay", word, self.model.change_delay(id_, delay))
 
     @action(2, number=NUMBER, ttl=st.sampled_from([None, 1, 7_000, 70_000]), delivery=DELIVERY)
@@ -152,7 +156,7 @@ class Users(Ground):
         living = [job for job in self.model.having(*FINAL) if job.drop == "t"]
         id_ = self.pick_of(number, living) if ttl is None and living else self.pick(number, *FINAL)
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.set_result_ttl(id_, ttl))
+        word = run(self.functions.result_ttl.set(id_, ttl))
         same("reply of setResultTtl", word, self.model.set_result_ttl(id_, ttl))
 
     # Limits.

@@ -6,7 +6,8 @@ from typing import cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, ClaimedJob, RequestChannel, SettleRequest
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -18,7 +19,7 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
-from glidemq_async.functions.settle import JobHistory
+from glidemq_async.functions.settle import ClaimedJob, JobHistory, SettleRequest
 from tests.model.compare import created, route
 from tests.model.compare_dead_letters import decode_origin
 from tests.model.parts import Job, NewJob, Settled

@@ -11,7 +11,9 @@ from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Arg, Functions, RequestChannel
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Arg, RequestChannel
 from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
@@ -69,7 +71,7 @@ class Bench:
         step = max(1, min(AT_ONCE, 2 * MIB // len(data)))
         for start in range(0, len(own), step):
             jobs = [AddRequest(job_id, "n", data, opts, packed) for job_id in own[start : start + step]]
-            found += (await self.functions.add_jobs(jobs)).ids
+            found += (await self.functions.add.jobs(jobs)).ids
         return found
 
     async def add_keyed(self, count: int, keys: int, **extra: object) -> None:
@@ -77,7 +79,7 @@ class Bench:
         for start in range(0, count, AT_ONCE):
             numbers = range(start, min(start + AT_ONCE, count))
             packed = [msgpack.packb({**extra, "key": f"k{number % keys}"}) for number in numbers]
-            await self.functions.add_jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
+            await self.functions.add.jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
 
     async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[str, str]]:
         """Claim up to this many jobs; return id and entry of each."""
@@ -157,7 +159,7 @@ async def bench(place: Place, function: str, scale: int) -> AsyncGenerator[Bench
     try:
         async with open_storage(place.url) as storage:
             made = Bench(Relay(storage), wire, function, scale)
-            await made.functions.open_queue(None)
+            await made.functions.queue.open(None)
             yield made
             await made.command("FLUSHALL", "ASYNC")
     finally:

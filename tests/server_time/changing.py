@@ -19,20 +19,20 @@ async def standing(b: Bench, **extra: object) -> str:
 
 @largest("changePriority")
 async def change_priority(b: Bench) -> None:
-    assert await b.functions.change_priority(await standing(b, key="k", priority=1), 7) == "ok"
-    assert await b.functions.change_priority(await standing(b), 7) == "ok"
+    assert await b.functions.changes.set_priority(await standing(b, key="k", priority=1), 7) == "ok"
+    assert await b.functions.changes.set_priority(await standing(b), 7) == "ok"
 
 
 @largest("changeDelay")
 async def change_delay(b: Bench) -> None:
-    assert await b.functions.change_delay(await standing(b, key="k"), 50_000) == "ok"
-    assert await b.functions.change_delay(await standing(b, delay=10_000), 0) == "ok"
+    assert await b.functions.changes.set_delay(await standing(b, key="k"), 50_000) == "ok"
+    assert await b.functions.changes.set_delay(await standing(b, delay=10_000), 0) == "ok"
 
 
 @largest("removeJob")
 async def remove_job(b: Bench) -> None:
     for extra in ({}, {"key": "k"}, {"delay": 60_000}, {"priority": 4}, {"lifo": True}):
-        assert await b.functions.change_job("removeJob", await standing(b, **extra)) == "ok"
+        assert await b.functions.jobs.remove(await standing(b, **extra)) == "ok"
 
 
 @largest("retryJob")
@@ -40,7 +40,7 @@ async def retry_job(b: Bench) -> None:
     await b.add(b.many)
     ids = await b.end(b.many, "f")
     await b.crowd()
-    assert await b.functions.change_job("retryJob", ids[-1]) == "ok"
+    assert await b.functions.jobs.retry(ids[-1]) == "ok"
 
 
 @largest("revokeJob")
@@ -48,28 +48,28 @@ async def revoke_job(b: Bench) -> None:
     await b.functions.dead_letters.set_queue("dead")
     job_id = await standing(b)
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(1_000))])
-    assert await b.functions.revoke_job(job_id, "x" * 1_000) == "revoked"
+    assert await b.functions.jobs.revoke(job_id, "x" * 1_000) == "revoked"
 
 
 @largest("promoteJob")
 async def promote_job(b: Bench) -> None:
-    assert await b.functions.change_job("promoteJob", await standing(b, delay=60_000)) == "ok"
+    assert await b.functions.jobs.promote(await standing(b, delay=60_000)) == "ok"
 
 
 @largest("setResultTtl")
 async def set_result_ttl(b: Bench) -> None:
     await b.add(b.many, b"x" * 1_000)
     ids = await b.end(b.many)
-    assert await b.functions.set_result_ttl(ids[0], 60_000) == "ok"
+    assert await b.functions.result_ttl.set(ids[0], 60_000) == "ok"
 
 
 @largest("updateJob")
 async def update_job(b: Bench) -> None:
     (job_id,) = await b.add()
     for kind in ("progress", "data", "log"):
-        assert await b.functions.update_job(job_id, "", kind, b"x" * MIB) == "ok"
+        assert await b.functions.updates.write(job_id, "", kind, b"x" * MIB) == "ok"
     for _ in range(1_010):
-        await b.functions.update_job(job_id, "", "log", b"x" * 100)
+        await b.functions.updates.write(job_id, "", "log", b"x" * 100)
 
 
 @largest("releaseDeduplication")
@@ -86,17 +86,17 @@ async def release_deduplication(b: Bench) -> None:
 async def await_job(b: Bench) -> None:
     (ended,) = await b.add(data=b"x" * MIB)
     await b.end(1, "c", b"x" * MIB)
-    assert (await b.functions.await_job(ended, "one"))[0] == "completed"
+    assert (await b.functions.job_waiters.add(ended, "one"))[0] == "completed"
     (job_id,) = await b.add(data=b"x" * MIB)
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(10_000))])
-    assert (await b.functions.await_job(job_id, "one"))[0] == "waiting"
+    assert (await b.functions.job_waiters.add(job_id, "one"))[0] == "waiting"
 
 
 @largest("forgetReply")
 async def forget_reply(b: Bench) -> None:
     (job_id,) = await b.add()
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(10_000))])
-    await b.functions.forget_reply(job_id, "channel9999")
+    await b.functions.job_waiters.remove(job_id, "channel9999")
 
 
 @largest("confirmReplies")
@@ -105,21 +105,21 @@ async def confirm_replies(b: Bench) -> None:
     await b.fill("HSET", "waiters", [word for job_id in ids for word in (job_id, "channel other")])
     held = await b.claim(500)
     await b.settle(held, "c", "0 0")
-    await b.functions.confirm_replies("channel", ids)
-    await b.functions.confirm_replies("other", ids)
+    await b.functions.job_waiters.confirm("channel", ids)
+    await b.functions.job_waiters.confirm("other", ids)
 
 
 @largest("setPaused")
 async def set_paused(b: Bench) -> None:
     await b.add(b.many)
-    await b.functions.set_paused(True)
+    await b.functions.queue.set_paused(True)
     await b.crowd()
-    await b.functions.set_paused(False)
+    await b.functions.queue.set_paused(False)
 
 
 @largest("openQueue")
 async def open_queue(b: Bench) -> None:
-    await b.functions.open_queue(None, "dead")
+    await b.functions.queue.open(None, "dead")
 
 
 @largest("setLimits")
@@ -244,14 +244,13 @@ async def sweep_remains(b: Bench) -> None:
 @largest("noteReader")
 async def note_reader(b: Bench) -> None:
     for number in range(1_010):
-        await b.functions.history.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+        await b.functions.history.note_reader(f"reader{number}", b.functions.caller.incarnation, number, hold=True)
 
 
 @largest("noteLoss")
 async def note_loss(b: Bench) -> None:
-    flat = [
-        word for n in range(1_000) for word in (n, f"reader{n}\x1fslow\x1f{b.functions.incarnation}\x1f{n}\x1f{n + 9}")
-    ]
+    incarnation = b.functions.caller.incarnation
+    flat = [word for n in range(1_000) for word in (n, f"reader{n}\x1fslow\x1f{incarnation}\x1f{n}\x1f{n + 9}")]
     await b.fill("ZADD", "losses", flat)
     for number in range(5):
-        await b.functions.history.note_loss("reader", "slow", b.functions.incarnation, number, None)
+        await b.functions.history.note_loss("reader", "slow", incarnation, number, None)

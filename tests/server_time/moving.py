@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgpack
 
-from glidemq_async.functions.callers import Delivery, Revival
+from glidemq_async.functions.inbox import Delivery
+from glidemq_async.functions.replaying import Revival
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 LETTER = msgpack.packb(["origin", "1", "retries_exhausted", "broken", 3, 1_700_000_000_000, ""])
@@ -18,7 +19,7 @@ def deliveries(count: int, data: bytes = NIL, letter: bytes = b"", first: int = 
 
 async def moved(b: Bench, count: int, data: bytes = NIL) -> list[str]:
     """Store this many dead letters of another queue."""
-    await b.functions.set_paused(True)
+    await b.functions.queue.set_paused(True)
     step = 100 if len(data) < 1_000 else 1
     for first in range(0, count, step):
         await b.functions.inbox.deliver(deliveries(min(step, count - first), data, LETTER, first))

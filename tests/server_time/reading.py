@@ -29,7 +29,7 @@ async def every_state(b: Bench) -> None:
 
 @largest("version")
 async def version(b: Bench) -> None:
-    await b.functions.read("version")
+    await b.functions.caller.read("version")
 
 
 @largest("countJobs")
@@ -110,7 +110,7 @@ async def many_consumers(b: Bench) -> None:
 async def list_workers(b: Bench) -> None:
     await many_consumers(b)
     for number in range(1_000):
-        await b.functions.renew_leases(f"worker{number}", b"x" * 500, [], 10)
+        await b.functions.leases.renew(f"worker{number}", b"x" * 500, [], 10)
     rows = await b.functions.reading.list_workers(60_000)
     assert len(rows) == 1_000
 
@@ -120,7 +120,7 @@ async def get_logs(b: Bench) -> None:
     (job_id,) = await b.add()
     for size in (100_000, 100):
         for _ in range(1_000 if size == 100 else 100):
-            await b.functions.update_job(job_id, "", "log", b"x" * size)
+            await b.functions.updates.write(job_id, "", "log", b"x" * size)
     assert (await b.functions.reading.get_logs(job_id, 0, -1))[0] == 1_000
 
 
@@ -141,7 +141,7 @@ async def check_places(b: Bench) -> None:
     for structure in STRUCTURES:
         cursor = "go"
         while cursor:
-            cursor, found = await b.functions.check_locations(structure, "" if cursor == "go" else cursor, 200)
+            cursor, found = await b.functions.check.locations(structure, "" if cursor == "go" else cursor, 200)
             assert not found
 
 
@@ -151,7 +151,7 @@ async def check_records(b: Bench) -> None:
     ids += await b.add(100, key="k")
     ids += await b.add(100)
     await b.claim(100)
-    assert not await b.functions.check_records(ids)
+    assert not await b.functions.check.records(ids)
 
 
 @largest("checkKey")
@@ -159,7 +159,7 @@ async def check_key(b: Bench) -> None:
     await b.add(b.many, key="k")
     await b.functions.limits.set_key("k", concurrency="500")
     await b.settle(await b.claim(500), "r", "50000 broken")
-    assert not await b.functions.check_key("k")
+    assert not await b.functions.check.key("k")
 
 
 @largest("checkQueue")
@@ -169,15 +169,15 @@ async def check_queue(b: Bench) -> None:
     await b.claim(1_000)
     await b.add(b.many, ttl=60_000)
     for job_id in await b.add(500):
-        await b.functions.await_job(job_id, "channel")
-    await b.functions.check_queue()
+        await b.functions.job_waiters.add(job_id, "channel")
+    await b.functions.check.queue()
 
 
 @largest("locateEvents")
 async def locate_events(b: Bench) -> None:
     for _ in range(b.many // 10):
-        await b.functions.set_paused(True)
-        await b.functions.set_paused(False)
+        await b.functions.queue.set_paused(True)
+        await b.functions.queue.set_paused(False)
     sought: list[Sought] = [*(("n", n * 7) for n in range(10)), ("t", 1), ("i", "5-1")]
     await b.functions.history.locate(sought)
 
@@ -185,14 +185,15 @@ async def locate_events(b: Bench) -> None:
 @largest("listReaders")
 async def list_readers(b: Bench) -> None:
     for number in range(1_000):
-        await b.functions.history.note_reader(f"reader{number}", b.functions.incarnation, number, hold=True)
+        await b.functions.history.note_reader(f"reader{number}", b.functions.caller.incarnation, number, hold=True)
     assert len(await b.functions.history.list_readers()) == 1_000
 
 
 @largest("listLosses")
 async def list_losses(b: Bench) -> None:
+    incarnation = b.functions.caller.incarnation
     for number in range(1_000):
-        await b.functions.history.note_loss(f"reader{number}" * 10, "slow", b.functions.incarnation, number, number + 9)
+        await b.functions.history.note_loss(f"reader{number}" * 10, "slow", incarnation, number, number + 9)
     assert len(await b.functions.history.list_losses()) == 1_000
 
 

@@ -12,7 +12,7 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
     await b.command("HSET", f"{b.base}:meta", "settled_since", 1, "seen_at", 1, "away", 0)
     resume = False
     while True:
-        reply = await b.functions.sweep(max_stalled, 0, LONG_AGO * 10_000, resume=resume)
+        reply = await b.functions.stalled.sweep(max_stalled, 0, LONG_AGO * 10_000, resume=resume)
         assert reply is not None
         if not reply.more:
             return
@@ -37,8 +37,8 @@ async def renew_leases(b: Bench) -> None:
     await b.add(500, lifo=True)
     held += await b.claim(500)
     for job_id, _ in held[:200]:
-        await b.functions.revoke_job(job_id, "")
-    await b.functions.renew_leases("bench", b"x" * 500, held, 10)
+        await b.functions.jobs.revoke(job_id, "")
+    await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
 async def stopping_runs(b: Bench) -> list[tuple[str, str]]:
@@ -47,21 +47,21 @@ async def stopping_runs(b: Bench) -> list[tuple[str, str]]:
     await b.add_keyed(1_000, 500)
     held = await b.claim(500)
     for job_id, _ in held:
-        await b.functions.change_job("removeJob", job_id)
+        await b.functions.jobs.remove(job_id)
     return held
 
 
 @largest("renewLeases", "stopping")
 async def renew_stopping(b: Bench) -> None:
     held = await stopping_runs(b)
-    await b.functions.renew_leases("bench", b"x" * 500, held, 10)
+    await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
 @largest("endRuns")
 async def end_runs(b: Bench) -> None:
     held = await stopping_runs(b)
     await b.crowd()
-    assert await b.functions.end_runs("bench", [entry for _, entry in held[:20]]) == 20
+    assert await b.functions.leases.end_runs("bench", [entry for _, entry in held[:20]]) == 20
 
 
 @largest("sweep", "stopping")
@@ -165,7 +165,7 @@ async def sweep_set_back(b: Bench) -> None:
     for name in ("alive", "held", "completed", "failed", "sleeping"):
         await b.fill("ZADD", name, [word for n in range(b.many) for word in (now + 9_000_000, f"m{n}")])
     await b.command("HSET", f"{b.base}:meta", "set_back", 3_600_000)
-    await b.functions.sweep(3, 0, LONG_AGO, resume=False)
+    await b.functions.stalled.sweep(3, 0, LONG_AGO, resume=False)
 
 
 @largest("closeWorker")
@@ -177,13 +177,13 @@ async def close_worker(b: Bench) -> None:
     await b.add(400)
     held += await b.claim(400)
     for job_id, _ in held[::2]:
-        await b.functions.revoke_job(job_id, "")
+        await b.functions.jobs.revoke(job_id, "")
     await b.crowd()
-    await b.functions.close_worker("bench")
+    await b.functions.stalled.close_worker("bench")
 
 
 @largest("closeWorker", "large")
 async def close_failing(b: Bench) -> None:
     await b.add(200, b"x" * 100_000)
     await b.fill("SADD", "revoking", [job_id for job_id, _ in await b.claim(200)])
-    await b.functions.close_worker("bench")
+    await b.functions.stalled.close_worker("bench")

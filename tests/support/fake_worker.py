@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from itertools import zip_longest
 from typing import Literal, NamedTuple, cast
 
-from glidemq_async.functions.callers import Functions, RequestChannel, SettleReply, SettleRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -19,6 +20,7 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from tests.support.helpers import AnyQueue
 from tests.support.stores import Place
 
@@ -94,17 +96,17 @@ class Hands:
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
         """Write an update from within the run; return the function's reply code."""
-        self._functions.consumer = self.name
-        return await self._functions.update_job(hold.id, hold.entry, kind, value)
+        self._functions.caller.consumer = self.name
+        return await self._functions.updates.write(hold.id, hold.entry, kind, value)
 
     async def renew(self, *holds: Hold) -> list[str]:
         """Renew leases; return the entries whose lease is lost."""
-        lost, _ = await self._functions.renew_leases(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
+        lost, _ = await self._functions.leases.renew(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
         return lost
 
     async def end(self, *holds: Hold) -> int:
         """Report that these runs have ended, and return how many of them were runs of removed jobs."""
-        return await self._functions.end_runs(self.name, [hold.entry for hold in holds])
+        return await self._functions.leases.end_runs(self.name, [hold.entry for hold in holds])
 
     async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
         """Pretend that this worker has given no sign of life for this time."""
@@ -122,7 +124,7 @@ class Hands:
 
     async def first_sweep(self, gap_ms: int) -> list[str]:
         """Sweep as the first worker after an outage; return the ids of recovered jobs."""
-        reply = await self._functions.sweep(3, 0, gap_ms, resume=False)
+        reply = await self._functions.stalled.sweep(3, 0, gap_ms, resume=False)
         assert reply is not None
         return reply.recovered
 
@@ -136,7 +138,7 @@ class Hands:
         recovered: list[str] = []
         resume = False
         while True:
-            reply = await self._functions.sweep(max_stalled, 0, LONG_AGO, resume=resume)
+            reply = await self._functions.stalled.sweep(max_stalled, 0, LONG_AGO, resume=resume)
             assert reply is not None
             recovered += reply.recovered
             if not reply.more:
@@ -145,7 +147,7 @@ class Hands:
 
     async def leave(self) -> None:
         """Sign off; the server releases all pending jobs."""
-        await self._functions.close_worker(self.name)
+        await self._functions.stalled.close_worker(self.name)
 
 
 def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:

@@ -7,7 +7,8 @@ from typing import cast
 
 import msgpack
 
-from glidemq_async.functions.callers import AddRequest, Functions
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
 from tests.support.helpers import PATIENCE, AnyQueue
 from tests.support.stores import Place
 
@@ -28,7 +29,7 @@ async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str
     ids: list[str] = []
     for start in range(0, count, 500):
         some = min(500, count - start)
-        ids += (await functions.add_jobs([AddRequest("", "n", b"\xc0", b"", packed)] * some)).ids
+        ids += (await functions.add.jobs([AddRequest("", "n", b"\xc0", b"", packed)] * some)).ids
     return ids
 
 

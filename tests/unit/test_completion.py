@@ -27,7 +27,7 @@ from glidemq_async import (
     WorkerPool,
 )
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
-from glidemq_async.functions.callers import AddRequest
+from glidemq_async.functions.add import AddRequest
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.job_options import JobOptionsDict
 from glidemq_async.stored.failure import Failure

@@ -11,7 +11,8 @@ from typing import Any, Final, Literal, TypeAlias
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
-from glidemq_async.functions.callers import Functions, Record
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Record
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_record
 from glidemq_async.spark.read.options import ReadOptions

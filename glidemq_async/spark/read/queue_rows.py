@@ -12,7 +12,8 @@ import msgpack
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
-from glidemq_async.functions.callers import Functions, Record
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Record
 from glidemq_async.functions.scheduler_list import StoredScheduler
 from glidemq_async.queues.inspection import SILENT_SECONDS
 from glidemq_async.schedules.schedule import Schedule
@@ -121,13 +122,12 @@ async def worker_rows(client: QueueClient) -> list[Row]:
 
 async def write_rows(client: QueueClient) -> list[Row]:
     """Return a row for each write that the server stores, the newest first."""
-    # Any: the annotation of the client does not include the callers of writes.
-    functions: Any = client.functions
+    writes = client.functions.writes
     rows: list[Row] = []
     cursor = ""
     while True:
-        cursor, ids = cast("tuple[str, list[str]]", await functions.writes.list_ids(cursor, WRITES_PER_CALL))
-        records = cast("list[Record]", await functions.writes.get(ids)) if ids else []
+        cursor, ids = await writes.list_ids(cursor, WRITES_PER_CALL)
+        records = await writes.get(ids) if ids else []
         rows += [_write(client, name, record) for name, record in zip(ids, records, strict=True) if record]
         if not cursor:
             return rows

@@ -57,7 +57,7 @@ async def order_run(connection: Connection, options: WriteOptions) -> dict[str, 
     for queue in options.queues:
         functions = functions_of(connection, options, queue)
         with _translated_errors(queue):
-            await functions.open_queue(None)
+            await functions.queue.open(None)
             orders[queue] = await functions.writes.plan()
     return orders
 
@@ -78,7 +78,7 @@ async def open_write(
     for queue in options.queues:
         functions = functions_of(connection, options, queue)
         with _translated_errors(queue):
-            state = await functions.open_queue(None)
+            state = await functions.queue.open(None)
             if options.on_invalid == "dlq" and not await functions.dead_letters.get_queue():
                 raise ValueError(
                     f"onInvalid=dlq, but queue {queue!r} has no dead-letter queue; set one with "

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from glidemq_async.functions.callers import AddRequest, Functions
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.spark.connection import Connection
 from glidemq_async.spark.write.options import WriteOptions
@@ -32,7 +33,7 @@ class InvalidRowSink:
             source = functions_of(self._connection, self._options, self._options.queues[0])
             target = await source.dead_letters.get_queue()
             self._functions = functions_of(self._connection, self._options, target)
-            await self._functions.open_queue(None)
+            await self._functions.queue.open(None)
         data = {
             "queue": self._options.queues[0],
             "reason": row.reason,
@@ -40,7 +41,7 @@ class InvalidRowSink:
             "write_id": self._write_id,
         }
         request = AddRequest(_job_id(self._write_id, mark), INVALID_ROW, MsgpackSerializer().dumps(data), b"", b"")
-        await self._functions.add_jobs([request])
+        await self._functions.add.jobs([request])
 
 
 def _job_id(write_id: str, mark: str) -> str:

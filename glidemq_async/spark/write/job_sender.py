@@ -69,7 +69,7 @@ class JobSender:
         # Each call passes the incarnation that the queue had when the write was opened. If the queue is obliterated and
         # created again during the write, the server refuses the call. Without it a late task would add half of its jobs
         # to a new queue that knows nothing of this write.
-        self._functions.incarnation = plan.queues[queue]
+        self._functions.caller.incarnation = plan.queues[queue]
         self._duplicates: Duplicates = _DUPLICATES[plan.options.on_duplicate]
         self._probing = False
 

@@ -1,0 +1,61 @@
+"""Typed call of the function that adds jobs: `add.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Calls, Wait, text, texts
+
+
+class AddRequest(NamedTuple):
+    """One job of an `addJob` call. id "" requests a generated id; `JobOptions.pack_extra` makes `extra`."""
+
+    id: str
+    name: str
+    data: bytes
+    opts: bytes
+    extra: bytes
+
+
+class AddReply(NamedTuple):
+    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcome of jobs that were not added.
+
+    For a job that was not added, `ids` has the id of the existing job that blocked it.
+    """
+
+    now: int
+    ids: list[str]
+    outcomes: dict[int, str]
+
+
+class AddCalls(Calls):
+    """Calls of the functions in `add.lua`."""
+
+    __slots__ = ()
+
+    async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
+        """Add jobs in one call. Return one id and outcome per input, in order."""
+        args: list[Arg] = [len(jobs)]
+        for job in jobs:
+            args += job
+        args.append(self._caller.incarnation)
+        now, first, listed, outcomes = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
+        generated = _generated_ids(text(first), texts(listed))
+        ids = [job.id or next(generated) for job in jobs]
+        flat = cast("list[object]", outcomes)
+        statuses: dict[int, str] = {}
+        for i in range(0, len(flat), 3):
+            position = cast("int", flat[i]) - 1
+            statuses[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
+        return AddReply(cast("int", now), ids, statuses)
+
+
+def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:
+    if listed:
+        yield from listed
+    elif first:
+        number = int(first)
+        while True:
+            yield str(number)
+            number += 1

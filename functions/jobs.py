@@ -1,0 +1,27 @@
+"""Typed calls of the operations of a user on one job: `jobs.lua`."""
+
+from __future__ import annotations
+
+from glidemq_async.functions.calling import Calls, text
+
+
+class JobCalls(Calls):
+    """Calls of the functions in `jobs.lua`."""
+
+    __slots__ = ()
+
+    async def remove(self, job_id: str) -> str:
+        """Remove a job. A running one loses its lease. Return the status."""
+        return text(await self._caller.once("removeJob", [job_id]))
+
+    async def retry(self, job_id: str) -> str:
+        """Start a completed or failed job again, with fresh attempts. Return the status."""
+        return text(await self._caller.once("retryJob", [job_id]))
+
+    async def promote(self, job_id: str) -> str:
+        """Let a delayed job start now. Return the status."""
+        return text(await self._caller.once("promoteJob", [job_id]))
+
+    async def revoke(self, job_id: str, reason: str = "") -> str:
+        """Revoke a job. Return the status."""
+        return text(await self._caller.once("revokeJob", [job_id, reason]))

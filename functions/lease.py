@@ -1,0 +1,40 @@
+"""Typed calls of the functions for leases and stopping runs: `lease.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+from glidemq_async.functions.calling import Arg, Calls, texts
+
+
+class LeaseCalls(Calls):
+    """Calls of the functions in `lease.lua`."""
+
+    __slots__ = ()
+
+    async def renew(
+        self,
+        consumer: str,
+        info: bytes,
+        held: Sequence[tuple[str, str]],
+        timeout: float,
+        *,
+        answered: int = 0,
+        in_transit: int = 0,
+    ) -> tuple[list[str], list[str]]:
+        """Renew the leases of (id, entry). Return the lost entries, and the entries of revoked jobs.
+
+        `answered` is the number of the consumer's last settle call that has a reply: a server that knows this call need
+        not verify who owns each entry. 0 requests the verification. `in_transit` is the number of the call whose reply
+        is on its way, 0 for none. The server renews the jobs that this call has claimed, too.
+        """
+        args: list[Arg] = [consumer, info, answered, in_transit]
+        for pair in held:
+            args += pair
+        lost, revoked = cast("list[object]", await self._caller.call("renewLeases", args, timeout=timeout))
+        return texts(lost), texts(revoked)
+
+    async def end_runs(self, consumer: str, entries: Sequence[str]) -> int:
+        """Report that runs of removed jobs have ended. Return how many of them still held their key or slot."""
+        return cast("int", await self._caller.call("endRuns", [consumer, *entries]))

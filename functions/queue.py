@@ -1,0 +1,50 @@
+"""Typed calls of the functions that open and pause a queue: `queue.lua`."""
+
+from __future__ import annotations
+
+import uuid
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Calls, text, texts
+
+
+class QueueState(NamedTuple):
+    """Reply of `openQueue`."""
+
+    layout: str
+    mode: str | None
+    paused: bool
+    has_schedulers: bool
+    """True if the queue ever had a job scheduler."""
+    incarnation: str
+    """Distinguishes this queue from an earlier or later one of the same name."""
+    missing_rules: tuple[str, ...] = ()
+    """ACL rules for channels that the server's user lacks."""
+
+
+class QueueCalls(Calls):
+    """Calls of the functions in `queue.lua`."""
+
+    __slots__ = ()
+
+    async def open(self, mode: str | None, dead_letter_queue: str | None = None) -> QueueState:
+        """Check that the stored queue belongs to this library, create it if needed, and store the given settings.
+
+        Later adds and claims are meant for this incarnation: they are refused as UNDECLARED when it is gone.
+        """
+        args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or "", 1]
+        *reply, rules = cast("list[object]", await self._caller.call("openQueue", args))
+        layout, stored_mode, paused, schedulers, incarnation = cast("list[bytes | None]", reply)
+        self._caller.incarnation = text(incarnation)
+        return QueueState(
+            text(layout),
+            stored_mode.decode() if stored_mode else None,
+            paused == b"1",
+            schedulers is not None,
+            self._caller.incarnation,
+            tuple(texts(rules)),
+        )
+
+    async def set_paused(self, paused: bool) -> None:
+        """Pause or resume claiming."""
+        await self._caller.once("setPaused", [int(paused)])
