@@ -1,4 +1,4 @@
-"""Backoff strategies: the time that a failed job waits before its next attempt, and their stored form.
+"""Backoff strategies: the time that a failed job waits before its next attempt.
 
 The worker decides if there is a next attempt. It also holds the strategies that are registered by name.
 """
@@ -6,26 +6,17 @@ The worker decides if there is a next attempt. It also holds the strategies that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, Literal, Self
 
 from glidemq_async.durations import MAX_MS, to_ms
-from glidemq_async.errors import SerializationError
 from glidemq_async.stored.names import check_id
 
-__all__ = ["Backoff", "BackoffWire"]
-
-#: The stored form: the kind, and the fields that differ from the defaults; durations in milliseconds.
-BackoffWire = dict[str, str | int | float]
+__all__ = ["Backoff"]
 
 _LONGEST: Final = MAX_MS // 1000
-_KINDS: Final[Mapping[str, Literal["fixed", "exponential", "custom"]]] = {
-    "f": "fixed",
-    "e": "exponential",
-    "c": "custom",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +82,6 @@ class Backoff:
             wait = min(wait * (1.0 + self.jitter * (2.0 * random() - 1.0)), cap)
         return wait
 
-    def to_wire(self) -> BackoffWire:
-        """Return the stored form, a small dict for msgpack."""
-        if self.kind == "custom":
-            return {"k": "c", "n": self.name}
-        wire: BackoffWire = {"k": self.kind[0], "d": round(self.initial * 1000)}
-        if self.max is not None:
-            wire["m"] = round(self.max * 1000)
-        if self.jitter:
-            wire["j"] = self.jitter
-        if self.kind == "exponential" and self.factor != 2.0:
-            wire["x"] = self.factor
-        return wire
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, str | float]) -> Self:
-        """Return the strategy that `to_wire` stored. Raises SerializationError for anything else."""
-        try:
-            kind = _KINDS[str(wire["k"])]
-            if kind == "custom":
-                return cls.custom(_text(wire["n"]))
-            initial, cap = _stored_seconds(wire["d"]), wire.get("m")
-            longest = None if cap is None else _stored_seconds(cap)
-            jitter, factor = _float(wire.get("j", 0.0)), _float(wire.get("x", 2.0))
-            if kind == "fixed":
-                return cls.fixed(initial, jitter, longest)
-            return cls.exponential(initial, longest, jitter, factor)
-        except (KeyError, TypeError, ValueError) as error:
-            raise SerializationError(f"the stored backoff {wire!r} is invalid: {error}") from error
-
 
 def _grown(initial: float, factor: float, times: int) -> float:
     try:
@@ -149,19 +111,3 @@ def _number(option: str, value: object, least: float) -> float:
     if not math.isfinite(value) or value < least:
         raise ValueError(f"{option} must be finite and at least {least:g}, got {value!r}")
     return float(value)
-
-
-def _stored_seconds(value: str | float) -> float:
-    return _float(value) / 1000
-
-
-def _float(value: str | float) -> float:
-    if isinstance(value, str):
-        raise TypeError(f"{value!r} is not a number")
-    return value
-
-
-def _text(value: str | float) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r} is not a name")
-    return value

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError
@@ -47,11 +47,6 @@ class JobBudget:
         for name in ("log_lines", "log_line", "updates", "bytes"):
             positive_number(name, getattr(self, name))
         object.__setattr__(self, "rest", to_ms("rest", self.rest) / 1000)
-
-    @property
-    def rest_ms(self) -> int:
-        """The longest pause in milliseconds."""
-        return round(cast("float", self.rest) * 1000)
 
 
 class _Flow:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from glidemq_async.durations import to_ms
 from glidemq_async.stored.names import check_id
 
-__all__ = ["Deduplication"]
+__all__ = ["Deduplication", "ttl_ms"]
 
 Mode: TypeAlias = Literal["simple", "throttle", "debounce", "keep_last"]
 MODES: Final[tuple[Mode, ...]] = get_args(Mode)
@@ -50,20 +49,7 @@ class Deduplication:
         if self.mode == "keep_last" and self.ttl is not None:
             raise ValueError(f"mode 'keep_last' does not accept a ttl; leave out ttl={self.ttl!r}")
 
-    @property
-    def ttl_ms(self) -> int | None:
-        """The ttl in milliseconds."""
-        return None if self.ttl is None else to_ms("ttl", self.ttl)
 
-    def to_wire(self) -> dict[str, str | int]:
-        """Return the form that the server functions read."""
-        wire: dict[str, str | int] = {"id": self.id, "mode": self.mode}
-        if self.ttl_ms is not None:
-            wire["ttl"] = self.ttl_ms
-        return wire
-
-    @classmethod
-    def from_wire(cls, wire: Mapping[str, Any]) -> Deduplication:
-        """Decode the result of `to_wire`."""
-        ttl = wire.get("ttl")
-        return cls(wire["id"], None if ttl is None else ttl / 1000, wire["mode"])
+def ttl_ms(deduplication: Deduplication) -> int | None:
+    """Return the ttl in milliseconds."""
+    return None if deduplication.ttl is None else to_ms("ttl", deduplication.ttl)

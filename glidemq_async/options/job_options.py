@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias, TypedDict, Unpack, cast
+from typing import Final, TypeAlias, TypedDict, Unpack, cast
 
 from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
-from glidemq_async.options.retention import DEFAULT_KEEP_COMPLETED, DEFAULT_KEEP_FAILED, KeepJobs
+from glidemq_async.options.retention import KeepJobs
 from glidemq_async.options.table import JOB_OPTIONS
 
 __all__ = [
-    "DEFAULT_KEEP_COMPLETED",
-    "DEFAULT_KEEP_FAILED",
     "Durability",
     "JobOptions",
     "JobOptionsDict",
@@ -143,12 +141,6 @@ class JobOptions:
     def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
         """Return a copy with other headers. Raises TypeError, ValueError or PayloadTooLarge for bad headers."""
         return self if headers == self.headers else replaced(self, headers=checks.headers("headers", headers))
-
-    def retention(self, state: Literal["completed", "failed"]) -> KeepJobs:
-        """Return the retention for jobs that end in `state`, or the default if the option is not set."""
-        if state == "completed":
-            return self.keep_completed or DEFAULT_KEEP_COMPLETED
-        return self.keep_failed or DEFAULT_KEEP_FAILED
 
 
 def replaced(options: JobOptions, **values: object) -> JobOptions:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
 
 from glidemq_async.durations import to_ms
 from glidemq_async.options import validation as checks
 
-__all__ = ["DEFAULT_KEEP_COMPLETED", "DEFAULT_KEEP_FAILED", "KeepJobs"]
+__all__ = ["KeepJobs", "age_ms", "checked_keep"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +27,10 @@ class KeepJobs:
         if self.count is not None:
             checks.whole_number("count", self.count, least=0)
 
-    @property
-    def age_ms(self) -> int | None:
-        """The age in milliseconds."""
-        return None if self.age is None else to_ms("age", self.age)
 
-
-#: The retention of jobs whose options do not set one.
-DEFAULT_KEEP_COMPLETED: Final = KeepJobs(age=timedelta(hours=24), count=1_000)
-DEFAULT_KEEP_FAILED: Final = KeepJobs(age=timedelta(days=30), count=10_000)
+def age_ms(keep: KeepJobs) -> int | None:
+    """Return the maximum age in milliseconds."""
+    return None if keep.age is None else to_ms("age", keep.age)
 
 
 def checked_keep(name: str, value: object) -> KeepJobs | None:
@@ -48,15 +42,3 @@ def checked_keep(name: str, value: object) -> KeepJobs | None:
     if not isinstance(value, int):
         raise TypeError(f"{name} must be a bool, a number of jobs or KeepJobs, not {value!r}")
     return KeepJobs(count=checks.whole_number(name, value, least=0))
-
-
-def keep_to_wire(keep: KeepJobs) -> list[int]:
-    """Return [count, age in milliseconds]; -1 means no limit."""
-    age = keep.age_ms
-    return [-1 if keep.count is None else keep.count, -1 if age is None else age]
-
-
-def keep_from_wire(wire: list[int]) -> KeepJobs:
-    """Decode the result of `keep_to_wire`."""
-    count, age = wire
-    return KeepJobs(age=None if age == -1 else age / 1000, count=None if count == -1 else count)

@@ -10,6 +10,7 @@ import msgpack
 
 from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import SerializationError
+from glidemq_async.options.deduplication import ttl_ms
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
 
@@ -40,7 +41,7 @@ def to_extra(options: JobOptions) -> dict[str, object]:
         extra.setdefault("cost", WHOLE_COST)
     dedup = options.deduplication
     if dedup is not None and dedup.mode == "debounce" and options.delay is None and options.at is None:
-        extra["delay"] = dedup.ttl_ms
+        extra["delay"] = ttl_ms(dedup)
     return extra
 
 
@@ -74,7 +75,7 @@ def due_ms(options: JobOptions, now: int) -> int:
         return instant_to_ms("at", options.at)
     delay, dedup = options.delay, options.deduplication
     if delay is None and dedup is not None and dedup.mode == "debounce":
-        return now + (dedup.ttl_ms or 0)
+        return now + (ttl_ms(dedup) or 0)
     return now + round((delay or 0) * 1000)
 
 

@@ -14,7 +14,15 @@ from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.options import validation as checks
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
-from glidemq_async.options.retention import KeepJobs, checked_keep, keep_from_wire, keep_to_wire
+from glidemq_async.options.retention import KeepJobs, checked_keep
+from glidemq_async.options.stored_values import (
+    backoff_form,
+    deduplication_form,
+    keep_form,
+    read_backoff,
+    read_deduplication,
+    read_keep,
+)
 
 __all__ = ["JOB_OPTIONS", "WHOLE_COST", "Flag", "Option"]
 
@@ -116,8 +124,8 @@ def _keep(stored: str, state: str, limits: str) -> Option:
         checked_keep,
         f"retention of {state} jobs: a bool for all or none, a count, or `KeepJobs` ({limits})",
         stored=stored,
-        pack=keep_to_wire,
-        unpack=keep_from_wire,
+        pack=keep_form,
+        unpack=read_keep,
         from_json=_keep_from_json,
     )
 
@@ -186,8 +194,8 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         "a `Deduplication`: several adds with the same deduplication id create one job",
         sent="dedup",
         stored="d",
-        pack=Deduplication.to_wire,
-        unpack=Deduplication.from_wire,
+        pack=deduplication_form,
+        unpack=read_deduplication,
         from_json=_deduplication_from_json,
     ),
     "attempts": Option(
@@ -202,8 +210,8 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         checks.optional_backoff,
         "the wait between two attempts, a `Backoff` or seconds",
         stored="b",
-        pack=Backoff.to_wire,
-        unpack=Backoff.from_wire,
+        pack=backoff_form,
+        unpack=read_backoff,
         from_json=_backoff_from_json,
         column="number",
         flag=Flag("Seconds between two attempts.", float, least=0),

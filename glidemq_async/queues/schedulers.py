@@ -349,7 +349,7 @@ def _options_of(record: Record) -> JobOptions:
 
 
 def _options_of_extra(extra: dict[str, Any]) -> dict[str, Any]:
-    """Decode the result of `JobOptions.to_extra`."""
+    """Decode the result of `to_extra`."""
     sent = ((name, option) for name, option in JOB_OPTIONS.items() if option.sent in extra)
     found: dict[str, Any] = {name: option.unpack(extra[option.sent]) for name, option in sent}
     found = {name: value for name, value in found.items() if value != JOB_OPTIONS[name].default}

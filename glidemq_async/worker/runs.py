@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import to_ms
 from glidemq_async.errors import (
     ExecutorError,
     PayloadTooLarge,
@@ -37,6 +38,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import has_options, is_unreadable, meter_of, run_options
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
+from glidemq_async.options.retention import age_ms
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.stored.failure import Failure, failure_of, one_line
 from glidemq_async.worker.execution import AfterExecution, Execution, changed_failure, changed_ttl
@@ -100,7 +102,7 @@ def _retention(keep: KeepJobs | None, result_ttl: float | None = None) -> Retent
     """Return the retention of a job; None is the default of the queue."""
     if result_ttl is not None:
         return Retention(ttl_ms=round(result_ttl * 1000))
-    return None if keep is None else Retention(keep.count, keep.age_ms)
+    return None if keep is None else Retention(keep.count, age_ms(keep))
 
 
 def _has_executed(outcome: Outcome) -> bool:
@@ -165,7 +167,7 @@ class Runner:
         self._instruments = instruments
         self._crashes = Crashes(max_crashes)
         self._client = client
-        self._longest_rest_ms = (client.budget or JobBudget()).rest_ms
+        self._longest_rest_ms = to_ms("rest", (client.budget or JobBudget()).rest)
         self._handler = handler
         self._executor = executor
         self._rules = rules

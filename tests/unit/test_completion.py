@@ -58,7 +58,7 @@ QUEUE = """
 APP = "add_middleware close connect cron override queue queues run_worker state storage sync task tasks worker"
 TASK = "add add_many aliases executor function name options queue result signature sync version"
 WORKER = "broken close health last_seen name on queue run running start stop storage until_empty"
-JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "explicit given retention with_headers"])
+JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "explicit given with_headers"])
 EXECUTION = "error job message result result_ttl state traceback"
 
 
@@ -104,11 +104,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
 
 PLUMBING = re.compile(r"to_wire|from_wire|same_slots|\w+_ms")
 SHOWN_PLUMBING = {
-    "Backoff": "from_wire to_wire",
     "DeadLetter": "failed_ms from_wire",
-    "Deduplication": "from_wire to_wire ttl_ms",
-    "JobBudget": "rest_ms",
-    "KeepJobs": "age_ms",
     "RateLimit": "duration_ms to_wire",
     "Schedule": "every_ms from_wire jitter_ms same_slots to_wire",
     "TokenBucket": "to_wire",

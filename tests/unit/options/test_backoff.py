@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from glidemq_async.errors import SerializationError
 from glidemq_async.options.backoff import Backoff
+from glidemq_async.options.stored_values import backoff_form, read_backoff
 
 delays = st.integers(0, 10_000_000).map(lambda milliseconds: milliseconds / 1000)
 fractions = st.floats(0, 1)
@@ -77,14 +78,14 @@ def test_only_a_worker_can_call_a_custom_strategy() -> None:
 
 @given(backoffs)
 def test_strategies_are_read_back_from_storage(backoff: Backoff) -> None:
-    stored = msgpack.unpackb(msgpack.packb(backoff.to_wire()))
-    assert Backoff.from_wire(cast("dict[str, str | float]", stored)) == backoff
+    stored = msgpack.unpackb(msgpack.packb(backoff_form(backoff)))
+    assert read_backoff(cast("dict[str, str | float]", stored)) == backoff
 
 
 def test_defaults_are_not_stored() -> None:
-    assert Backoff.fixed(2).to_wire() == {"k": "f", "d": 2000}
-    assert Backoff.exponential(1, max=60, jitter=0.2).to_wire() == {"k": "e", "d": 1000, "m": 60000, "j": 0.2}
-    assert Backoff.custom("mine").to_wire() == {"k": "c", "n": "mine"}
+    assert backoff_form(Backoff.fixed(2)) == {"k": "f", "d": 2000}
+    assert backoff_form(Backoff.exponential(1, max=60, jitter=0.2)) == {"k": "e", "d": 1000, "m": 60000, "j": 0.2}
+    assert backoff_form(Backoff.custom("mine")) == {"k": "c", "n": "mine"}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +93,7 @@ def test_defaults_are_not_stored() -> None:
 )
 def test_malformed_stored_strategies_are_reported(wire: dict[str, str | float]) -> None:
     with pytest.raises(SerializationError, match="stored backoff"):
-        Backoff.from_wire(wire)
+        read_backoff(wire)
 
 
 @pytest.mark.parametrize(

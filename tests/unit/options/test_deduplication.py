@@ -9,16 +9,18 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication
+from glidemq_async.options.deduplication import ttl_ms
+from glidemq_async.options.stored_values import deduplication_form
 
 
 def test_arguments_are_stored() -> None:
     plain = Deduplication("d")
-    assert (plain.id, plain.ttl, plain.mode, plain.ttl_ms) == ("d", None, "simple", None)
-    assert plain.to_wire() == {"id": "d", "mode": "simple"}
+    assert (plain.id, plain.ttl, plain.mode, ttl_ms(plain)) == ("d", None, "simple", None)
+    assert deduplication_form(plain) == {"id": "d", "mode": "simple"}
     timed = Deduplication("d", timedelta(minutes=1), "throttle")
-    assert (timed.ttl, timed.ttl_ms) == (60, 60_000)
-    assert timed.to_wire() == {"id": "d", "mode": "throttle", "ttl": 60_000}
-    assert Deduplication("any text: {} *", ttl=0.5).ttl_ms == 500
+    assert (timed.ttl, ttl_ms(timed)) == (60, 60_000)
+    assert deduplication_form(timed) == {"id": "d", "mode": "throttle", "ttl": 60_000}
+    assert ttl_ms(Deduplication("any text: {} *", ttl=0.5)) == 500
     assert pickle.loads(pickle.dumps(timed)) == timed
     assert hash(timed) == hash(Deduplication("d", 60, "throttle"))
 

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from glidemq_async.errors import PayloadTooLarge, SerializationError
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
-from glidemq_async.options.job_options import (
-    DEFAULT_KEEP_COMPLETED,
-    DEFAULT_KEEP_FAILED,
-    JobOptions,
-    JobOptionsDict,
-    KeepJobs,
-    merge,
-)
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, KeepJobs, merge
+from glidemq_async.options.retention import age_ms
 from glidemq_async.options.stored_options import pack_extra, read_options, stored_form, to_extra, unpack_extra
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -129,19 +123,18 @@ def test_unknown_options_are_refused_with_the_nearest_name() -> None:
 
 
 def test_keep_jobs_refuses_negative_bounds() -> None:
-    assert KeepJobs(age=timedelta(hours=1)).age_ms == 3_600_000
+    assert age_ms(KeepJobs(age=timedelta(hours=1))) == 3_600_000
     with pytest.raises(ValueError, match="age must not be negative"):
         KeepJobs(age=-1)
     with pytest.raises(ValueError, match="count must be from 0"):
         KeepJobs(count=-1)
 
 
-def test_retention_has_defaults() -> None:
-    assert JobOptions().retention("completed") == DEFAULT_KEEP_COMPLETED == KeepJobs(age=86_400, count=1000)
-    assert JobOptions().retention("failed") == DEFAULT_KEEP_FAILED == KeepJobs(age=30 * 86_400, count=10_000)
+def test_retention_accepts_bools_and_counts() -> None:
     options = JobOptions(keep_completed=False, keep_failed=True)
-    assert options.retention("completed") == KeepJobs(count=0)
-    assert options.retention("failed") == KeepJobs()
+    assert (options.keep_completed, options.keep_failed) == (KeepJobs(count=0), KeepJobs())
+    assert JobOptions(keep_failed=7).keep_failed == KeepJobs(count=7)
+    assert JobOptions().keep_completed is None
 
 
 def test_explicit_options_win_even_when_they_equal_the_default() -> None:
