@@ -66,6 +66,8 @@ def _import(spec: str, name: str, directory: Path) -> object:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
+        # Two different mistakes raise this error: the app's module does not exist, or it exists and imports something
+        # that does not.
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise _bad(
                 spec, f"module {error.name!r} was not found in {directory} or on the path; check --app-dir"

@@ -44,6 +44,8 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
 
     def stop() -> None:
         nonlocal interrupted
+        # Noted, because the work may also raise CancelledError for other reasons, which must not look like an
+        # interruption.
         interrupted = True
         task.cancel()
 

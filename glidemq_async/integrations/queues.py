@@ -107,6 +107,7 @@ class Queues:
                 await core_of(self._app).leave(as_worker=False)
             return
         try:
+            # The queues before the storage: closing a queue sends its waiting adds.
             await asyncio.gather(*(queue.close() for queue in queues.values()))
         finally:
             if storage is not None:

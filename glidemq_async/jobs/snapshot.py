@@ -41,7 +41,7 @@ def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     job.fence = fence
     job._entry = job_entry
     job._started = now
-    # Absent for a job that has never been run, which is the usual case: the claim reads none of these fields then.
+    # Absent if the record has none of these fields, as for a plain job in its first run.
     if history is not None:
         job.attempts_made, job.stalled_count = history.failures, history.stalls
         job._progress, job._letter = history.progress, history.origin

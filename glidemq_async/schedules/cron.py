@@ -161,6 +161,8 @@ class Cron:
             offset = self._offset(at)
             day = (at + offset) // _DAY
             last = min(upto, (day + 1) * _DAY - offset - 1)
+            # A sweep may find many late schedulers and count up to 1,000 missed fire times of each. Whole days are
+            # counted by arithmetic, and only days with a clock change are walked.
             if last > at and self._is_day(day) and self._is_steady(at, last, offset):
                 found += self._times_upto(last + offset - day * _DAY) - self._times_upto(at + offset - day * _DAY)
                 at = last
@@ -186,6 +188,14 @@ class Cron:
 
     # -- fixed local times: each runs once ------------------------------------------------------------------------
 
+    # Two readings of an expression exist on the days of a clock change, and Vixie cron uses both. `30 2 * * *` names a
+    # local time: a person expects one run per day, also on the day without a 2:30 and on the day with two of them. `*/5
+    # * * * *` names an interval: a person expects it to follow elapsed time. The form of the minute and hour fields
+    # decides, which is why croniter's parsed values are not enough.
+    #
+    # Both searches walk the local calendar and then ask which instants have that local time: none in a gap, two in an
+    # overlap. They look for a clock change within six hours around an instant (`_LONGEST_OVERLAP`), because a larger
+    # change has not occurred since 1970.
     def _after_fixed(self, instant: int) -> int | None:
         local = self.local_from(instant + self._offset(instant) + 1)
         while local is not None:

@@ -99,6 +99,8 @@ class AppWorker(Runs):
     @override
     async def _run_until_empty(self) -> None:
         while not self._stop_requested.is_set():
+            # A job of one queue may add to another queue that was already found empty, so the queues are checked again
+            # together.
             await asyncio.gather(*(worker.until_empty() for worker in self._workers))
             if len(self._workers) == 1 or not await self._anything_left():
                 return
@@ -114,6 +116,8 @@ class AppWorker(Runs):
 
     @override
     async def _start(self) -> None:
+        # If a step fails, the stack undoes the steps before it, in the opposite order. The order is a dependency: the
+        # pool uses the scope, the scope may use the lifespan, and all of them use the storage of the app.
         async with AsyncExitStack() as opening:
             await self._app.enter(as_worker=True)
             opening.push_async_callback(self._app.leave, as_worker=True)

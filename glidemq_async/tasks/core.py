@@ -55,6 +55,16 @@ class AppSettings:
     """False if opening the app does not upsert its crons, for tests."""
 
 
+# An app is open while it has users: the application that called `connect` or entered the app, and each worker. The
+# first user opens the storage, queues and crons, and the last one closes them. A web application can therefore run a
+# worker in its own process, and the order in which the two are closed does not matter.
+#
+# `_changing` makes each change of the number of users one step. Without it, a user that enters while the last one
+# leaves would get queues that are being closed. The lock is replaced while nobody uses the app, because an asyncio lock
+# belongs to the event loop of its first waiter, and a closed app may be opened again in another loop.
+#
+# The lifespan has its own count, because only workers need it: a web process that adds jobs must not open the resources
+# of the handlers.
 class AppCore:
     """What an app, its tasks and its workers share. GlideMQ shows what users call."""
 
@@ -208,6 +218,8 @@ class AppCore:
             )
 
     async def _let_go(self) -> None:
+        # Forgotten before they are closed. A task that adds a job during the close gets a new queue and not one that is
+        # closing.
         queues, self._queues = self._queues, {}
         storage, self._storage = self._storage, None
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation

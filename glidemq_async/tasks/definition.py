@@ -57,6 +57,8 @@ class TaskDefinition:
     @cached_property
     def arguments(self) -> Arguments:
         """The converter of its calls. Created on first use, when all annotations can be resolved."""
+        # Not in `__init__`: a decorator runs while its module is being imported, and an annotation may name a class
+        # further down.
         return Arguments(self.name, self.function, frozenset(self.dependencies))
 
     @property

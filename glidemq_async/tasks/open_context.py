@@ -9,6 +9,10 @@ from typing import Any
 from glidemq_async.jobs.context import set_current_job
 
 
+# Cancel scopes and context variables of a context manager belong to the task that enters it. Here the job that needs a
+# value first would enter it, and another job or the shutdown would leave it, in another task. anyio refuses that, and a
+# cancelled first job would take the value away from all others. So a separate task enters the context manager, waits,
+# and leaves it.
 class OpenContext:
     """Enters a context manager in a separate task, and leaves it there on `close`.
 
@@ -24,6 +28,7 @@ class OpenContext:
 
     async def value(self) -> Any:
         """Return the yielded value when it is available. Raises the exceptions of entering."""
+        # Shielded: a cancelled job must not cancel the value for the others that wait.
         return self._ready.result() if self._ready.done() else await asyncio.shield(self._ready)
 
     @property
@@ -32,6 +37,7 @@ class OpenContext:
         return self._ready.done() and (self._ready.cancelled() or self._ready.exception() is not None)
 
     async def _keep(self, opening: AbstractAsyncContextManager[Any]) -> None:
+        # The task inherits the context of the job that came first, but its value outlives that job.
         set_current_job(None)
         try:
             async with opening as value:
@@ -47,6 +53,7 @@ class OpenContext:
 
     async def close(self) -> None:
         """Leave the context manager, or cancel entering it. Raises the exceptions of leaving."""
+        # The context manager has not yielded yet, so `_over` would never be looked at.
         if not self._ready.done():
             self._task.cancel()
         self._over.set()

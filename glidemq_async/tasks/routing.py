@@ -152,11 +152,16 @@ class TaskExecutor:
     async def _start(self, tier: Executor) -> None:
         if isinstance(tier, MayBreak) and id(tier) not in self._holds:
             tier.when_broken(self._report_broken)
+        # `setdefault`, because several first jobs of a task may arrive here at the same time. They share one use, whose
+        # lock lets one start the executor while the others wait.
         await self._holds.setdefault(id(tier), ExecutorUse(tier)).start(self._freed)
         self._started.add(id(tier))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:
         """Return a coroutine that runs the task of a job. It raises UnknownTaskError if no task has the job's name."""
+        # This is not a coroutine function, so that the worker awaits the coroutine of the task directly. It saves a
+        # frame and a coroutine object for each job. The price is that nothing here may need cleaning up, and that
+        # errors are raised before the await.
         del handler  # the tasks of the app are the handlers
         function = self._direct.get(job.name)
         if function is None or timeout is not None or self._chain.runs:
@@ -220,6 +225,8 @@ class TaskExecutor:
                 return await self._inside(begun, task, tier, job)
             async with deadline(job, timeout):
                 return await self._inside(begun, task, tier, job)
+        # No failure of the job: the process or the coroutine itself is being ended, and nothing may be awaited any
+        # more.
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:
@@ -229,6 +236,7 @@ class TaskExecutor:
     async def _inside(self, begun: list[Middleware], task: AnyTask, tier: Executor, job: Job[Any, Any]) -> object:
         for one in self._chain.runs:
             await one.before_run(task, job)
+            # Only after its `before_run` has succeeded, so that `on_failure` finds what `before_run` has prepared.
             begun.append(one)
         value = await self._provide_and_call(definition_of(task), tier, job)
         for one in reversed(begun):

@@ -51,6 +51,7 @@ class WorkerScope:
     async def get(self, node: Node) -> Any:
         """Return a dependency, and create it if necessary. Raises the exceptions of its provider."""
         node = self._overrides.of(node)
+        # Stored before it is awaited, so that two jobs which need the value first share one creation.
         kept = self._kept.get(node.provider)
         if kept is None:
             kept = self._kept[node.provider] = OpenContext(self._opening(node))

@@ -140,6 +140,7 @@ def _class(kind: Any, args: tuple[Any, ...]) -> Converter | None:
 
 
 def _enum(kind: type[Enum]) -> Converter:
+    # Values survive a renamed member, but only values that every serializer keeps can be stored. Otherwise the name is.
     by_value = all(isinstance(member.value, str | int) for member in kind)
 
     def encode(value: Any) -> Any:
@@ -171,6 +172,8 @@ def _union(members: tuple[Any, ...]) -> Converter | None:
     others: list[Any] = [_bare(member) for member in members if member is not types.NoneType]
     if len(others) == 1:
         return _optional(converter_of(others[0]))
+    # A stored text could be any member of `str | datetime`. Guessing would return a wrong type for some values, so such
+    # a union is left to the serializer.
     if not all(isinstance(member, type) and member in _PLAIN for member in others):
         return None
     accepted = [kind for member in others for kind in _PLAIN[member]]

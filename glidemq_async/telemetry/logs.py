@@ -55,6 +55,8 @@ class JobFilter(logging.Filter):
         """Add the fields. Every record passes."""
         fields = _current.get()
         for position, name in enumerate(FIELDS):
+            # An application may set these fields itself with `extra=`, and the record of a child process already has
+            # them.
             if not hasattr(record, name):
                 setattr(record, name, None if fields is None else fields[position])
         if not hasattr(record, "span_id") and (ids := _span_ids()) is not None:

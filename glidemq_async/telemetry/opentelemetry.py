@@ -135,6 +135,8 @@ class OpenTelemetry(Instrumentation):
         inside = self._trace.set_span_in_context(span)
         found: dict[str, str] = {}
         self._propagate.inject(found, context=inside)
+        # Baggage comes from the callers of a service and is stored with every job. Its size must not decide if a job
+        # can be added.
         if len(found.get(_BAGGAGE, "").encode()) > _MOST_BAGGAGE:
             del found[_BAGGAGE]
         addition.headers.update(found)
@@ -167,6 +169,7 @@ class OpenTelemetry(Instrumentation):
     def before_run(self, job: RunJob) -> object:
         """Begin the span of a run."""
         queue = job.queue
+        # In an empty context: the worker's own span must not become the parent of a job that has no trace.
         remote = self._propagate.extract(job.headers, context=self._nothing)
         origin = self._trace.get_current_span(remote).get_span_context()
         attributes = _attributes(queue, "process", job.name)

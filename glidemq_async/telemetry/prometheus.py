@@ -123,6 +123,7 @@ class Prometheus(Instrumentation):
         self._ended.labels(job.queue, self._label(job.name), outcome).inc()
 
     def _label(self, name: str) -> str:
+        # Each new label value creates time series in Prometheus. Names may be generated, so their number is bounded.
         if name in self._names:
             return name
         if len(self._names) >= self._most_names:
@@ -138,9 +139,11 @@ class Prometheus(Instrumentation):
 
     async def refresh(self) -> None:
         """Read the depth of the queues and the running jobs. Never raises; unreadable queues are left out."""
+        # Several scrapers may come together. The first one reads the queues, and the others use its result.
         async with self._refreshing:
             if time.monotonic() - self._refreshed >= _FRESH_SECONDS:
                 await self._look_at_all()
+        # A worker that has closed must not stay in the gauge with its last value.
         self._running.clear()
         for part in self._parts.values():
             self._running.labels(part.queue).inc(part.running())

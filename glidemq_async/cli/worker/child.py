@@ -50,11 +50,15 @@ def main() -> None:
                 ports.hear(message)
             elif not process.release_jobs_from_thread():
                 os._exit(_ORPHANED)
+        # The socket has closed: the supervisor is dead, even if it was killed by SIGKILL. This thread notices that
+        # although the event loop may be blocked. Nobody could stop or restart this process any more, so it releases its
+        # jobs and ends.
         if process.release_jobs_from_thread():
             # A blocked loop, or a blocked exit of the interpreter, is tolerated for this long.
             time.sleep(ORPHAN_SECONDS)
         os._exit(_ORPHANED)
 
+    # A daemon thread: it blocks in a read of the socket, and the interpreter would wait for it at its exit.
     threading.Thread(target=watch, daemon=True, name="glidemq-supervisor").start()
     sys.exit(process.run())
 

@@ -57,6 +57,8 @@ class Child:
         self._stop_sent = False
         self._since = asyncio.get_running_loop().time()
         self._ready_since: float | None = None
+        # Two tasks, because the end of the channel and the end of the process are two events. A process may close its
+        # standard input and live on, and the channel of a dead process may still contain its last messages.
         tasks.create_task(self._listen())
         tasks.create_task(self._wait())
 

@@ -63,6 +63,7 @@ def say_error(error: Exception, form: LogFormat, number: int | None = None) -> N
 def set_up_logging(level: str, form: LogFormat, number: int | None = None) -> None:
     """Send log records to standard error, unless the application has configured logging itself."""
     root = logging.getLogger()
+    # The import of the app may have configured logging. It comes before this call for that reason.
     if root.handlers:
         return
     handler = logging.StreamHandler()

@@ -47,6 +47,8 @@ def _read(page: bytes, pid: int, families: dict[str, _Family]) -> bool:
         if line.startswith(("# HELP ", "# TYPE ", "# UNIT ")):
             name = line.split(" ", 3)[2]
             family = families.setdefault(name, _Family())
+            # Every process describes its metrics, and a page may describe each only once. The first description is
+            # kept.
             if name not in known:
                 family.about.append(line)
         elif line.startswith("#"):

@@ -72,6 +72,9 @@ class Process:
 
     async def _start(self, found: object, opened: AsyncExitStack) -> Runnable | None:
         """Create the worker and start it. Return None if a stop was requested during the start, which may hang."""
+        # A start may wait for a server or a lifespan for ever, so a signal must be able to end it. The timeout without
+        # a time is the means: `_give_up_start` reschedules it to now. That ends only the start, and the exit stack in
+        # `_work` closes everything that has been opened so far.
         settings, starting = self._settings, asyncio.timeout(None)
         try:
             async with starting:
@@ -80,6 +83,7 @@ class Process:
                 refuse_private_stores(running, settings.processes)
                 await opened.enter_async_context(running)
         except TimeoutError:
+            # A TimeoutError of the app itself, which has nothing to do with a stop.
             if not starting.expired():
                 raise
             return None

@@ -84,6 +84,7 @@ class SharedPorts:
         chosen = {number: self._newest(where, number) for number in self._numbers}
         asked = [process for process in chosen.values() if process is not None]
         pages = dict(zip(asked, await self._ask(asked, where, path, PROBE_SECONDS), strict=True))
+        # A metrics port has no probes. The path then belongs to the pages of the app.
         if any(page is not None and page.status == HTTPStatus.NOT_FOUND for page in pages.values()):
             return None
         workers: dict[str, Any] = {}
@@ -91,6 +92,9 @@ class SharedPorts:
             if process is None:
                 workers |= _missing(number, "it is not running", alive=True)
             elif (page := pages[process]) is None:
+                # A blocked event loop and a frozen process both look like this, and both should be restarted. A process
+                # that is not running counts as alive, because the supervisor restarts it: a restart of the whole
+                # container would interrupt the others.
                 workers |= _missing(number, f"it did not reply within {PROBE_SECONDS:g} s", alive=False)
             else:
                 workers |= json.loads(page.body)["workers"]

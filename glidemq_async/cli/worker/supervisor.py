@@ -34,6 +34,17 @@ KILL_SECONDS: Final = 15.0
 _log = logging.getLogger("glidemq_async.supervisor")
 
 
+# Each place for a process (`_Slot`) has one task, `_keep`, and only this task starts processes for it. Signals, SIGHUP
+# and changed files merely set events that it waits for. So a restart request, the death of the process and the end of a
+# pause can come in any order, and there are never two starts for one place.
+#
+# A replacement overlaps: the successor starts, and only when it claims jobs the old process stops. A release that
+# cannot start therefore leaves the working processes in place. Both processes run for a moment, so a port cannot belong
+# to a process (see `shared_ports`).
+#
+# A stop may arrive while a process starts, when it is not yet in `_children` and gets no signal. `_start` checks
+# `_stopping` after it has added the process. A request between the two would be lost otherwise, and the supervisor
+# would wait for a process that never stops.
 class Supervisor:
     """Runs `count` processes with the same settings until it is stopped.
 
@@ -63,6 +74,7 @@ class Supervisor:
             try:
                 await self._supervise()
             finally:
+                # Also after an error: a worker without a supervisor would have nobody to restart or stop it.
                 self._kill()
                 if self._killer is not None:
                     self._killer.cancel()
@@ -100,6 +112,7 @@ class Supervisor:
 
     def _release_jobs(self) -> None:
         _say("stopping", "stopping immediately: running jobs are released")
+        # The first cause decides the exit code. Later ends are mostly its consequences.
         self._code = self._code or HANDED_BACK
         self._stop()
         for child in self._children:
@@ -185,6 +198,8 @@ class Supervisor:
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
             return False
         slot.deaths = 0 if child.worked_for >= STABLE_SECONDS else slot.deaths + 1
+        # With --reload a faulty edit is the usual cause. The same code would fail again, so the process waits for the
+        # next change.
         if self._changes is not None and child.code != 0:
             _say("waiting", f"worker {child.number} starts again when a file changes", child)
             await first_of(slot.restart, self._stopping)
@@ -201,6 +216,8 @@ class Supervisor:
 
     def _is_hopeless(self, slot: _Slot, child: Child) -> bool:
         """Return True if a restart is useless. Then everything stops."""
+        # Only before the first success: an app that has worked in this supervisor can be loaded, so a later failure may
+        # be temporary.
         if child.code == USAGE and not self._was_ready:
             self._give_up(USAGE, "the app cannot be run")
             return True

@@ -70,6 +70,8 @@ class CodecChain:
 
     def encode(self, data: bytes, context: PayloadContext) -> bytes:
         """Return the bytes to send. Raises CodecError, and PayloadTooLarge if a codec has a size limit."""
+        # A serializer of a user may produce bytes that begin like a frame. A reader would take them for the output of a
+        # codec, so they get a frame themselves, which `decode` removes.
         if data.startswith(MAGIC):
             data = MAGIC + _PLAIN + data
         for codec in self._codecs:
@@ -88,6 +90,7 @@ class CodecChain:
         for codec in reversed(self._codecs):
             if data.startswith(MAGIC + codec.tag):
                 data = _decoded(codec, data[2:], context)
+            # Without this check, an attacker who can write to the store would simply leave the protection out.
             elif codec.required:
                 raise CodecError(f"it is not protected by {type(codec).__name__}, which is required here")
         if not data.startswith(MAGIC):

@@ -89,6 +89,8 @@ class Compression:
     def _gunzip(self, packed: bytes) -> bytes:
         reader = zlib.decompressobj(_GZIP_WINDOW)
         try:
+            # One byte more than allowed, and never the whole: a few kilobytes can expand to gigabytes. The extra byte
+            # shows that the limit is exceeded.
             data = reader.decompress(packed, self._max_size + 1)
         except zlib.error as error:
             raise CodecError(f"its gzip data is malformed ({error})") from None

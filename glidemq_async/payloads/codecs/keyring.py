@@ -37,6 +37,8 @@ class Keyring:
         return f"keys {', '.join(repr(key_id.decode()) for key_id in self._keys)}"
 
     def __reduce__(self) -> NoReturn:
+        # A codec may reach another process inside a pickled object, for example a closure of Spark, and pickles are
+        # written to disks and logs.
         raise TypeError("keys are not pickled: make the codec where it is used, from a secret store")
 
     def __getitem__(self, key_id: bytes) -> bytes:

@@ -56,6 +56,7 @@ class Signing:
         opened = _open(content, _MAC_BYTES)
         data = opened.rest[_MAC_BYTES:]
         expected = self._mac(opened.key_id, opened.header, context, data)
+        # Not `!=`, whose duration tells an attacker how many of the first bytes were right.
         if not hmac.compare_digest(expected, opened.rest[:_MAC_BYTES]):
             raise CodecError(_refusal("signature", opened, context))
         return data
@@ -136,6 +137,8 @@ def _open(content: bytes, least: int) -> _Opened:
 
 def _associated(tag: bytes, header: bytes, context: PayloadContext) -> bytes:
     bound = context.id if header[0] & _ID_BOUND else ""
+    # Each field has its length in front. Without the lengths, the name "ab" with the id "c" and the name "a" with the
+    # id "bc" would be the same authenticated data, and a payload could be moved between these jobs.
     fields = (tag, header, context.queue.encode(), context.kind.encode(), _text(context.name), _text(bound))
     return b"glidemq 1" + b"".join(len(field).to_bytes(4) + field for field in fields)
 

@@ -75,6 +75,9 @@ class EventStream(DataSourceStreamReader):
 
     def commit(self, end: Offset) -> None:
         """Store the position of the reader in the queues, if it has a name."""
+        # Spark calls this after it has finished the batch. With `retain`, the server keeps unread events longer, and
+        # the position decides which ones are unread. A position that is stored earlier would release events of a batch
+        # that may still be planned again.
         name = self._options.position_name
         if name is None:
             return

@@ -54,6 +54,8 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Abort the write and fence tasks that still run. Added jobs stay; a rerun with the same ids adds the rest."""
+        # Spark does not wait for its tasks before it calls this. The abort ends the write on the server, so a task that
+        # still runs gets WRITEFENCED with its next call.
         self._end("aborted", messages)
 
     def _end(self, state: Literal["committed", "aborted"], messages: list[WriterCommitMessage | None]) -> None:

@@ -104,6 +104,8 @@ def _unless_null(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _instant(local: datetime) -> datetime:
     """Return an instant in UTC. Spark passes it as local time of this machine without a time zone."""
+    # A naive datetime is taken as local time here, as Spark made it. The jobs of a query must not depend on the time
+    # zone of the executor that ran the task.
     return local.astimezone(UTC)
 
 

@@ -45,6 +45,7 @@ class JobBuffer:
         """Append rows from position `start` until the buffer is full, at least one, and return their number."""
         room = max(1, most_rows - self.rows)
         sizes = [*accumulate(encoded.sizes[start : start + room], initial=self.size)]
+        # At least one row (`lo=1`): a row that is larger than the limit must still be sent, alone.
         rows = min(bisect_left(sizes, most_bytes, lo=1), len(sizes) - 1)
         self.flat += encoded.flat[start * FIELDS : (start + rows) * FIELDS]
         self.rows += rows

@@ -303,6 +303,8 @@ def _job_options(found: dict[str, Any]) -> Any:
 
 
 def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
+    # The digest identifies the row when a task runs again. It is computed from the values and not from the position,
+    # because Spark may read the rows of a partition in another order.
     shown = repr(row)
     digest = blake2b(shown.encode(errors="backslashreplace"), digest_size=12).hexdigest()
     which = f"the row with the id {repr(job_id)[:_MAX_ID_LENGTH]}" if job_id else "a row without an id"

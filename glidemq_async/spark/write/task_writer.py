@@ -111,6 +111,9 @@ class TaskWriter:
 
     async def _send(self, queue: str) -> None:
         """Start to send the buffer of a queue. Wait first while `pipelineDepth` calls are in flight."""
+        # The loop runs only while this coroutine awaits, because reading rows blocks it. So several calls are kept in
+        # flight: the server works on them while the next rows are read. The order of calls to one queue does not
+        # matter, since the ledger counts each row once.
         buffer, self._buffers[queue] = self._buffers[queue], JobBuffer()
         while len(self._in_flight) >= self._options.pipeline_depth:
             await self._in_flight.popleft()
