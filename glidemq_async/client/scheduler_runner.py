@@ -19,7 +19,8 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.schedulers import DueReply, DueScheduler, Firing
-from glidemq_async.schedules.schedule import Schedule, Slots
+from glidemq_async.schedules.schedule import Slots
+from glidemq_async.schedules.stored_schedule import read_schedule
 
 __all__ = ["Timekeeper"]
 
@@ -208,7 +209,7 @@ class Timekeeper:
                 await asyncio.sleep(0)
                 began = loop.time()
             try:
-                schedule, anchor = Schedule.from_wire(due.spec)
+                schedule, anchor = read_schedule(due.spec)
                 plan = Slots(schedule, anchor).plan(due.slot, reply.now, reply.since)
             except GlideMQError as error:
                 self._refuse(due.id, str(error), refused)

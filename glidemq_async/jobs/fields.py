@@ -19,7 +19,7 @@ from glidemq_async.jobs.reply_codes import not_found
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions, replaced
 from glidemq_async.options.stored_options import read_options
-from glidemq_async.stored.dead_letter import DeadLetter, FailureCause
+from glidemq_async.stored.dead_letter import DeadLetter, FailureCause, read_dead_letter
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 
@@ -203,7 +203,7 @@ class JobFields(Generic[Data, Result]):
     @property
     def dead_letter(self) -> DeadLetter | None:
         """The origin of a job that was moved here as a dead letter, else None."""
-        return DeadLetter.from_wire(self._letter) if self._letter else None
+        return read_dead_letter(self._letter)[0] if self._letter else None
 
     def _run_options(self) -> JobOptions:
         """Return the options without `priority`, `lifo`, `key` and `cost`, which the record has in another field."""

@@ -10,12 +10,13 @@ from itertools import groupby
 from typing import Final, Literal
 
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async.durations import instant_to_ms
 from glidemq_async.functions.replaying import MovedLetter, Revival
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import PAGE, Inspection
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.stored.dead_letter import CAUSES, DeadLetter, FailureCause
+from glidemq_async.stored.dead_letter import CAUSES, DeadLetter, FailureCause, read_dead_letter
 from glidemq_async.stored.names import check_name
 
 _REVOKED: Final = "revoked"
@@ -103,12 +104,9 @@ class DeadLetters(Inspection[Data, Result]):
 
     async def _send_back(self, letters: list[MovedLetter]) -> int:
         revived = 0
-        known = [(one, DeadLetter.from_wire(one.letter)) for one in letters]
+        known = [(one, *read_dead_letter(one.letter)) for one in letters]
         for queue, group in groupby(sorted(known, key=lambda each: each[1].queue), key=lambda each: each[1].queue):
-            back = [
-                Revival(f"{self.name}/{one.id}", letter.job_id, letter.failed_ms, *one[2:], letter.route)
-                for one, letter in group
-            ]
+            back = [_revival(f"{self.name}/{one.id}", letter, route, one) for one, letter, route in group]
             # The two queues may be in different cluster slots, so no call can change both. The job is started in its
             # own queue first, and its copy here is deleted afterwards. An interruption between the two leaves a copy. A
             # later replay sends it again, and the token makes the second revival a "seen".
@@ -137,6 +135,11 @@ class DeadLetters(Inspection[Data, Result]):
         """Return the queue that receives dead letters, None if they only stay in `failed`."""
         await self.connect()
         return await self._client.functions.dead_letters.get_queue() or None
+
+
+def _revival(token: str, letter: DeadLetter, route: str, moved: MovedLetter) -> Revival:
+    failed_ms = instant_to_ms("failed_at", letter.failed_at)
+    return Revival(token, letter.job_id, failed_ms, moved.name, moved.data, moved.opts, route)
 
 
 def check_dead_letter_queue(name: str, queue: str) -> str:

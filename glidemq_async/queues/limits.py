@@ -11,7 +11,7 @@ from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.functions.key_limits import KeyLimits as StoredKeyLimits
 from glidemq_async.options.validation import positive_number
 from glidemq_async.queues.base import QueuePart
-from glidemq_async.queues.rates import RateLimit, TokenBucket
+from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit
 from glidemq_async.stored.names import check_id
 
 
@@ -64,7 +64,7 @@ class Limits(QueuePart[Data, Result]):
         """
         _check("rate_limit", rate_limit, RateLimit)
         await self.connect()
-        await self._client.functions.limits.set(rate=rate_limit.to_wire())
+        await self._client.functions.limits.set(rate=stored_limit(rate_limit))
 
     async def get_global_rate_limit(self) -> RateLimit | None:
         """Return the rate limit of the queue, None if there is none."""
@@ -95,9 +95,9 @@ class Limits(QueuePart[Data, Result]):
         if not isinstance(concurrency, Unchanged):
             limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
         if not isinstance(rate_limit, Unchanged):
-            limits["rate"] = _wire("rate_limit", rate_limit, RateLimit)
+            limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
         if not isinstance(token_bucket, Unchanged):
-            limits["bucket"] = _wire("token_bucket", token_bucket, TokenBucket)
+            limits["bucket"] = _form("token_bucket", token_bucket, TokenBucket)
         if not limits:
             raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
         name = _EVERY_KEY if key is None else check_id("key", key)
@@ -131,11 +131,11 @@ def _check(name: str, value: object, kind: type) -> None:
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
-def _wire(name: str, value: RateLimit | TokenBucket | None, kind: type) -> str:
+def _form(name: str, value: RateLimit | TokenBucket | None, kind: type) -> str:
     if value is None:
         return ""
     _check(name, value, kind)
-    return value.to_wire()
+    return stored_limit(value)
 
 
 def _rate(most: int | None, length: int | None) -> RateLimit | None:

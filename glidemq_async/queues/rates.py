@@ -9,7 +9,7 @@ from typing import Final
 from glidemq_async.durations import to_ms
 from glidemq_async.options.validation import positive_real, whole_number
 
-__all__ = ["RateLimit", "TokenBucket"]
+__all__ = ["RateLimit", "TokenBucket", "stored_limit"]
 
 THOUSANDTHS: Final = 1_000
 
@@ -28,15 +28,6 @@ class RateLimit:
         whole_number("max", self.max, least=1)
         object.__setattr__(self, "duration", to_ms("duration", self.duration, allow_zero=False) / 1000)
 
-    @property
-    def duration_ms(self) -> int:
-        """The length of the window in milliseconds."""
-        return to_ms("duration", self.duration)
-
-    def to_wire(self) -> str:
-        """Return the stored form, which the server functions read."""
-        return f"{self.max} {self.duration_ms}"
-
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
@@ -54,6 +45,9 @@ class TokenBucket:
         positive_real("capacity", self.capacity)
         positive_real("refill_rate", self.refill_rate)
 
-    def to_wire(self) -> str:
-        """Return the stored form, which the server functions read."""
-        return f"{round(self.capacity * THOUSANDTHS)} {round(self.refill_rate * THOUSANDTHS)}"
+
+def stored_limit(limit: RateLimit | TokenBucket) -> str:
+    """Return the stored form of a limit, which the server functions read."""
+    if isinstance(limit, RateLimit):
+        return f"{limit.max} {to_ms('duration', limit.duration)}"
+    return f"{round(limit.capacity * THOUSANDTHS)} {round(limit.refill_rate * THOUSANDTHS)}"

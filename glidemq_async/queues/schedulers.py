@@ -28,7 +28,16 @@ from glidemq_async.options.stored_options import read_options, unpack_extra
 from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
-from glidemq_async.schedules.schedule import Missed, Overlap, Schedule, Slots
+from glidemq_async.schedules.schedule import (
+    Missed,
+    Overlap,
+    Schedule,
+    Slots,
+    have_same_fire_times,
+    interval_ms,
+    jitter_ms,
+)
+from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 from glidemq_async.stored.names import MAX_ID_BYTES, check_id
 from glidemq_async.stored.record import whole
 
@@ -139,7 +148,7 @@ class Schedulers(QueuePart[Data, Result]):
             # again.
             now, [seen] = await functions.scheduler_list.get([scheduler_id])
             anchor, next_slot = _continue(seen, wanted, now)
-            spec = wanted.to_wire(anchor)
+            spec = schedule_form(wanted, anchor)
             template = _stored_form(spec, wanted, request, wait)
             reply = await functions.schedulers.upsert(timekeeper.process, scheduler_id, seen, template, next_slot)
             if reply is not None:
@@ -172,7 +181,7 @@ class Schedulers(QueuePart[Data, Result]):
             now, [seen] = await functions.scheduler_list.get([scheduler_id])
             if seen is None or b"paused" not in seen.record:
                 return seen is not None
-            schedule, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
+            schedule, anchor = read_schedule(seen.record.get(b"spec", b""))
             over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
             next_slot = None if over else Slots(schedule, anchor).after(now)
             reply = await functions.schedulers.resume(timekeeper.process, seen, next_slot)
@@ -254,7 +263,7 @@ class Schedulers(QueuePart[Data, Result]):
 
     def _as_stored(self, stored: StoredScheduler) -> JobScheduler[Data]:
         record = stored.record
-        schedule, _ = Schedule.from_wire(record.get(b"spec", b""))
+        schedule, _ = read_schedule(record.get(b"spec", b""))
         last = record.get(b"last_slot")
         return JobScheduler(
             id=stored.id,
@@ -284,12 +293,12 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     if seen is None:
         return now, _first_slot(wanted, now)
     try:
-        before, anchor = Schedule.from_wire(seen.record.get(b"spec", b""))
+        before, anchor = read_schedule(seen.record.get(b"spec", b""))
     except SerializationError:
         before, anchor = None, now
     if wanted.limit is not None and whole(seen.record, b"fired") >= wanted.limit:
         return anchor, None
-    if before is None or not before.same_slots(wanted):
+    if before is None or not have_same_fire_times(before, wanted):
         return now, _first_slot(wanted, now)
     if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
         return anchor, None  # the next fire time is set when its last job ends
@@ -308,10 +317,10 @@ def _is_over(seen: StoredScheduler, schedule: Schedule) -> bool:
 def _stored_form(spec: bytes, schedule: Schedule, request: AddRequest, wait: Wait) -> SchedulerTemplate:
     """Return the stored form of a schedule and of the jobs that it adds."""
     extra, after = request.extra, ""
-    if schedule.jitter_ms:
-        extra = msgpack.packb({**unpack_extra(extra), "jitter": schedule.jitter_ms})
+    if jitter := jitter_ms(schedule):
+        extra = msgpack.packb({**unpack_extra(extra), "jitter": jitter})
     if schedule.after_completion:
-        after = f"a{schedule.every_ms}"
+        after = f"a{interval_ms(schedule)}"
         after += "" if schedule.end is None else f" {instant_to_ms('end', schedule.end)}"
     job = request.name, request.data, request.opts, extra
     return SchedulerTemplate(spec, schedule.limit, schedule.overlap == "skip", *job, wait, after)

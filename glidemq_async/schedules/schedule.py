@@ -9,23 +9,31 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict, cast, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import msgpack
-
 from glidemq_async.durations import LAST_MS, from_ms, instant_to_ms, to_ms
-from glidemq_async.errors import SerializationError
 from glidemq_async.options.validation import boolean, whole_number
 from glidemq_async.schedules.cron import Cron, parse_cron
 
-__all__ = ["MAX_CATCH_UP", "Missed", "Overlap", "Plan", "Schedule", "Slots"]
+__all__ = [
+    "CATCH_UP",
+    "MAX_CATCH_UP",
+    "Missed",
+    "Overlap",
+    "Plan",
+    "Schedule",
+    "Slots",
+    "have_same_fire_times",
+    "interval_ms",
+    "jitter_ms",
+]
 
 Missed: TypeAlias = Literal["skip", "fire-once", "fire-all"]
 Overlap: TypeAlias = Literal["allow", "skip"]
 
 MAX_CATCH_UP: Final = 1_000
-_CATCH_UP: Final = 100
+CATCH_UP: Final = 100
 """Default maximum number of missed fire times for which `fire-all` adds jobs; the newest ones."""
 _LONGEST_EXPRESSION: Final = 512
 
@@ -124,7 +132,7 @@ class Schedule:
 
     def _check_catch_up(self) -> None:
         if self.missed == "fire-all" and self.catch_up is None:
-            object.__setattr__(self, "catch_up", _CATCH_UP)
+            object.__setattr__(self, "catch_up", CATCH_UP)
         if self.catch_up is None:
             return
         _up_to("catch_up", self.catch_up, MAX_CATCH_UP)
@@ -143,16 +151,6 @@ class Schedule:
         if Slots(self, start).after(start - 1) is None:
             raise ValueError(f"there is no fire time from start={self.start!r} to end={self.end!r}")
 
-    @property
-    def every_ms(self) -> int | None:
-        """The interval in milliseconds."""
-        return None if self.every is None else to_ms("every", self.every)
-
-    @property
-    def jitter_ms(self) -> int:
-        """The jitter in milliseconds."""
-        return 0 if self.jitter is None else to_ms("jitter", self.jitter)
-
     def next_after(self, instant: datetime, anchor: datetime | None = None) -> datetime | None:
         """Return the first fire time after an instant, None if there is none.
 
@@ -162,72 +160,20 @@ class Schedule:
         found = Slots(self, now if anchor is None else instant_to_ms("anchor", anchor)).after(now)
         return None if found is None else from_ms(found)
 
-    def same_slots(self, other: Schedule) -> bool:
-        """Return whether another schedule has the same fire times, regardless of its other options."""
-        return _timing(self) == _timing(other)
 
-    def to_wire(self, anchor: int) -> bytes:
-        """Return the stored form; `anchor` is the time of the first upsert."""
-        wire: _Wire = {"a": anchor, "m": self.missed, "u": self.catch_up or _CATCH_UP, "o": self.overlap}
-        if self.cron is not None:
-            wire["c"], wire["z"] = self.cron, self.tz or "UTC"
-        if (every := self.every_ms) is not None:
-            wire["e"] = every
-        if self.start is not None:
-            wire["s"] = instant_to_ms("start", self.start)
-        if self.end is not None:
-            wire["f"] = instant_to_ms("end", self.end)
-        if self.limit is not None:
-            wire["n"] = self.limit
-        if self.immediately:
-            wire["i"] = True
-        if self.after_completion:
-            wire["d"] = True
-        if self.jitter_ms:
-            wire["j"] = self.jitter_ms
-        return msgpack.packb(wire)
-
-    @classmethod
-    def from_wire(cls, data: bytes) -> tuple[Schedule, int]:
-        """Decode the result of `to_wire`: the schedule and the anchor. Raises SerializationError for other bytes."""
-        try:
-            wire = cast("_Wire", msgpack.unpackb(data))
-            schedule = cls(
-                cron=wire.get("c"),
-                every=wire["e"] / 1000 if "e" in wire else None,
-                tz=wire.get("z") if "c" in wire else None,
-                start=from_ms(wire["s"]) if "s" in wire else None,
-                end=from_ms(wire["f"]) if "f" in wire else None,
-                limit=wire.get("n"),
-                missed=wire["m"],
-                catch_up=wire["u"] if wire["m"] == "fire-all" else None,
-                overlap=wire["o"],
-                immediately=wire.get("i", False),
-                after_completion=wire.get("d", False),
-                jitter=wire["j"] / 1000 if "j" in wire else None,
-            )
-            return schedule, wire["a"]
-        except (TypeError, ValueError, KeyError, AttributeError) as error:
-            raise SerializationError(f"the stored schedule {data[:40]!r} is invalid: {error}") from error
+def interval_ms(schedule: Schedule) -> int | None:
+    """Return `every` in milliseconds."""
+    return None if schedule.every is None else to_ms("every", schedule.every)
 
 
-class _Bounds(TypedDict, total=False):
-    c: str
-    z: str
-    e: int
-    s: int
-    f: int
-    n: int
-    i: bool
-    d: bool
-    j: int
+def jitter_ms(schedule: Schedule) -> int:
+    """Return the jitter in milliseconds."""
+    return 0 if schedule.jitter is None else to_ms("jitter", schedule.jitter)
 
 
-class _Wire(_Bounds):
-    a: int
-    m: Missed
-    u: int
-    o: Overlap
+def have_same_fire_times(one: Schedule, other: Schedule) -> bool:
+    """Return whether two schedules have the same fire times, regardless of their other options."""
+    return _timing(one) == _timing(other)
 
 
 class Plan(NamedTuple):
@@ -244,7 +190,7 @@ class Slots:
     def __init__(self, schedule: Schedule, anchor: int) -> None:
         self._schedule = schedule
         start = None if schedule.start is None else instant_to_ms("start", schedule.start)
-        every = schedule.every_ms or 0
+        every = interval_ms(schedule) or 0
         self._every = every
         first = anchor if schedule.immediately else anchor + every
         self._first = start if start is not None else first if every else 0
@@ -302,7 +248,7 @@ class Slots:
             present = now
         missed, catch_up = self._schedule.missed, self._schedule.catch_up
         if missed == "fire-all":
-            fire = self.newest(due - 1, present, catch_up or _CATCH_UP)
+            fire = self.newest(due - 1, present, catch_up or CATCH_UP)
         else:
             fire = self.newest(due - 1, present, 1)
             if missed == "skip" and fire and present - fire[0] > GRACE_MS:
@@ -331,7 +277,7 @@ def _ms(seconds: int | None) -> int | None:
 
 
 def _timing(schedule: Schedule) -> tuple[object, ...]:
-    return schedule.cron, schedule.every_ms, schedule.tz, schedule.start, schedule.end, schedule.after_completion
+    return schedule.cron, interval_ms(schedule), schedule.tz, schedule.start, schedule.end, schedule.after_completion
 
 
 def _expression(schedule: Schedule) -> Cron | None:

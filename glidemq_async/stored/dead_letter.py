@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import cast, get_args
 
@@ -12,7 +12,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.outcomes import FailureCause
 
-__all__ = ["CAUSES", "DeadLetter", "FailureCause"]
+__all__ = ["CAUSES", "DeadLetter", "FailureCause", "read_dead_letter"]
 
 CAUSES: frozenset[str] = frozenset(get_args(FailureCause))
 
@@ -26,28 +26,25 @@ class DeadLetter:
     cause: FailureCause
     reason: str
     attempts_made: int
-    failed_ms: int = field(repr=False)
-    route: str = field(repr=False)
-    """The stored route by which the job waits when it is ready; see functions/routes.lua."""
+    failed_at: datetime
+    """The time of the failure, by the clock of the original queue's server."""
 
-    @property
-    def failed_at(self) -> datetime:
-        """The time of the failure, by the clock of the original queue's server."""
-        return from_ms(self.failed_ms)
 
-    @classmethod
-    def from_wire(cls, packed: bytes) -> DeadLetter:
-        """Decode the stored form. Raises SerializationError for other bytes."""
-        try:
-            queue, job_id, cause, reason, made, failed_ms, route = cast("list[object]", msgpack.unpackb(packed))
-            return cls(
-                cast("str", queue),
-                cast("str", job_id),
-                cast("FailureCause", cause),
-                cast("str", reason),
-                int(cast("int", made)),
-                int(cast("int", failed_ms)),
-                cast("str", route),
-            )
-        except (TypeError, ValueError) as error:
-            raise SerializationError(f"the stored dead letter {packed[:40]!r} is invalid: {error}") from error
+def read_dead_letter(packed: bytes) -> tuple[DeadLetter, str]:
+    """Decode a stored dead letter: its origin, and the stored route by which the job waits when it is ready.
+
+    functions/routes.lua describes the route. Raises SerializationError for other bytes.
+    """
+    try:
+        queue, job_id, cause, reason, made, failed_at, route = cast("list[object]", msgpack.unpackb(packed))
+        origin = DeadLetter(
+            cast("str", queue),
+            cast("str", job_id),
+            cast("FailureCause", cause),
+            cast("str", reason),
+            int(cast("int", made)),
+            from_ms(int(cast("int", failed_at))),
+        )
+        return origin, cast("str", route)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SerializationError(f"the stored dead letter {packed[:40]!r} is invalid: {error}") from error

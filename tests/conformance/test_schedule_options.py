@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication, JobScheduler, Queue, Schedule
+from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, worker_of
 from tests.support.schedulers import FAR, ended_schedule, scheduler_of, slots
@@ -207,7 +208,7 @@ def test_a_stored_schedule_is_read_back() -> None:
         Schedule(every=5, immediately=True, after_completion=True, jitter=2),
         Schedule(cron="@daily", jitter=timedelta(minutes=5)),
     ):
-        assert Schedule.from_wire(schedule.to_wire(7)) == (schedule, 7)
+        assert read_schedule(schedule_form(schedule, 7)) == (schedule, 7)
 
 
 async def _fired(queue: AnyQueue, count: int) -> JobScheduler[Any]:

@@ -16,7 +16,8 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Record
 from glidemq_async.functions.scheduler_list import StoredScheduler
 from glidemq_async.queues.inspection import SILENT_SECONDS
-from glidemq_async.schedules.schedule import Schedule
+from glidemq_async.schedules.schedule import interval_ms
+from glidemq_async.schedules.stored_schedule import read_schedule
 from glidemq_async.spark.read.job_rows import Row
 from glidemq_async.stored.record import created_ms, place_of, whole
 
@@ -86,7 +87,7 @@ async def scheduler_rows(client: QueueClient) -> list[Row]:
 def _scheduler(client: QueueClient, stored: StoredScheduler) -> Row:
     record = stored.record
     try:
-        schedule, _ = Schedule.from_wire(record.get(b"spec", b""))
+        schedule, _ = read_schedule(record.get(b"spec", b""))
     except SerializationError:
         schedule = None
     last = record.get(b"last_slot")
@@ -96,7 +97,7 @@ def _scheduler(client: QueueClient, stored: StoredScheduler) -> Row:
         "name": record.get(b"name", b"").decode(errors="replace"),
         "cron": schedule.cron if schedule else None,
         "tz": schedule.tz if schedule else None,
-        "every_ms": schedule.every_ms if schedule else None,
+        "every_ms": interval_ms(schedule) if schedule else None,
         "next_at": None if stored.next is None else from_ms(stored.next),
         "last_at": from_ms(int(last)) if last else None,
         "last_job_id": record.get(b"last_job", b"").decode() or None,
