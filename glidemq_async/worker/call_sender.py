@@ -59,36 +59,48 @@ class CallSender:
         even when the worker stops: only the end of the session ends the attempts, and then the sweep of another worker
         reclaims the jobs.
         """
-        sent_at = asyncio.get_running_loop().time()
+        # A call that succeeds immediately costs one frame and no object here. A worker with one slot makes a call for
+        # each job.
+        loop = asyncio.get_running_loop()
+        self.last_attempt = sent_at = loop.time()
         self.waiting_since = self.waiting_since or sent_at
         self.in_transit = request.number
         try:
-            reply = await self._repeat(request)
+            reply = await self.settle.send(request)
+        except (StorageUnavailable, FunctionError) as error:
+            reply = await self._repeat(request, error)
         finally:
             self.in_transit = 0
         self.answered = 0 if reply.is_broken else request.number
-        self.last_reply = asyncio.get_running_loop().time()
+        self.last_reply = loop.time()
         self.sent_at, self.waiting_since = sent_at, 0.0
         return reply
 
-    async def _repeat(self, request: SettleRequest) -> SettleReply:
+    async def _repeat(self, request: SettleRequest, error: Exception) -> SettleReply:
+        """Repeat a call whose first attempt has failed with this error."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
-            self.last_attempt = started = loop.time()
+            started = self.last_attempt
+            if not await self._may_repeat_now(request, error):
+                self.in_transit = 0
+                # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an
+                # outage has already taken its time.
+                await self._pause(started + backoff.next() - loop.time())
+            self.last_attempt = loop.time()
             try:
                 return await self.settle.send(request)
-            except StorageUnavailable as error:
-                self._reports.error(error)
-            except FunctionError as error:
-                if error.code != "UNDECLARED":
-                    raise
-                if await self._declare_again(request):
-                    continue
-            self.in_transit = 0
-            # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an outage
-            # has already taken its time.
-            await self._pause(started + backoff.next() - loop.time())
+            except (StorageUnavailable, FunctionError) as failed:
+                error = failed
+
+    async def _may_repeat_now(self, request: SettleRequest, error: Exception) -> bool:
+        """Report a failed attempt, or remove its cause. Raises an error that another attempt cannot avoid."""
+        if not isinstance(error, FunctionError):
+            self._reports.error(error)
+            return False
+        if error.code != "UNDECLARED":
+            raise error
+        return await self._declare_again(request)
 
     async def _pause(self, seconds: float) -> None:
         if seconds > 0:
