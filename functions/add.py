@@ -42,6 +42,8 @@ class AddCalls(Calls):
         args.append(self._caller.incarnation)
         now, first, listed, outcomes = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
         generated = _generated_ids(text(first), texts(listed))
+        # The server sends only the first of consecutive ids, which saves 500 strings in the reply to a full call. Jobs
+        # that were not added have used an id as well, so the numbering stays right, and their id is replaced below.
         ids = [job.id or next(generated) for job in jobs]
         flat = cast("list[object]", outcomes)
         statuses: dict[int, str] = {}

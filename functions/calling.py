@@ -70,6 +70,9 @@ class RequestChannel:
         return self.number
 
 
+# Channels are reused, and the server stores one reply per channel. A new channel for each call would leave a stored
+# reply behind for each call, for ten minutes. One channel for all calls would allow only one call in flight. So there
+# are as many as calls were ever in flight at the same time.
 class RequestChannels:
     """The request channels of one client. Their number is the highest number of calls that were ever in flight."""
 
@@ -131,6 +134,9 @@ class Caller:
 
     async def call(self, function: str, args: Sequence[Arg] = (), *, timeout: float | None = None) -> object:
         """Make a call without a number. A repeated one must have no second effect because of its arguments."""
+        # For functions that describe a state and not a change: "these leases are renewed", "this channel waits for this
+        # job". A second execution then finds its work done. Such calls need no stored reply, and several of them may be
+        # in flight. A function that counts, appends or moves something must use `once`.
         return await self.storage.call(function, self.base, args, timeout=timeout)
 
     async def once(

@@ -71,6 +71,7 @@ class HistoryCalls(Calls):
 
     async def note_loss(self, name: str, why: str, incarnation: str, first: int, stop: int | None) -> None:
         """Store events that a reader missed. The same loss is stored once."""
+        # The loss itself is its identity, so a batch that Spark plans twice stores it once.
         args: list[str | int] = [name, why, incarnation, first, "" if stop is None else stop]
         await self._caller.call("noteLoss", args)
 

@@ -54,6 +54,8 @@ class LimitCalls(Calls):
 
     async def review_keys(self) -> None:
         """Apply changed limits to every key with a waiting job, in bounded steps."""
+        # The defaults apply to every key without limits, and their number is not bounded. A single call could hold the
+        # server for too long.
         cursor = "0"
         while cursor:
             cursor = text(await self._caller.once("reviewKeys", [cursor]))

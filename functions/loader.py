@@ -104,6 +104,8 @@ def build_version(*, testing: bool = False) -> str:
 
 
 def _last_written_ms() -> int:
+    # The newest file decides, so two processes with the same checkout compute the same build and do not replace each
+    # other's library.
     latest = 0
     for name in FILES:
         with suppress(OSError):  # in a zip file
@@ -140,5 +142,7 @@ def _block(name: str, text: str) -> str:
     """
     if name == "base":
         return text
+    # The file declares its table as a local. Here the declaration moves in front of the block, and everything else
+    # stays inside.
     body = text.replace(f"\nlocal {name} = ", f"\n{name} = ", 1)
     return f"local {name}\ndo\n{body}end" if body != text else f"do\n{text}end"

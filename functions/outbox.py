@@ -28,6 +28,7 @@ class OutboxCalls(Calls):
 
     async def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted]]:
         """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays."""
+        # Without a number: the entries in `done` are named, so deleting them twice has no effect.
         reply = await self._caller.call("relayOutbox", [holder, after, len(done), *done])
         last, flat = cast("tuple[bytes, list[bytes]]", reply)
         rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]

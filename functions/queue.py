@@ -32,6 +32,9 @@ class QueueCalls(Calls):
 
         Later adds and claims are meant for this incarnation: they are refused as UNDECLARED when it is gone.
         """
+        # The random value becomes the incarnation if this call creates the queue. The client makes it, because a
+        # repeated call must not create another incarnation: the second execution finds the queue and returns the stored
+        # one.
         args: list[Arg] = [mode or "", uuid.uuid4().hex[:16], dead_letter_queue or "", 1]
         *reply, rules = cast("list[object]", await self._caller.call("openQueue", args))
         layout, stored_mode, paused, schedulers, incarnation = cast("list[bytes | None]", reply)

@@ -73,6 +73,8 @@ class ReadingCalls(Calls):
             if not following:
                 return cast("int", count), found
             if stop < 0:
+                # An absolute end. A handler may append lines between two steps, and a negative end would move with
+                # them.
                 stop += cast("int", count)
             start = int(text(following))
 

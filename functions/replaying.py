@@ -60,6 +60,8 @@ class ReplayingCalls(Calls):
 
     async def replay_failed(self, skip: int, left: int | None, count: int, cause: str) -> ReplayStep:
         """Start up to `count` jobs that failed here again; left=None is the first step."""
+        # `left` is the number of jobs that had failed when the first step began. Without it, a job that fails again
+        # during the replay would be replayed again, for ever.
         args: list[Arg] = [skip, "" if left is None else left, count, cause]
         return ReplayStep(*cast("list[int]", await self._caller.once("replayFailed", args)))
 

@@ -59,6 +59,8 @@ class Firing(NamedTuple):
 
     def first(self, count: int) -> Firing:
         """Return the same for the first fire times only."""
+        # The first fire time that is left out becomes the stored next one. If the process dies after this part, another
+        # one continues exactly there.
         if len(self.slots) <= count:
             return self
         return self._replace(slots=self.slots[:count], next=self.slots[count])
@@ -66,6 +68,7 @@ class Firing(NamedTuple):
     def after(self, done: int) -> Firing | None:
         """Return the rest after `done` fire times, None when nothing is left."""
         left = self.slots[done:]
+        # Skipped fire times were counted by the first part.
         return Firing(self.due._replace(slot=left[0]), left, 0, self.next) if left else None
 
 

@@ -51,6 +51,10 @@ class ClaimedJob(NamedTuple):
     history: JobHistory | None
 
 
+# The claim loop repeats a call until the server replies. A repetition must have the same number and the same contents:
+# the server returns the stored reply of that number, so an outcome that was added in between would be taken as settled
+# without having been sent. Therefore the request is a value that is built once. Outcomes that arrive during the call go
+# into the next one.
 @dataclass(slots=True)
 class SettleRequest:
     """One `settleAndClaim` call. It is kept unchanged, so that a repeated call has the same request number."""
@@ -98,6 +102,8 @@ class SettleReply(NamedTuple):
     @property
     def wait(self) -> float:
         """Seconds from the reply until `due`."""
+        # `now` is a whole millisecond, rounded down. Without the microseconds beyond it, the timer would be up to a
+        # millisecond late.
         return (self.due - self.now) / 1000 - self.past / 1e6
 
 
@@ -133,6 +139,8 @@ class SettleCalls(Calls):
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
+        # The number stays the same. A call that was refused as UNDECLARED has stored no number, so this is still its
+        # first execution.
         request.incarnation = self._caller.incarnation
 
     async def send(self, request: SettleRequest) -> SettleReply:
@@ -148,8 +156,11 @@ class SettleCalls(Calls):
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
     """Return the verb, the payload and the option of an outcome, as settle.lua reads them."""
+    # The only place that knows the verbs of settle.lua. Above this module an outcome is a type, so a misspelled verb is
+    # an error of the type checker and not of the server.
     if isinstance(outcome, Failed):
         policy = "" if outcome.retention is None else _policy(outcome.retention)
+        # The reason comes last, because it is free text and may contain the separator.
         return "f", outcome.error, f"{policy};{outcome.cause};{outcome.reason}"
     if isinstance(outcome, Released):
         return "b", b"", ""
@@ -189,6 +200,8 @@ def _claimed(rows: Iterable[_Row]) -> list[ClaimedJob]:
 
 
 def _history(row: _Row) -> JobHistory:
+    # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, and all
+    # of them after an earlier run. The length of the row shows which case it is.
     if len(row) == 1:
         return JobHistory(row[0])
     failures, stalls, added, progress, route, origin = row

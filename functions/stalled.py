@@ -34,6 +34,8 @@ class StalledCalls(Calls):
 
     async def close_worker(self, consumer: str) -> int:
         """Return all jobs that are pending for a consumer that stops, and remove the consumer."""
+        # In steps, because a worker may have thousands of pending entries. The consumer is removed by the last step:
+        # entries of a removed consumer would no longer be pending, and their jobs would be lost.
         returned = 0
         while True:
             more, count = cast("list[int]", await self._caller.once("closeWorker", [consumer]))

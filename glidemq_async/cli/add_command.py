@@ -57,6 +57,8 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):
             raise SerializationError(f"{payload!r} does not contain the arguments of task {task.name!r}")
+        # Read as a worker reads a call, and stored again: JSON has no dates or UUIDs, so the texts of the command line
+        # become the typed values of the task's annotations first. A wrong value is refused here and not by the handler.
         values, named = arguments.read(payload)
         return arguments.stored(tuple(values), named)
     except (SerializationError, TypeError) as error:

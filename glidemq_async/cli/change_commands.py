@@ -168,6 +168,8 @@ def retry(
         async with targets.open_queue(queue, target) as opened:
             if not job_ids:
                 return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
+            # All of them are looked at before the first change: a mistyped id in a list should not leave half of the
+            # work done.
             jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
             for job in jobs:
                 _require_state(job, state)

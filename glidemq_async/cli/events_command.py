@@ -71,6 +71,8 @@ def events(
         from glidemq_async.queues.events import QueueEvents
 
         async with targets.open_store(target) as store, store.existing(queue):
+            # With --no-follow the end is fixed before the first event is printed. A queue that writes events faster
+            # than a terminal prints them would otherwise never end the command.
             end = None
             if not follow:
                 async with QueueEvents(queue, store.storage, prefix=store.prefix) as last:

@@ -70,6 +70,7 @@ def with_target(command: Callable[Concatenate[Target, ...], None]) -> Callable[.
     ]
     before = [each for each in own if each.name != "as_json"]
     after = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own if each.name == "as_json"]
+    # Typer builds the options of a command from its signature.
     run.__signature__ = signature.replace(parameters=[*before, *shared, *after])  # type: ignore[attr-defined]
     run.__annotations__ = {}
     return run

@@ -129,4 +129,5 @@ def text(value: object) -> str:
     if value is None:
         return ""
     shown = value if isinstance(value, str) else to_json(value)
+    # Payloads, names and reasons come from anywhere. A terminal would execute escape sequences in them.
     return "".join(c if c.isprintable() or c == "\n" else "\N{REPLACEMENT CHARACTER}" for c in shown)

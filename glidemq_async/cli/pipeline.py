@@ -286,8 +286,11 @@ def _session(master: str) -> Generator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    # Otherwise Spark starts the first `python3` on the path for its tasks, which may be another version or lack this
+    # package.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().appName("glidemq pipeline").config("spark.ui.showConsoleProgress", "false")
+    # With $MASTER or under spark-submit the cluster is chosen already. A master that is set here would override it.
     if "MASTER" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
         builder = builder.master(master)
     try:

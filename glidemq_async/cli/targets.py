@@ -112,6 +112,8 @@ def _prefix_of(app: GlideMQ[Any]) -> str:
 
 
 def _check_made(storage: ServerStorage) -> None:
+    # Connecting to a `file://` URL would create the directory and start a server in it. A command that only looks,
+    # perhaps with a typing error in its URL, must not leave that behind.
     if not isinstance(storage, FileStorage) or storage.exists():
         return
     directory = storage.directory
@@ -131,6 +133,7 @@ async def open_queue(name: str, target: Target) -> AsyncGenerator[Queue[Any, Any
 
 
 async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
+    # Opening a queue creates it, so its existence is checked first with a plain EXISTS.
     storage.bind()
     # A separate connection with one attempt, because a client would wait until an unreachable server returns.
     with _unavailable(storage):

@@ -174,10 +174,14 @@ class JobFields(Generic[Data, Result]):
     @property
     def data(self) -> Data:
         """The payload. Raises SerializationError when the stored bytes cannot be decoded."""
+        # Decoded at the first access and not when the job is read: a list of a thousand jobs may show only their
+        # states, and one unreadable payload must not prevent the rest from being listed.
         if self._data is UNREAD:
             try:
                 self._data = self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
             except SerializationError as error:
+                # The worker compares the error of a failed run with this one. It is the job that is malformed then and
+                # not the handler, and another attempt would fail in the same way.
                 self._unreadable = error
                 raise
         return cast("Data", self._data)
@@ -213,6 +217,7 @@ class JobFields(Generic[Data, Result]):
 
     def _metered(self) -> Meter | None:
         """Return the budget of the run, None outside of a run."""
+        # Only a run has an entry. A program outside of a worker may write to a job as fast as it likes.
         budget = self._client.budget
         if budget is None or not self._entry:
             return None

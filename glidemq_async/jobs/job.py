@@ -85,6 +85,8 @@ class Job(JobFields[Data, Result]):
             await meter.data(len(packed))
         code = await self._client.functions.updates.write(self.id, self._entry, "data", packed)
         self._check_reply(code, "update the data of")
+        # Decoded again at the next access, so that the handler sees what a later run will see, for example a list
+        # instead of a tuple.
         self._data_bytes, self._data = packed, UNREAD
 
     @noted
@@ -105,6 +107,8 @@ class Job(JobFields[Data, Result]):
         try:
             async with asyncio.timeout(seconds):
                 results = self._client.results
+                # The subscription comes before the look at the record. If the job ends between the two, the look finds
+                # it.
                 await results.listen()
                 ended = await results.wait(self.id, results.watch(self.id, asked=False), asked=False)
         except TimeoutError:

@@ -68,6 +68,8 @@ def job_of_add(client: QueueClient, request: AddRequest, job_id: str, now: int) 
 
 def job_of_gone(client: QueueClient, job_id: str) -> AnyJob:
     """Return a job whose record has been removed. All fields but the id raise JobNotFound."""
+    # `__init__` is not called, so all other slots stay empty. Reading one calls `__getattr__` of JobFields, which
+    # raises JobNotFound. A job with default values would look like a waiting job.
     job: AnyJob = Job.__new__(Job)
     job._client, job.id, job._entry = client, job_id, NOT_ACTIVE
     return job
@@ -89,6 +91,8 @@ def values_of(job: AnyJob) -> list[object]:
 
     Raises SerializationError when the payload cannot be decoded.
     """
+    # The child has neither the serializer nor the codecs of the queue, and must not have their keys. So the payload is
+    # decoded here, in the worker.
     data = MsgpackSerializer().dumps(job.data)
     route: object = list(job._route) if job._route is not PLAIN else None
     progress = None if job._progress is None else MsgpackSerializer().dumps(job.progress)

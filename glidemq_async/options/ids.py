@@ -27,6 +27,8 @@ def _uuid4() -> str:
 
 def _uuid7() -> str:
     """Return a UUID of version 7 (RFC 9562): 48 bits of milliseconds, then 74 random bits."""
+    # The version and the variant overwrite six of the 80 random bits. `os.urandom` and not `random`, whose next
+    # numbers can be computed from earlier ones.
     number = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(_RANDOM_BYTES), "big")
     number = number & ~(0xF << 76) | 0x7 << 76
     number = number & ~(0x3 << 62) | 0x2 << 62

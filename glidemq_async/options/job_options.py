@@ -29,6 +29,8 @@ __all__ = [
 Durability: TypeAlias = Wait
 
 
+# Three forms of one table: this one for type checkers and keywords, JobOptions for values, and `JOB_OPTIONS` for
+# everything that is computed (checks, stored forms, flags of the command line, columns of Spark).
 class JobOptionsDict(TypedDict, total=False):
     """The options of a job as keywords, for `**options: Unpack[JobOptionsDict]`."""
 
@@ -135,6 +137,8 @@ class JobOptions:
 
     def explicit(self) -> JobOptionsDict:
         """Return only the options that were set, after validation."""
+        # "Set" and "has its default value" are different things: `add(attempts=1)` must override a queue whose default
+        # is 3.
         found = {name: getattr(self, name) for name in JOB_OPTIONS if name in self.given}
         return cast("JobOptionsDict", found)
 

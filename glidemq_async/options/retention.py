@@ -37,6 +37,7 @@ def checked_keep(name: str, value: object) -> KeepJobs | None:
     """Accept a bool, a number of jobs, KeepJobs or None."""
     if value is None or isinstance(value, KeepJobs):
         return value
+    # Before the check for int, because bool is a subclass of it: True keeps all jobs and not one.
     if isinstance(value, bool):
         return KeepJobs() if value else KeepJobs(count=0)
     if not isinstance(value, int):

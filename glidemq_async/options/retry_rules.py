@@ -39,6 +39,8 @@ class RetryRules:
         An exception group is retried only if every exception in it is retried. Failures of the environment
         (ExecutorError, UnknownTaskError) are retried unless `give_up_on` includes them.
         """
+        # First, because the user has named this type. An environment failure is retried by default, but a user who
+        # names ExecutorError in `give_up_on` means it.
         if matches(error, self.give_up_on):
             return True
         if isinstance(error, ExecutorError | UnknownTaskError):
@@ -70,6 +72,8 @@ def matches(error: BaseException, types: tuple[type[BaseException], ...]) -> boo
     """Return whether an exception is an instance of one of these types, even if it was raised in another process."""
     if isinstance(error, types):
         return True
+    # An exception of a child process may be of a type that this process cannot import. Then the names of its types are
+    # compared.
     lineage: object = getattr(error, "remote_lineage", None)
     return isinstance(lineage, frozenset) and any(_name_of(kind) in lineage for kind in types)
 

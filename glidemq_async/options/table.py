@@ -44,6 +44,10 @@ class Flag(NamedTuple):
     metavar: str | None = None
 
 
+# A stored letter (`stored`) and a sent name (`sent`) are part of the stored data: records keep them for as long as
+# their jobs exist, and processes of different versions read each other's jobs. A letter therefore never changes its
+# meaning, and the letter of a removed option is not used again. An unknown letter is ignored when it is read
+# (`read_options`), so an older process can run jobs with newer options.
 class Option(NamedTuple):
     """One job option."""
 

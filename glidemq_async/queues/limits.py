@@ -103,6 +103,7 @@ class Limits(QueuePart[Data, Result]):
         name = _EVERY_KEY if key is None else check_id("key", key)
         await self.connect()
         await self._client.functions.limits.set_key(name, **limits)
+        # The new default is stored first. A key that is touched before its review uses it already.
         if key is None:
             await self._client.functions.limits.review_keys()
 

@@ -290,6 +290,9 @@ class Schedulers(QueuePart[Data, Result]):
 
 def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple[int, int | None]:
     """Return the start of the intervals of the new schedule, and its next fire time."""
+    # Every start of a program upserts its schedulers, so an upsert without a change must keep the next fire time.
+    # Otherwise a program that restarts more often than its interval would never fire. A changed schedule starts anew
+    # from now: its fire times in the past were never promised, so none of them counts as missed.
     if seen is None:
         return now, _first_slot(wanted, now)
     try:

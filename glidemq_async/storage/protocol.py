@@ -54,6 +54,8 @@ class Subscription(Protocol):
         ...
 
 
+# A protocol and not a base class: a test or an application may provide another storage. Everything above this module
+# depends only on these methods. None of them knows a rule of queues, so each rule exists once, in the functions.
 @runtime_checkable
 class Storage(calling.FunctionStore, Protocol):
     """A server, a cluster or an embedded server that stores queues.

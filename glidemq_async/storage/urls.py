@@ -98,6 +98,8 @@ def withhold_default() -> None:
 
     From now on a queue without a URL can be created here, and cannot be used unless the variable is set.
     """
+    # The process of a job does not get `$GLIDEMQ_URL` unless its permissions name it. Without this mark, a queue
+    # without a URL would be the embedded default there. Its adds would succeed, and no worker would ever find the jobs.
     global _is_withheld  # noqa: PLW0603 - the environment belongs to the process
     _is_withheld = True
 
@@ -158,6 +160,11 @@ def _hidden(url: str) -> str:
 
 def masked(url: str) -> str:
     """The URL with passwords replaced, for messages and logs; all but its scheme if it may hold one unencoded."""
+    # A password may contain `/`, `?`, `#` or `@` without being encoded. `urlsplit` then cuts it in two, and one half
+    # becomes part of the path or the query, which are not masked. An `@` behind the host is the sign of that. Nothing
+    # shows where the password ends, so only the scheme is shown. The same holds for a text that cannot be split at all.
+    #
+    # Every text about a URL passes through here: errors, log lines, and the property `url` of a storage.
     try:
         parts = urlsplit(url)
         query = parse_qsl(parts.query, keep_blank_values=True)

@@ -57,6 +57,8 @@ def failure_of(error: BaseException) -> Failure:
         trace = _formatted(error)
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
+    # An exception may contain lone surrogates, for example from a file name. They cannot be encoded, and the settle
+    # call that stores the failure must not fail.
     encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]
     return Failure(*encodable)
 

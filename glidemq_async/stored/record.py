@@ -59,6 +59,7 @@ class Claim(NamedTuple):
 def place_of(record: Record) -> Place:
     """Return the location of a job from its record."""
     state, _, entry = record[b"place"].decode().partition(" ")
+    # The record does not know whether it waits for its key's limit. The server adds this field to its reply.
     if b"limited" in record:
         state = "rate-limited"
     return Place(cast("State", state), entry)
@@ -78,6 +79,8 @@ def created_ms(added: bytes | None, entry: str, route: bytes | None = None) -> i
         return int(added)
     if route and route[:1] == b"k":
         return int(route.split(b" ", 5)[4])
+    # The id of a stream entry begins with the millisecond at which the server created it. A plain job therefore needs
+    # no field for its creation time.
     return int(entry[1:].partition("-")[0]) if entry[:1] == "s" else 0
 
 

@@ -60,8 +60,8 @@ class AppSettings:
 # worker in its own process, and the order in which the two are closed does not matter.
 #
 # `_changing` makes each change of the number of users one step. Without it, a user that enters while the last one
-# leaves would get queues that are being closed. The lock is replaced while nobody uses the app, because an asyncio lock
-# belongs to the event loop of its first waiter, and a closed app may be opened again in another loop.
+# leaves would get queues that are being closed. The lock is replaced while the app has no users, because an asyncio
+# lock belongs to the event loop of its first waiter, and a closed app may be opened again in another loop.
 #
 # The lifespan has its own count, because only workers need it: a web process that adds jobs must not open the resources
 # of the handlers.

@@ -156,6 +156,8 @@ class Declaring:
         return cast("TaskDecorator", declare)
 
     def _declare(self, function: Callable[..., Any], given: Mapping[str, Any]) -> AnyTask:
+        # Mistakes are refused when the module is imported, except those in annotations, which may name a class further
+        # down. A mistake that only a job shows would be found in production.
         settings = self._settings(function, given)
         _check_executor(function, settings)
         definition = TaskDefinition(function, settings)

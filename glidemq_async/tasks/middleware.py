@@ -71,8 +71,7 @@ class Chain:
             (self._added, ("after_add",)),
             (self.runs, ("before_run", "after_run", "on_failure")),
         ):
-            # A hook that nobody overrides must cost nothing per job, so the lists contain only middleware with an
-            # effect.
+            # A hook without an override must cost nothing per job, so the lists contain only middleware with an effect.
             if any(getattr(type(one), name) is not getattr(Middleware, name) for name in names):
                 hooks.append(one)
 

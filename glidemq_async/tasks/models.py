@@ -89,6 +89,8 @@ def _fields(kind: Any) -> list[str]:
 
 
 def _check_type(kind: type, value: object) -> None:
+    # Exactly this class. A subclass would be stored with the fields of its base and come back as the base, without any
+    # error.
     if type(value) is kind:
         return
     more = f", which would come back as {kind.__name__}" if isinstance(value, kind) else ""

@@ -17,6 +17,7 @@ class Tasks(Mapping[str, AnyTask]):
 
     def add(self, task: AnyTask) -> None:
         """Add a task. Raises ValueError if one of its names is already used."""
+        # All names are checked before the first one is stored, so a refused task leaves nothing behind.
         names = [task.name, *task.aliases]
         for name in names:
             if name in self._found or names.count(name) > 1:

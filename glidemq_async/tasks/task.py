@@ -66,6 +66,8 @@ class Task(Generic[P, R]):
         self._definition = definition
         self._function: Callable[P, Any] = definition.function
         self._has_dependencies = bool(definition.dependencies)
+        # The task takes the function's name in its module. `__wrapped__` leads to the function itself, which tools and
+        # child processes need.
         functools.update_wrapper(self, definition.function)
 
     def __repr__(self) -> str:

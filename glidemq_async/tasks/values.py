@@ -211,6 +211,8 @@ def _container(origin: type, args: tuple[Any, ...]) -> Converter | None:
 
 def _inner(args: tuple[Any, ...], position: int) -> Converter | None:
     """Return the converter for the items of a container, if they need one. Plain items are not checked one by one."""
+    # Checking them would cost each add time in proportion to the length of the list, only to find what a type checker
+    # finds as well.
     found = converter_of(args[position]) if len(args) > position else None
     return found if found is not None and found.decode is not None else None
 

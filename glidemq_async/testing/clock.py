@@ -41,6 +41,10 @@ class MovableClock:
 
         Raises TypeError or ValueError for a bad duration, RuntimeError when a job scheduler cannot be fired on the way.
         """
+        # The server stops the clock at each fire time of a job scheduler. It cannot compute the next one, so this
+        # process fires the scheduler and then moves the clock on. Moving it in one step would make all fire times but
+        # one look missed. The same rest and the same queues twice in a row mean that a scheduler did not advance, and
+        # the loop would never end.
         left, before = to_ms("seconds", seconds), None
         while True:
             reply = await self._storage.call("testAdvance", _NO_QUEUE, [left])

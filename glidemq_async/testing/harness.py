@@ -138,6 +138,7 @@ class Harness(Connectable):
         self._adopt(app)
         core = core_of(app)
         former = core.chain
+        # A middleware sees each add of the app's tasks, wherever the code under test makes it.
         core.chain = Chain([_Eager(self, app), *former.all])
         try:
             yield
@@ -214,6 +215,8 @@ class _Runs(Protocol):
 
 async def _in_loop_of(app: AnyApp, work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine in the loop in which the app is open."""
+    # A web service under test may run in another thread, with its app open there. Objects of that loop cannot be used
+    # in this one, so the work goes to them.
     loop = core_of(app).loop
     if loop is None or loop is asyncio.get_running_loop() or not loop.is_running():
         return await work

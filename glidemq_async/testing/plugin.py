@@ -63,6 +63,8 @@ def pytest_fixture_setup(
     function = fixturedef.func
     if getattr(function, "__module__", "") != __name__ or fixturedef.argname != "glidemq" or _is_awaited(request.node):
         return (yield)
+    # Only during the setup of this one fixture: the definition is shared by all tests, and a coroutine test may come
+    # next.
     vars(fixturedef)["func"] = _glidemq_of_plain_tests
     try:
         return (yield)

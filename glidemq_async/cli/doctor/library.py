@@ -42,6 +42,8 @@ async def loaded_libraries(wire: Wire) -> list[dict[str, Any]]:
 
 
 async def _stamp(wire: Wire, library: str) -> str:
+    # By the stamp function and not by the text, which only FUNCTION LIST WITHCODE returns and which has hundreds of
+    # kilobytes.
     command = pack("FCALL_RO", f"{library}_storageStamp", 0)
     reply = await wire.send(command, asyncio.get_running_loop().time() + ASK_SECONDS)
     return reply.decode() if isinstance(reply, bytes) else ""

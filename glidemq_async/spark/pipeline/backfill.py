@@ -113,6 +113,8 @@ def _reporting_progress(
                 continue
             progress(found)
 
+    # A daemon, so that a read of the report that hangs cannot keep the driver alive. Spark's own call blocks this
+    # thread until the write has ended.
     watcher = threading.Thread(target=look, name="glidemq-backfill", daemon=True)
     watcher.start()
     try:

@@ -104,6 +104,7 @@ class Budget:
     def save(self, path: Path) -> None:
         """Replace the file atomically."""
         path.parent.mkdir(parents=True, exist_ok=True)
+        # A rename is atomic. A reader sees the old or the new budget and never a part of one.
         fresh = path.with_suffix(".new")
         fresh.write_text(json.dumps({"counts": self.counts, "burning": self.burning, "looked": self.looked}))
         fresh.replace(path)
@@ -151,6 +152,9 @@ def watch(events: DataFrame, lake: Lake, slo: Slo, on_alert: OnAlert, *, every: 
     path = lake.root / "live" / f"{slo.name}.json"
 
     def update(changed: DataFrame, _batch: int) -> None:
+        # From the file each time and not from memory: Spark may run this function again for the same batch, and then
+        # the counts of its first run must not be included twice. `update` replaces the counts of a minute, so a
+        # repetition gives the same budget.
         budget = Budget.load(path)
         rows = changed.select("queue", F.unix_seconds("minute").alias("at"), "completed", "failed").collect()
         counts = [

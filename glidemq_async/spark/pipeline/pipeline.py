@@ -136,6 +136,8 @@ class Pipeline:
         version, rows = self.lake.begin(), dict[str, int]()
         for name, table in self._tables(events, version):
             folder = uri(self.lake.folder(version) / name)
+            # Each table is written before the next one is computed, so that Spark computes silver once and gold reads
+            # its files.
             table.write.parquet(folder)
             rows[name] = self.spark.read.parquet(folder).count()
             if progress is not None:

@@ -200,8 +200,8 @@ def _keep(directory: str, path: str, linger: float) -> None:
     # - LOCKED: another keeper has the directory, so its server is about to come up or to end. After a short wait
     #   another keeper is started, in case it was about to end.
     # - FAILED: the server cannot be run here. A retry would fail in the same way, so the client gets the reason.
-    # - 0, or a signal: it ended after its linger time, or somebody killed it. Both leave the data in order, so another
-    #   one starts.
+    # - 0, or a signal: it ended after its linger time, or it was killed. Both leave the data in order, so another one
+    #   starts.
     # - Any other status within a second: the keeper itself cannot run, for example in a directory without space.
     #
     # Callers come from threads of `asyncio.to_thread` and from several event loops, hence the lock.

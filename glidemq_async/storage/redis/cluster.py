@@ -115,7 +115,7 @@ class ClusterStorage(ServerStorage):
         # - MOVED names the new owner. The one cluster slot is corrected immediately, so this call is sent again without
         #   a pause and without a question. The full map is read in the background, because a failover moves all slots
         #   of a node, and each queue would otherwise pay for its own redirection.
-        # - Any other sign (a lost connection, LOADING, CLUSTERDOWN) names nobody. The map is read before the next
+        # - Any other sign (a lost connection, LOADING, CLUSTERDOWN) names no owner. The map is read before the next
         #   attempt. The call is repeated without a pause only if the slot has another owner now. Otherwise it would
         #   hammer the same dead node until the failover is over.
         #

@@ -33,7 +33,7 @@ async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadli
         patience = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))
         ms = max(1, round(patience * 1000))
         until = loop.time() + patience + TRY_SECONDS
-        # The three requests leave in one turn of the event loop and over a connection that nobody else uses. No write
+        # The three requests leave in one turn of the event loop and over a connection that no other call uses. No write
         # of another call can then come between the call and the WAIT that speaks for it.
         called = wire.send(packed, until)
         marked = wire.send(pack("SET", f"{key}:confirm", 1, "PX", 1000), until)

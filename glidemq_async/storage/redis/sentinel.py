@@ -69,7 +69,7 @@ class SentinelStorage(RedisStorage):
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
         # The watch starts with the first connection, because it needs the event loop. A forked child starts another
         # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
-        # with "master", so only the sentinels can tell that it is about to be demoted.
+        # with "master", so only the sentinels know that its demotion is near.
         if self._watch is None and not self._closed:
             self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
         if self._watch is not None:

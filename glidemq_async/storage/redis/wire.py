@@ -93,7 +93,7 @@ class Wire(asyncio.Protocol):
         until the deadline), the connection is dropped.
         """
         # Errors are results and not exceptions. A caller inspects the error in any case to decide about a retry, and
-        # may leave a future unread (see `call_confirmed`). asyncio logs each exception that nobody retrieves.
+        # may leave a future unread (see `call_confirmed`). asyncio logs each exception that is never retrieved.
         future: asyncio.Future[Reply] = self._loop.create_future()
         if self.lost.done():
             future.set_result(self.lost.result())
