@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 
+# An executor knows only handlers of one job. This class makes a call with arguments look like one, so that tasks need
+# no second method in each executor.
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
     """Calls `function` with stored arguments instead of with a job."""

@@ -85,6 +85,7 @@ def _open(
 
 
 def _registered(name: str, concurrency: int, permissions: Permissions | None) -> Executor:
+    # The built-in names come first: reading the entry points of all installed packages takes time.
     given = {} if permissions is None else {"permissions": permissions}
     from importlib.metadata import entry_points
 

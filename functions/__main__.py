@@ -10,6 +10,8 @@ from glidemq_async.functions import loader
 
 def main() -> None:
     """Add version and fingerprint to `released.json`; refuse to change a released version."""
+    # A released text must never change: a loader keeps the text that a server already has if the version is the same,
+    # so a changed text would not reach the servers.
     known, mark = loader.released(), loader.fingerprint(loader.source())
     if known.get(loader.VERSION, mark) != mark:
         raise SystemExit(

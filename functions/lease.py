@@ -37,4 +37,5 @@ class LeaseCalls(Calls):
 
     async def end_runs(self, consumer: str, entries: Sequence[str]) -> int:
         """Report that runs of removed jobs have ended. Return how many of them still held their key or slot."""
+        # A second report finds the run gone and returns 0, so the call needs no number.
         return cast("int", await self._caller.call("endRuns", [consumer, *entries]))

@@ -70,4 +70,9 @@ class Released:
     """The job was not run to its end. It returns to the queue, and no attempt is counted."""
 
 
+# What each outcome changes besides the location of the job:
+# - Completed and Failed end the job. Only they have a retention.
+# - Retry adds one to `failures`. The worker sends it only while attempts are left; the server does not count them.
+# - Delayed, RateLimited and Released count nothing: the handler did not fail.
+# - A lost lease has no outcome. The sweep adds one to `stalls` instead, because the worker may be dead.
 Outcome: TypeAlias = Completed | Failed | Retry | Delayed | RateLimited | Released

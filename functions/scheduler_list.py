@@ -28,6 +28,8 @@ class SchedulerListCalls(Calls):
 
     async def get(self, ids: Sequence[str]) -> tuple[int, list[StoredScheduler | None]]:
         """Return the server's time, and the stored scheduler of each id, None for an unknown id. At most 20 ids."""
+        # `now` is the time of the last reply. A fire time is compared with the clock of the server and never with the
+        # clock of this machine.
         found: list[StoredScheduler | None] = []
         now = 0
         # The server returns fewer per call when they are large.

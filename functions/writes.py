@@ -40,6 +40,8 @@ class ProbeReply(NamedTuple):
     missing: list[int]
 
 
+# Each call of a task carries the write id and the token of its run, and the server checks both before anything else. A
+# task cannot know that its run is over; see spark/write/commit_protocol.py for the cases.
 class WriteCalls(Calls):
     """Callers of the functions in `writes.lua`."""
 

@@ -88,6 +88,8 @@ class RunReport:
     __slots__ = ("error", "outcome", "seconds")
 
     def __init__(self) -> None:
+        # The worker sets the outcome when it knows it. A run that ends without one was given up because its lease is
+        # gone.
         self.outcome: RunOutcome = "lease_lost"
         self.error: BaseException | None = None
         self.seconds = 0.0
@@ -159,6 +161,8 @@ class Instruments:
     @contextmanager
     def running(self, job: RunJob) -> Generator[RunReport]:
         """Call the hooks before and after a run."""
+        # Each hook is called by itself and its error is logged: a broken exporter must neither fail a job nor silence
+        # the other hooks.
         tokens = [(one, _safely(one.before_run, job)) for one in self._all]
         report = RunReport()
         try:

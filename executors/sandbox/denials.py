@@ -37,6 +37,8 @@ _WATCHED: Final = (
 
 _NO_ADVICE: Final = "its permissions do not cover that"
 
+# Per thread, because audit events of all threads arrive in one hook. Without that, the error of a job could be
+# explained by an operation of the thread that reads the channel.
 _last = threading.local()
 _watched: Final[list[bool]] = []
 

@@ -53,6 +53,7 @@ def restrict(permissions: Permissions, landlock: int) -> None:
     handled = _handled(permissions, landlock)
     ports = 0 if permissions.network is True or landlock < 4 else _BIND_TCP | _CONNECT_TCP
     scoped = 0 if landlock < 6 else _SCOPE_SIGNALS | (0 if permissions.network is True else _SCOPE_SOCKETS)
+    # An older kernel refuses fields that it does not know, so it gets only the ones of its version.
     size = 8 if landlock < 4 else 16 if landlock < 6 else 24
     attributes = struct.pack("QQQ", handled, ports, scoped)[:size]
     ruleset = _call("create_ruleset", ctypes.create_string_buffer(attributes, size), size, 0)
@@ -69,6 +70,7 @@ def restrict(permissions: Permissions, landlock: int) -> None:
         if ports and not isinstance(permissions.network, bool):
             for port in permissions.network:
                 _call("add_rule", ruleset, _NET_PORT, struct.pack("QQ", _CONNECT_TCP, port), 0)
+        # From here on nothing can be opened without a rule, so the rules above had to come first.
         _call("restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
@@ -114,6 +116,8 @@ def _granted(permissions: Permissions) -> Mapping[str, int]:
 
 
 def _allow_path(ruleset: int, path: str, access: int) -> None:
+    # A rule belongs to the opened file or directory and not to its name. A job that could replace a path by a link
+    # would not get access to the target of the link.
     descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):

@@ -89,6 +89,8 @@ def _known() -> _Found:
 
 def runtime_paths() -> list[str]:
     """Return the paths that may be read with everything below them. Paths of code may be 10 seconds old."""
+    # Not cached: `/proc/self` is another directory in each process, and a forked child must not get the rules of its
+    # parent.
     own = (f"/proc/self/{name}" for name in _OWN)
     return [*_known().readable, *(path for path in own if os.path.exists(path))]
 

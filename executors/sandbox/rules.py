@@ -98,6 +98,9 @@ def _neighbours(permissions: Permissions, landlock: int) -> Iterator[Rule]:
 
 
 def _processes(permissions: Permissions) -> Iterator[Rule]:
+    # Two things must stay possible in every process: threads, which Python libraries start on their own, and the
+    # fallback of the C library from clone3 to clone. One must not: CLONE_PARENT would make the new process a child of
+    # the guard, outside of the tree of the job's process.
     # The flags of clone3 are in memory, which a filter cannot read. After ENOSYS the C library uses clone.
     yield Rule("clone3", error=errno.ENOSYS)
     for flag in (_CLONE_PARENT, *(1 << bit for bit in range(32) if _NAMESPACES >> bit & 1)):

@@ -12,6 +12,8 @@ def _main() -> None:
     what, descriptor = sys.argv[1], int(sys.argv[2])
     with os.fdopen(descriptor, "rb") as file:
         config = json.load(file)
+    # The worker's path, and before any import of the library: a checkout or a zip that only the worker's path contains
+    # must be found here too.
     sys.path[:] = config["path"]
     if what == "guard":
         from glidemq_async.executors.subprocess import guard

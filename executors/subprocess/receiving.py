@@ -97,6 +97,8 @@ def _handle(values: object, pid: int) -> None:
 
 def _logger_of(name: str) -> logging.Logger:
     """Return the logger of a name. For an unknown name, return a temporary one: a child may invent endless names."""
+    # `logging.getLogger` keeps every logger for ever. A temporary logger has the same parent, so levels and handlers
+    # are the same.
     root = logging.getLogger()
     loggers = root.manager.loggerDict
     found = root if name == root.name else loggers.get(name)

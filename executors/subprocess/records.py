@@ -84,6 +84,9 @@ def record_to_values(record: logging.LogRecord) -> Values:
 
 def record_from_values(values: object) -> logging.LogRecord | None:
     """Return the record of plain values, None for invalid ones. It contains only plain values."""
+    # The values come from a process that may be hostile, and the record goes to handlers of the worker's program. So
+    # every field is converted to its type, texts are cut and lose their control characters, and extra fields can
+    # replace none of the record's own attributes.
     if not isinstance(values, dict):
         return None
     found = cast("Values", values)

@@ -24,6 +24,8 @@ def _prctl(option: int, value: int) -> None:
 
 def die_with_parent(number: signal.Signals, parent: int) -> bool:
     """Request the signal `number` for the death of the parent. Return False if it is dead already (Linux)."""
+    # The parent may have died before the request, and the kernel sends no signal for that. An orphan has another
+    # parent, so the comparison afterwards closes the gap. Whichever comes first, one of the two notices the death.
     _prctl(_SET_DEATH_SIGNAL, number)
     return os.getppid() == parent
 

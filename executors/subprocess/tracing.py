@@ -47,6 +47,8 @@ def adopt_trace(trace: Trace) -> None:
 
 def flush_spans() -> None:
     """Export the spans of this process before it ends, because it runs no exit functions."""
+    # A child ends with `os._exit`, because threads of handlers must not keep it alive. The exporter's own exit function
+    # would therefore never run.
     if "opentelemetry.sdk.trace" not in sys.modules:
         return
     try:

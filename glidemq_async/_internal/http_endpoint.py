@@ -123,6 +123,7 @@ class HttpEndpoint(Background):
         await server.wait_closed()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # Clients that open connections and send nothing must not use up the descriptors of the worker.
         if len(self._connections) >= _MOST_CONNECTIONS:
             writer.transport.abort()
             return

@@ -85,6 +85,7 @@ async def _queue(store: Store, name: str) -> Document:
                 "workers": len(await queue.get_workers()),
                 "problem": None,
             }
+    # One queue of another program or layout must not hide the others.
     except IncompatibleQueueError as error:
         return {"name": name, "paused": False, "counts": {}, "workers": 0, "problem": str(error)}
 

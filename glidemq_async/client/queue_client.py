@@ -60,6 +60,8 @@ class QueueClient:
 
     def _begin(self) -> None:
         """Create the parts that are not connected yet, with new request channels and a new client id."""
+        # The id names the reply channel, and the new `Functions` have new request channels. If a forked child used
+        # those of its parent, the server would take a call of the one process for a repetition of a call of the other.
         self.id = uuid.uuid4().hex
         self.functions = Functions(self.storage, self.keys.base)
         self.results = ResultListener(self.storage, self.functions, self.id)

@@ -41,6 +41,7 @@ def get_queue(request: web.Request, name: str, **options: Unpack[QueueOptions]) 
 
     Options are the same as for Queue; the first call decides. Raises RuntimeError when no app has queues.
     """
+    # `config_dict` also looks into the apps that contain this one.
     queues = request.config_dict.get(QUEUES)
     if queues is None:
         raise RuntimeError("the web app has no queues; call app.cleanup_ctx.append(queues_context(url)) at creation")

@@ -37,6 +37,8 @@ def lifespan(
 
     @asynccontextmanager
     async def with_queues(app: Any) -> AsyncGenerator[dict[str, Any]]:
+        # The application's own lifespan is the outer one: its resources are still there while the queues send their
+        # last adds.
         outer = nullcontext() if around is None else around(app)
         async with outer as state, Queues(storage, prefix=prefix) as queues:
             yield {**(state or {}), STATE: queues}

@@ -145,6 +145,7 @@ class JobFields(Generic[Data, Result]):
         self._due = whole(record, b"due")
         self._route = route_of(record.get(b"route"))
         self.fence = claim.fence if claim else 0
+        # The record counts failures only, so that a successful run, which is the usual one, has no counter to write.
         self.attempts_made = whole(record, b"failures") + (place.state == "completed")
         self.stalled_count = whole(record, b"stalls")
         reason = record.get(b"reason")

@@ -40,6 +40,8 @@ def check_reply(code: str, asked: str, job_id: str) -> None:
             f"cannot {asked} job {job_id}: this run has lost the lease of the job; stop working on it, because its "
             "result will be refused too"
         )
+    # Every other code names the state in which the server found the job. The check and the change are one call, so this
+    # state is the reason for the refusal and not a later one.
     state = code.removeprefix("state ")
     raise JobStateError(f"{asked} job {job_id}", state, _FITTING.get(asked, ""))
 

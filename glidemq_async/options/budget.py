@@ -49,6 +49,8 @@ class JobBudget:
         object.__setattr__(self, "rest", to_ms("rest", self.rest) / 1000)
 
 
+# The balance may become negative, and only the next write waits for it. A bucket that waited before each write until
+# the whole amount is there could never pass a write that is larger than the bucket.
 class _Flow:
     """A token bucket that allows `rate` units per second and a burst of five seconds.
 

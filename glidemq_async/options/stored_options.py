@@ -99,6 +99,8 @@ def read_options(data: bytes) -> JobOptions:
 
     Raises SerializationError for other bytes.
     """
+    # The test for headers is a search for two bytes. They may also occur inside another value, which only leaves these
+    # options out of the cache.
     # Cached, because most jobs of a queue have the same options. Only headers differ from job to job.
     return _read_short(data) if len(data) <= _SHORT and _HEADERS not in data else _read(data)
 

@@ -41,6 +41,7 @@ def backoff_form(backoff: Backoff) -> BackoffForm:
 
 def read_backoff(form: Mapping[str, str | float]) -> Backoff:
     """Decode the result of `backoff_form`. Raises SerializationError for anything else."""
+    # The constructors validate the stored values like given ones. Records may have been written by another version.
     try:
         kind = _KINDS[str(form["k"])]
         if kind == "custom":

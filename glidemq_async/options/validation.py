@@ -178,6 +178,8 @@ def optional_instant(name: str, value: Any) -> datetime | None:
     """Accept an instant with a time zone, or None."""
     if value is None:
         return None
+    # Only checked here. The milliseconds are computed when the options are sent, so that `options.at` stays the value
+    # that the user gave.
     instant: datetime = value
     instant_to_ms(name, instant)
     return instant
@@ -205,6 +207,7 @@ def headers(name: str, value: object) -> Mapping[str, str]:
             raise ValueError(f"{name} contains a lone surrogate, not valid in UTF-8: {key!r}: {text!r}") from None
     if size > MAX_HEADERS_BYTES:
         raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
+    # A copy: the caller's dict may change after the check.
     return MappingProxyType(cast("dict[str, str]", copy))
 
 
@@ -214,6 +217,7 @@ def reason(name: str, value: object) -> str:
         return ""
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a str, not {value!r}")
+    # The reason becomes a part of events, whose separators are control characters, and of log lines.
     if not value or len(value) > _LONGEST_REASON or not value.isprintable():
         raise ValueError(f"{name} must be one line of 1 to {_LONGEST_REASON} characters, got {value[:80]!r}")
     return value

@@ -61,6 +61,7 @@ _HINTS: Final[tuple[tuple[tuple[type, ...], str], ...]] = (
 
 def locate(root: object, form: Form) -> Fault | None:
     """Return the first value that `form` does not accept, or None if all are accepted."""
+    # A list and not recursion: the value may be nested too deeply, or contain itself.
     pending: list[tuple[object, str, int]] = [(root, "$", 0)]
     while pending:
         value, path, depth = pending.pop()

@@ -31,6 +31,11 @@ class Added(NamedTuple):
     now: int
 
 
+# No timer waits for more jobs. An add that finds nothing in flight is sent immediately, so a single caller loses no
+# time. Adds that come during a call share the next one. The more callers there are, the larger the batches become,
+# without a setting.
+#
+# Each durability has a separate buffer, because `WAIT` holds up a whole call. Plain adds do not wait behind it.
 class Adder:
     """The buffer of adds of one queue client and one durability."""
 

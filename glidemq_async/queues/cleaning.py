@@ -59,6 +59,8 @@ class Cleaning(Inspection[Data, Result]):
         claimed it first. Jobs added during the call may stay. Callers that wait for the result of a removed job get
         JobNotFound. One `drained` event at the end contains the number.
         """
+        # The cursor is the only state between two steps. It contains the instant of the first step, and jobs that were
+        # added later may stay. So producers that add faster than this loop removes cannot keep it from ending.
         _check_flag("delayed", delayed)
         await self.connect()
         removed, cursor = 0, ""

@@ -85,6 +85,9 @@ class DeadLetters(Inspection[Data, Result]):
         return replayed + await self._replay_failed(most - replayed, wanted)
 
     async def _replay_failed(self, count: int, cause: str) -> int:
+        # A replayed job leaves the set of failed jobs, and a job with another cause stays in it. So the next step skips
+        # only the jobs that stayed. `left` counts down from the number of jobs at the beginning: a job that fails again
+        # goes to the end of the set, behind that number.
         replayed, skip = 0, 0
         left: int | None = None
         while left != 0 and replayed < count:

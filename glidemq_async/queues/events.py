@@ -129,6 +129,18 @@ class EventGap:
     position: str
 
 
+# A position has three parts, because two different things can go wrong.
+#
+# - Entry and index say where to read on. One entry holds all events of one call of the server, so a reader may stop
+#   inside it. It then reads the entry again and skips the events before the index.
+# - The next number shows losses. The server numbers all events of a queue, and trimming removes whole entries. A reader
+#   that finds a larger number than the expected one has missed exactly the difference.
+#
+# A smaller number means that the queue was obliterated and created again, and that the numbers begin anew. The size of
+# the loss is unknown then, unless the reader has seen the event `obliterated`; its position records that as `_OVER`.
+#
+# There is no cursor on the server. Any number of readers cost nothing there, and a position stays valid in another
+# process.
 class QueueEvents(Connectable):
     """Iterate over the events of a queue, starting with new events or at the `position` of an earlier event.
 

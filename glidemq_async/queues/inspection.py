@@ -222,8 +222,11 @@ class Inspection(QueuePart[Data, Result]):
         met: set[str] = set()
         for one in states:
             async for ids in self._pages(one, newest_first, name):
+                # The search may take minutes, and jobs move on while it runs. A job that was found in an earlier state
+                # is not returned again.
                 fresh = [job_id for job_id in ids if job_id not in met]
                 async for job in self._each(fresh):
+                    # The record is read after the list, so the job may have left the wanted states by now.
                     if (data is None or _holds(job, data)) and (state is None or job.state in states):
                         met.add(job.id)
                         found.append(job)

@@ -265,6 +265,12 @@ class Queue(
             ) from None
         return cast("Result", result_of(job, ended))
 
+    # This path runs for every job of a producer, so everything that can be decided once is decided in `__init__`: the
+    # form with or without instrumentation, and the kind of ids. The payload is encoded before the first await, so a bad
+    # value is refused before anything is sent, and a later change of the caller's object has no effect.
+    #
+    # The mode that `fits` compares is the one that this client knows. It may be outdated, so the server checks it
+    # again, and `refuse_key` reads it again before it refuses a job here.
     async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         request = self._request(name, data, options, reply)
         if self._client.state is None or self._closed:

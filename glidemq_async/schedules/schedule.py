@@ -225,6 +225,8 @@ class Slots:
 
     def newest(self, after: int, upto: int, count: int) -> list[int]:
         """Return at most `count` of the newest fire times after `after` and not later than `upto`, in order."""
+        # Backwards from the end, because only the newest are wanted: a scheduler that fires each second has 86,400 fire
+        # times in a day of absence.
         found: deque[int] = deque()
         slot = self.upto(upto)
         while slot is not None and slot > after and len(found) < count:
@@ -238,6 +240,16 @@ class Slots:
         `since` is the start of the continuous presence of processes (default: now). Fire times after it are on time,
         however late they are fired.
         """
+        # Two situations look the same here, a fire time in the past, and need opposite answers.
+        #
+        # - A process was present and is late: it was busy, or the list of schedulers is long. Every fire time is fired,
+        #   however late.
+        # - No process was present, for example during a deployment or an outage. The rule `missed` decides, because a
+        #   thousand jobs of last night may be wanted or may be harmful.
+        #
+        # The server knows since when a process has been present without a gap (`since`). Short absences do not count
+        # (`PROMPT_MS`), and with "skip" the newest fire time is still fired if it is recent (`GRACE_MS`). A restart of
+        # the only process must not lose the job of a day.
         if self._schedule.after_completion:  # the next fire time depends on the end of this job
             return Plan((due,), 0, due + self._every) if due <= self._last else Plan((), 0, None)
         present = now if since is None else min(now, since)

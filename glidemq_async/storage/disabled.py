@@ -20,6 +20,9 @@ REQUIRED: Final = (
 )
 
 
+# Creating it must not fail: modules create queues and apps when they are imported, and the process of a job imports
+# them for a function that may never touch a queue. It is a FileStorage so that code which looks at the storage of an
+# app finds one of the usual kinds.
 class WithheldStorage(FileStorage):
     """A storage that modules can make, and that refuses to connect: jobs would be added where no worker looks."""
 

@@ -26,6 +26,12 @@ __all__ = ["AppWorker"]
 DEFAULT_CONCURRENCY: Final = 100
 
 
+# A Worker claims from one queue, so an app needs one for each of its queues. They share the app's storage and the
+# values of dependencies with the scope "worker". `concurrency` applies to each queue: a queue with slow jobs must not
+# occupy the slots of another one.
+#
+# If one of the workers cannot continue, the others stop too. A process that serves only some of its queues would look
+# healthy to its supervisor.
 class AppWorker(Runs):
     """Runs the tasks of an app, one Worker per queue. Created by `mq.worker`.
 

@@ -185,6 +185,8 @@ class Arguments:
             ) from error
 
     def _incomplete(self, data: Any) -> tuple[Any, Any]:
+        # Jobs of a task may come from other programs, for example from `glidemq add` or from another language. They may
+        # leave out an empty part.
         if data is None:
             return [], {}
         if isinstance(data, dict):
@@ -228,6 +230,8 @@ def _signature(function: Callable[..., Any], hints: Mapping[str, Any], injected:
 
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the annotations as types, without the unresolvable ones (imports for type checkers only)."""
+    # `get_type_hints` resolves all annotations or none. A single name that is imported for type checkers only would
+    # take the conversion from all other arguments, so they are resolved one by one then.
     with suppress(Exception):
         return get_type_hints(function, include_extras=True)
     scope: dict[str, Any] = getattr(inspect.unwrap(function), "__globals__", {})

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 from glidemq_async.storage import Storage
 
+# A module variable and not a setting of the app: an app is usually created at the import of a module, which is before
+# any fixture could configure it.
 _refusing = False
 
 

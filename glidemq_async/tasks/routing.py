@@ -37,6 +37,15 @@ _log = logging.getLogger(__name__)
 Tiers: TypeAlias = dict[tuple[object, object], Executor]
 
 
+# For its Worker, an app is one executor with one handler. Claims, leases, retries and settling know nothing of tasks,
+# so a task behaves like any other job.
+#
+# Tasks share executors: one of each kind for all tasks of the queue with the same permissions. A pool of processes per
+# task would multiply the processes by the number of tasks. `occupied`, `grace` and `when_ended` add up what these
+# executors report, because the worker sees only this one.
+#
+# The executors start together and stop together. If one cannot start, the worker must not claim jobs: it would fail
+# each job of that task.
 class TaskExecutor:
     """Runs the jobs of one queue of an app."""
 
@@ -193,6 +202,8 @@ class TaskExecutor:
         if id(tier) not in self._started:
             await self._start(tier)
         if _is_direct(task, tier):
+            # Found out at the first run and not in `__init__`: the annotations can be resolved only after all modules
+            # are imported.
             self._direct[job.name] = task.function
         if self._chain.runs or task.dependencies:
             value = await self._run_around(found, tier, job, timeout)

@@ -34,6 +34,7 @@ class Overrides:
 
     def of(self, node: Node) -> Node:
         """Return the replacement of a node, or the node itself."""
+        # At each use, so that an override also replaces a provider that other providers depend on.
         if self._nodes and (other := self._nodes.get(node.provider)) is not None:
             return node_of(other, "job" if node.scope == "job" else "worker")
         return node
@@ -79,6 +80,9 @@ class WorkerScope:
         """Close all values, the latest first. Raise the first error after all are closed."""
         errors: list[Exception] = []
         opened, self._opened = self._opened, []
+        # A value is opened after the values that it needs, so the reverse order closes each value before the ones that
+        # it still uses. `_kept` alone has the order of the requests: a provider is requested first and then waits for
+        # its needs. Values that are still being opened come last, and closing cancels them.
         order = dict.fromkeys([*reversed(opened), *self._kept])
         for kept in [self._kept[provider] for provider in order if provider in self._kept]:
             try:
@@ -107,6 +111,8 @@ class JobScope:
         if node.scope == "worker":
             return await self._worker.get(node)
         node = self._overrides.of(node)
+        # By provider and not by parameter: two parameters with the same provider get the same value, for example one
+        # database session.
         if node.provider not in self._made:
             needs = await self.resolve(node.needs)
             if node.open is None:

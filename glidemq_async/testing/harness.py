@@ -73,6 +73,9 @@ class Harness(Connectable):
 
     async def close(self) -> None:
         """Close the queues of the harness and end the server; idempotent."""
+        # The queues and apps are closed before the server ends: their last calls would otherwise wait for a server that
+        # does not come back. The apps return to their former storage, because they are objects of the program and
+        # outlive the test.
         for queue in self._queues.values():
             await queue.close()
         self._queues.clear()

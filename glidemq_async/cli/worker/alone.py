@@ -16,5 +16,7 @@ def run_alone(settings: Settings) -> int:
     if process.restart and code == 0:
         sys.stdout.flush()
         sys.stderr.flush()
+        # The same process id, so a service manager sees no restart. The new program imports the changed code. Python
+        # opens its descriptors so that they close here, and the worker has already ended.
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
     return code

@@ -14,6 +14,10 @@ def listen_to_hangup(restart: Callable[[], None], stop: Callable[[], None]) -> N
 
     A program under nohup keeps running without its terminal. If the loop cannot handle signals, nothing is installed.
     """
+    # The signal itself has one meaning for daemons ("read your configuration again") and another one for programs in a
+    # terminal ("your terminal is gone"). The terminal decides: if the process had one and has lost it, the signal came
+    # from its end. Under nohup the signal is ignored when this program starts. A handler is installed anyway, so that
+    # SIGHUP can restart the processes later, and the loss of the terminal then stops nothing.
     had_terminal = _has_terminal()
 
     def act() -> None:

@@ -56,6 +56,8 @@ def save_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, titl
 
 def render(figures: Figures, drawn: dict[str, bytes], audits: Sequence[Audit], title: str | None = None) -> str:
     """Return the page as HTML."""
+    # Names, errors and queues come from jobs, so the page escapes all texts. An undefined name is an error of the
+    # template and must not become an empty place in a report.
     environment = Environment(
         loader=PackageLoader("glidemq_async.spark.pipeline"), autoescape=True, undefined=StrictUndefined
     )

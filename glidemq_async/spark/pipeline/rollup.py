@@ -26,6 +26,8 @@ DAY: Final = 86_400
 
 def bucket_of(column: str) -> Column:
     """Return the bucket of a value, which is the smallest value in it."""
+    # The low bits of a value are cut off until 12 are left. The buckets are the same for every series and minute, so
+    # histograms can be added, which is not possible with buckets that depend on the data.
     return F.expr(f"shiftleft(shiftright({column}, {_shift(column)}), {_shift(column)})")
 
 

@@ -23,6 +23,7 @@ class Pair(NamedTuple):
     factor: float
 
 
+# The usual pairs for a month's budget: 14.4 for an hour uses 2 % of it, and 6 for six hours uses 5 %.
 PAIRS: Final = (Pair("fast", 5, 60, 14.4), Pair("slow", 30, 360, 6.0))
 
 

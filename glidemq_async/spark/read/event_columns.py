@@ -19,6 +19,8 @@ ROW_VERSION: Final = 1
 _WITH_DETAIL: Final = pa.array(sorted(WITH_DETAIL))
 
 
+# One builder per queue, and the queue's name and incarnation are constant columns. The numbers of the events are not
+# read from the entries but counted from the first one, which is why a batch may not contain a gap: see `take`.
 class EventColumns:
     """Builder of the record batches of one queue, with the events of some kinds, or with all if `kinds` is empty."""
 

@@ -28,6 +28,8 @@ def write_error(error: FunctionError, queue: str) -> Exception:
     """Return the exception that a write raises for an error of a server function."""
     if error.code == "WRITEFENCED":
         return WriteFenced(f"queue {queue!r}: {error.message}")
+    # For a worker this code means "declare the queue again". A write must not continue in the new queue: the jobs that
+    # it has added so far are gone, and its ledger with them.
     if error.code == "UNDECLARED":
         return WriteFenced(f"queue {queue!r} was obliterated during this write; start the write again")
     return error

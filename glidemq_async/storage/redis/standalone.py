@@ -48,6 +48,8 @@ class RedisStorage(ServerStorage):
         return self._node
 
     async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+        # A lost connection needs nothing here: the wire is gone already, and the next attempt opens another one to the
+        # same address. False means that the caller pauses first, because a server that restarts needs some time.
         if isinstance(problem, ReplyError):
             # The server itself reports that it is not the primary. Its address may lead to another server now.
             self._node.drop(f"the server answered {problem}")

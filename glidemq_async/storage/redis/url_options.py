@@ -36,6 +36,8 @@ def connection_options(endpoint: Endpoint, given: Mapping[str, str], own: Iterab
     kwargs: dict[str, Any] = {**parse_url(f"redis://?{urlencode(given)}")}
     found = replace(endpoint, options=kwargs)
     try:
+        # Creates a connection of redis-py and does not open it. redis-py checks some options only there, and a wrong
+        # URL should be refused when it is read.
         found.connection()
     except StorageUnavailable as error:
         raise ValueError(str(error.__cause__)) from None
