@@ -45,7 +45,7 @@ class Deadline:
 @asynccontextmanager
 async def deadline(job: Job[Any, Any], timeout: float) -> AsyncGenerator[None]:
     """End the block with TimeoutError after `timeout` seconds. Time inside `waiting` does not count."""
-    # Without a time of its own. The clock of a run pauses while it waits for a place, and asyncio.timeout cannot pause.
+    # Without a fixed time: the clock of a run pauses while it waits for a place, and asyncio.timeout cannot pause.
     expired = asyncio.timeout(None)
     found = Deadline(job, timeout, expired)
     token = _current.set(found)

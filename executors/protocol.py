@@ -47,6 +47,9 @@ class Executor(Protocol):
         ...
 
 
+# The protocols below are optional. An executor of another package implements the required methods and only the parts
+# that apply to it. The worker asks with isinstance, so there is no base class whose defaults could hide a missing
+# method, and a new optional part breaks no existing executor.
 @runtime_checkable
 class ChecksHandlers(Protocol):
     """Optional part of an executor: it checks each handler before the worker starts."""

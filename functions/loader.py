@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 LIBRARY: Final = "glidemq_async_v1"
-"""Name of the library on the server. The major version is part of it, so two majors can be loaded at once."""
+"""Name of the library on the server. The major version is part of it, so two majors can be loaded together."""
 
 VERSION: Final = "1.1.0"
 """Version of the functions. A newer minor serves older clients; a loader never replaces a newer one.
@@ -136,7 +136,7 @@ def _folder() -> Traversable:
 
 
 def _block(name: str, text: str) -> str:
-    """Return a file as a block whose only name outside is the table of its own name.
+    """Return a file as a block. Only the table with the file's name is visible outside.
 
     Lua allows 200 local names in one block, and the files together have more. `base` stays outside: all files use it.
     """

@@ -70,7 +70,7 @@ class Released:
     """The job was not run to its end. It returns to the queue, and no attempt is counted."""
 
 
-# What each outcome changes besides the location of the job:
+# The effects of each outcome besides the new location of the job:
 # - Completed and Failed end the job. Only they have a retention.
 # - Retry adds one to `failures`. The worker sends it only while attempts are left; the server does not count them.
 # - Delayed, RateLimited and Released count nothing: the handler did not fail.

@@ -95,8 +95,8 @@ class Channel(asyncio.Protocol):
     def begin(self, limit: int) -> None:
         """Begin a run: drop frames of the previous run, and refuse frames of more than `limit` bytes from now on."""
         # The previous job may have filled the queue with frames, and reading is then paused. Dropping the frames makes
-        # room, so cutting must continue here. Nobody else would resume it: `receive` does so only after it has taken a
-        # frame.
+        # room, so cutting must continue here. `receive` would not resume it, because it does so only after it has taken
+        # a frame.
         self._splitter.limit = limit
         self._counted = self._received = 0
         self._since = None

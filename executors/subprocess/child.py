@@ -111,8 +111,8 @@ class Child:
     def _prepare(self) -> list[str]:
         # The order is a rule. The permissions are applied before anything of the user is imported, because an import
         # runs code. The thread that reads starts after that, because the kernel confines only the calling thread and
-        # those that it starts later. Each import may set up logging, so `_take_over_logging` follows each of them.
-        # `gc.freeze` comes last: it exempts everything that exists now from collections.
+        # its later threads. Each import may set up logging, so `_take_over_logging` follows each of them. `gc.freeze`
+        # comes last: it exempts everything that exists now from collections.
         lacking: list[str] = []
         if self._config["permissions"] is not None:
             # Imported only if needed: children without permissions start without the sandbox.
@@ -210,6 +210,8 @@ class Child:
         _flush()
         if self._logs is not None:
             self._logs.end(job.id)
+        # SIGTERM interrupted a plain function somewhere in the middle. Its locks and files may be in any state, so the
+        # process ends, and the worker reports the end of the run.
         if self._stop_requested and outcome[0] == "failed" and outcome[2]:
             _exit(STOPPED)
         self._link.send(outcome[0], number, outcome[1], memory_in_use(), self._is_worn())

@@ -30,6 +30,6 @@ _PLAIN_PREFIXES: Final = ("LC_", "PYTHON", "DYLD_")
 
 def plain_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that children get without permissions."""
-    # A list of what is passed and not of what is withheld: the name of a variable does not show that it contains a
-    # secret.
+    # A list of the variables that are passed, and not of secret ones: the name of a variable does not show that it
+    # contains a secret.
     return {name: value for name, value in environ.items() if name in _PLAIN or name.startswith(_PLAIN_PREFIXES)}

@@ -77,6 +77,9 @@ class Forwarding(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record, or drop and count it."""
+        # Logging must neither stop a job nor raise into it. So the number of records per second is limited here, where
+        # a dropped record costs nothing, and a slow worker makes this handler drop records and count them. The worker
+        # repeats both limits, because a hostile job can bypass this handler.
         if os.getpid() != self._pid:  # a fork shares the channel with its parent and must not write to it
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)

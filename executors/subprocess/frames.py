@@ -46,6 +46,8 @@ class Splitter:
         if len(self._left) < _LENGTH.size:
             return None
         (size,) = _LENGTH.unpack_from(self._left)
+        # Checked as soon as the length has arrived. Otherwise a hostile child could announce two gigabytes and make the
+        # worker collect them first.
         if size > self.limit:
             raise ExecutorError(f"a process sent a message of {size} bytes, the limit is {self.limit}")
         end = _LENGTH.size + size

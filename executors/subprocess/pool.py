@@ -71,7 +71,8 @@ class Settings:
 
 
 # A child is in exactly one place: idle, assigned to a run, or still starting. Every path must keep that true, because a
-# child that is lost between two places occupies a process for ever, and one in two places would run two jobs at once.
+# child that is lost between two places occupies a process for ever, and one in two places would run two jobs
+# concurrently.
 #
 # - A run may be cancelled in the moment in which its child is assigned. `take` then finds a finished future, and passes
 #   the child on before it lets the cancellation continue.

@@ -30,6 +30,7 @@ async def first_of(*events: asyncio.Event) -> None:
         waits = [group.create_task(event.wait()) for event in events]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
+            # The group then waits until the cancelled tasks have ended, so none of them outlives this call.
             wait.cancel()
 
 

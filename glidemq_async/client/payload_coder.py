@@ -41,6 +41,8 @@ class Payloads:
     @property
     def plain_limit(self) -> int:
         """Maximum size in bytes in the default serializer's form. It exceeds `limit` if a codec may reduce the size."""
+        # A child process encodes results before the codecs of the worker do. It must not refuse a value that
+        # compression would make small enough, and it must not send gigabytes for the worker to refuse.
         return self.limit if self.packed_none is not None else max(self.limit, _MOST_BEFORE_ENCODING)
 
     def encode(self, value: object, kind: PayloadKind, name: str, job_id: str = "", base: str = "") -> bytes:

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from glidemq_async.jobs.job import Job
 
+# A context variable and not a global: many runs share one event loop. Tasks and threads that a run starts inherit it
+# with their context.
 _current: Final[ContextVar[Job[Any, Any] | None]] = ContextVar("glidemq_job", default=None)
 
 

@@ -137,7 +137,6 @@ class Meter:
             return
         self._updates.spend(1)
         self._bytes.spend(len(held))
-        # The outcome of the run reports a lost lease. A value that nobody can read any more must not replace that
-        # error.
+        # The outcome of the run reports a lost lease. The failure of this last write must not replace that error.
         with suppress(GlideMQError):
             await self._write(held)

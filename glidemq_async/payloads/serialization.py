@@ -121,8 +121,8 @@ class _Encoder(threading.local):
             if type(obj) in _NATIVE or (type(obj) is int and -(2**63) <= obj < 2**64):
                 return obj
         if isinstance(obj, tuple):
-            # Only noted here. Whether a tuple is a key shows only from the whole value, and looking for that costs
-            # time, so `dumps` does it for values with a tuple only.
+            # Only noted here. The packer does not show if a tuple is a key, and the search for one costs time, so
+            # `dumps` searches only values with a tuple.
             self._met_tuple = True
             return list(cast("tuple[object, ...]", obj))
         if (extension := to_extension(obj)) is not None:

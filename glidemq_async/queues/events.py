@@ -139,8 +139,7 @@ class EventGap:
 # A smaller number means that the queue was obliterated and created again, and that the numbers begin anew. The size of
 # the loss is unknown then, unless the reader has seen the event `obliterated`; its position records that as `_OVER`.
 #
-# There is no cursor on the server. Any number of readers cost nothing there, and a position stays valid in another
-# process.
+# The server keeps no cursor. Any number of readers cost nothing there, and a position stays valid in another process.
 class QueueEvents(Connectable):
     """Iterate over the events of a queue, starting with new events or at the `position` of an earlier event.
 

@@ -13,9 +13,9 @@ from glidemq_async.stored.names import QueueKeys
 async def list_queues(storage: str | Storage | None = None, *, prefix: str = DEFAULT_PREFIX) -> list[str]:
     """Return the names of the queues of a storage with this prefix, sorted; on a cluster the queues of all primaries.
 
-    For tools that watch or tidy queues which they do not declare. `storage` is a URL, a storage, or None for
-    `$GLIDEMQ_URL` or the embedded default. A storage that is passed stays open. A `file://` directory that nobody has
-    used has no queues, and is not created.
+    For tools that watch or clean queues which they do not declare. `storage` is a URL, a storage, or None for
+    `$GLIDEMQ_URL` or the embedded default. A storage that is passed stays open. An unused `file://` directory has no
+    queues, and is not created.
 
     A queue exists from the first time that a Queue or a Worker opens it until `obliterate`. The call compares the names
     of all keys of the server, 2,000 in each step: on a server with millions of other keys it takes seconds, so do not

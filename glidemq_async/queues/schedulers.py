@@ -231,6 +231,8 @@ class Schedulers(QueuePart[Data, Result]):
         _check_scheduler_id(scheduler_id)
         await self.connect()
         _, [found] = await self._client.functions.scheduler_list.get([scheduler_id])
+        # The durability of a call must be known before it is made, so the scheduler is read first. It may be removed in
+        # between; the call then returns nothing.
         wait = cast("Wait", found.record.get(b"wait", b"default").decode()) if found else "default"
         added = await self._client.functions.schedulers.trigger(scheduler_id, wait) if found else None
         if added is None:

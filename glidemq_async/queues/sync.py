@@ -1,4 +1,4 @@
-"""The blocking forms of the parts of a queue. `SyncQueue` in `queue.py` adds those of Queue itself."""
+"""The blocking forms of the parts of a queue. `SyncQueue` in `queue.py` adds the methods of Queue itself."""
 
 from __future__ import annotations
 

@@ -219,6 +219,8 @@ class Cron:
         before, after = self._offsets(local)
         if self._offset(local - before) == before:
             return local - before
+        # The local time is in a gap: no instant has it. The job runs when the clock has been moved, which is the first
+        # instant with the new offset.
         return self._change(local - after, local - before)
 
     # -- elapsed time: clock changes are ignored ------------------------------------------------------------------

@@ -45,15 +45,15 @@ def open_storage(
     timeout: float | timedelta | None = None,
     require_url: bool = False,
 ) -> Storage:
-    """Return the storage for a URL; a storage passes through, None is `$GLIDEMQ_URL` or the embedded default.
+    """Return the storage for a URL. A storage is returned unchanged. None is `$GLIDEMQ_URL` or the embedded default.
 
     For a `redis.asyncio.Redis`, a `RedisCluster` or the `master_for` of a `Sentinel`, the storage connects to the same
     servers with the same options. It opens its own connections and never closes the client.
 
-    Nothing is connected yet. `timeout`: seconds for which a call is tried before it raises StorageUnavailable; None:
-    those of the URL's option `timeout`, else 30. With `require_url`, or with `$GLIDEMQ_REQUIRE_URL` set to 1, there is
-    no embedded default: connecting raises StorageUnavailable when `$GLIDEMQ_URL` is not set. Raises `ValueError` for a
-    URL of no known form, and for a timeout of a storage that exists already.
+    Nothing is connected yet. `timeout` is the number of seconds for which a call is tried before it raises
+    StorageUnavailable; the default is the URL's option `timeout`, or else 30. `require_url`, or `$GLIDEMQ_REQUIRE_URL`
+    set to 1, forbids the embedded default: connecting then raises StorageUnavailable if `$GLIDEMQ_URL` is not set.
+    Raises `ValueError` for a URL of an unknown form, and for a timeout of a storage that exists already.
     """
     seconds = optional_positive_seconds("timeout", timeout)
     given = place
@@ -77,7 +77,7 @@ def open_storage(
 
 
 def storage_here(place: StorageLike, *, timeout: float | timedelta | None = None, require_url: bool = False) -> Storage:
-    """Return what `open_storage` does, and a clone of a storage that belongs to another loop than the running one."""
+    """Return the result of `open_storage`, or a clone if that storage belongs to another loop than the running one."""
     storage = open_storage(place, timeout=timeout, require_url=require_url)
     loop: object = getattr(storage, "loop", None)
     return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
@@ -159,7 +159,7 @@ def _hidden(url: str) -> str:
 
 
 def masked(url: str) -> str:
-    """The URL with passwords replaced, for messages and logs; all but its scheme if it may hold one unencoded."""
+    """Return the URL with passwords replaced, for messages and logs, or only its scheme if a password is unencoded."""
     # A password may contain `/`, `?`, `#` or `@` without being encoded. `urlsplit` then cuts it in two, and one half
     # becomes part of the path or the query, which are not masked. An `@` behind the host is the sign of that. Nothing
     # shows where the password ends, so only the scheme is shown. The same holds for a text that cannot be split at all.

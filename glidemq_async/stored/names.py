@@ -15,6 +15,9 @@ __all__ = ["MAX_ID_BYTES", "MAX_NAME_BYTES", "QueueKeys", "check_id", "check_nam
 MAX_NAME_BYTES: Final = 256
 MAX_ID_BYTES: Final = 512
 
+# Braces delimit the hash tag: a name with a brace would spread the store keys of one queue over several cluster slots.
+# Colons separate the parts of a store key, so `a:b` could be two different keys. Ids have no such rule, because they
+# come last.
 _FORBIDDEN: Final = frozenset("{}:")
 
 

@@ -66,7 +66,7 @@ class AppSettings:
 # The lifespan has its own count, because only workers need it: a web process that adds jobs must not open the resources
 # of the handlers.
 class AppCore:
-    """What an app, its tasks and its workers share. GlideMQ shows what users call."""
+    """The state that an app, its tasks and its workers share. GlideMQ has the methods for users."""
 
     def __init__(self, place: StorageLike, settings: AppSettings, chain: Chain) -> None:
         self.settings: Final = settings

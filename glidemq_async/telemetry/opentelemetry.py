@@ -119,6 +119,8 @@ class OpenTelemetry(Instrumentation):
                 links=[self._trace.Link(span.get_span_context()) for span in creates],
             )
             inside = self._trace.set_span_in_context(send)
+        # Attached to the task that adds, so that spans of the connection, if any, become children of this one.
+        # `after_add` detaches it in the same task.
         return _Adding(send, creates, self._context.attach(inside), began)
 
     def _create(self, addition: Addition) -> Span:

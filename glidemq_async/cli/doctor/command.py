@@ -70,7 +70,7 @@ async def _checks(target: Target, *, deep: bool) -> AsyncIterator[Check]:
             if deep:
                 async for check in _deep(store):
                     yield check
-    # Not a failure: nobody has used this store yet.
+    # Not a failure: this store has not been used yet.
     except targets.NoStore as error:
         yield warn("server", str(error), "the first client creates it; check --url or GLIDEMQ_URL if it is wrong")
     except (CommandError, GlideMQError) as error:

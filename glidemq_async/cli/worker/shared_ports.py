@@ -35,6 +35,10 @@ class Process(Protocol):
         ...
 
 
+# One listener of the supervisor and not a listener in each process. With SO_REUSEPORT the kernel would choose a process
+# for each connection: a probe would test one of them at random, and a scrape would show the counters of another process
+# each time. This listener asks all of them. A successor also needs no port that its predecessor still has, and a
+# process that does not reply is noticed (docs/internals/worker.md, "Supervised processes").
 class SharedPorts:
     """Listens on every port that one of the processes delegates. `numbers` are the numbers of the expected processes.
 

@@ -56,7 +56,7 @@ class Signing:
         opened = _open(content, _MAC_BYTES)
         data = opened.rest[_MAC_BYTES:]
         expected = self._mac(opened.key_id, opened.header, context, data)
-        # Not `!=`, whose duration tells an attacker how many of the first bytes were right.
+        # Not `!=`, whose duration shows an attacker how many of the first bytes were right.
         if not hmac.compare_digest(expected, opened.rest[:_MAC_BYTES]):
             raise CodecError(_refusal("signature", opened, context))
         return data

@@ -59,8 +59,8 @@ class MemoryServer:
 
     def start(self) -> None:
         """Start the server unless it runs; blocks for a few milliseconds."""
-        # The lock is one of threads: clones of a storage belong to other event loops in other threads (`.sync`, and the
-        # thread that renews leases), and they share this server.
+        # A lock for threads: clones of a storage belong to other event loops in other threads (`.sync`, and the thread
+        # that renews leases), and they share this server.
         with self._starting:
             if self._process is not None:
                 return
@@ -204,8 +204,7 @@ class MemoryStorage(RedisStorage):
                 server.answered = True
                 return wire  # noqa: TRY300
             except OSError as error:
-                # `ended`: the last user has stopped the server while this call connected. Waiting for it would take the
-                # full time.
+                # `ended`: the last user has stopped the server while this call connected. It will not come back.
                 if isinstance(error, StorageUnavailable) or server.ended:
                     raise
                 if loop.time() > deadline:

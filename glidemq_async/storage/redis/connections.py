@@ -63,6 +63,8 @@ _UNUSED: Final = frozenset(
 )
 
 
+# A value without a connection, so that one endpoint can open any number of them, in several event loops and after a
+# fork. Passwords are not part of its repr, because it appears in errors and logs.
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """The address of a server and the options to connect to it.

@@ -49,4 +49,6 @@ def abandon(connection: AbstractConnection) -> None:
     writer = connection._writer  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     connection._reader = connection._writer = None  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if writer is not None:
+        # Not `close`, which would wait for the peer of a connection that did not answer. TLS even waits for its closing
+        # message.
         writer.transport.abort()

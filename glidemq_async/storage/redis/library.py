@@ -133,6 +133,9 @@ async def ensure_library(library: Library, wire: Wire, deadline: float) -> None:
 
 async def lacks(library: Library, function: str, wire: Wire, deadline: float) -> bool:
     """Return whether the library is loaded but lacks this function. An unreadable reply also counts as lacking it."""
+    # Two different problems give "Function not found": the library is missing (another client flushed it, so load it
+    # again), or the loaded version is too old or too new for this client (no attempt can succeed). The list of its
+    # functions decides.
     reply = await wire.send(pack("FUNCTION", "LIST", "LIBRARYNAME", library.name), deadline)
     if isinstance(reply, OSError):
         raise reply

@@ -333,7 +333,7 @@ class ServerStorage(Connectable):
         packed = pack("XREAD", *options, "STREAMS", key, after)
 
         async def attempt(node: Node, deadline: float) -> Reply:
-            # A blocking XREAD on the shared connection would hold up the calls of everybody behind it.
+            # On the shared connection, a blocking XREAD would hold up all calls behind it.
             async with node.borrow(deadline) as wire:
                 return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
 

@@ -20,9 +20,9 @@ Reply: TypeAlias = object
 ReplyError = hiredis.ReplyError
 
 
-# All callers of a storage share one connection to a node, so many requests are in flight on it. A server answers the
-# requests of one connection in their order, and a reply does not name its request. The position is the only link
-# between the two. Four rules keep the positions right:
+# All callers of a storage share one connection to a node, and many of their requests are in flight on it. A server
+# answers the requests of one connection in their order, and a reply does not name its request. The position is the only
+# link between the two. Four rules keep the positions right:
 #
 # 1. `send` appends the future and writes the request in one turn of the event loop. An `await` between the two would
 #    let another caller send in between, and the two callers would get each other's replies.
@@ -101,9 +101,9 @@ class Wire(asyncio.Protocol):
         if patience is None:
             patience = deadline - self._loop.time()
         self._pending.append((future, deadline, patience))
-        # One timer serves all requests of the connection. It is only ever moved forward: a reply does not cancel it. A
-        # timer per request would have to be set and cancelled for each call. This one runs at most once per deadline,
-        # finds the next request that could be overdue, and waits again.
+        # One timer serves all requests of the connection. A new request only ever sets it to an earlier time, and a
+        # reply does not cancel it. A timer per request would have to be set and cancelled for each call. This one runs
+        # at most once per deadline, finds the next request that could be overdue, and waits again.
         if deadline < self._check_at:
             self._check_again(deadline)
         self._transport.write(packed)
