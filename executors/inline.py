@@ -14,6 +14,7 @@ class InlineExecutor:
     """Awaits the handler in the loop. A timeout or an abort cancels it with CancelledError."""
 
     runs_here: Final = True
+    awaits_handlers: Final = True
 
     @property
     def occupied(self) -> int:

@@ -95,6 +95,19 @@ class RunsHere(Protocol):
 
 
 @runtime_checkable
+class AwaitsHandlers(Protocol):
+    """Optional part of an executor: without a timeout, its `run` only awaits the handler.
+
+    The worker then awaits the handler itself, which saves a frame for each job.
+    """
+
+    @property
+    def awaits_handlers(self) -> bool:
+        """True if `run` awaits the handler and does nothing else."""
+        ...
+
+
+@runtime_checkable
 class MayBreak(Protocol):
     """Optional part of an executor: it can break for good while the process of the worker stays alive."""
 

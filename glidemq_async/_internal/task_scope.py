@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Coroutine
 from contextvars import Context
 from typing import Any, TypeVar
@@ -28,6 +29,8 @@ class TaskScope:
         self._host: asyncio.Task[None] | None = None
         self._entered = asyncio.Event()
         self._over = asyncio.Event()
+        self._eager: set[asyncio.Task[None]] = set()
+        """The tasks of `start_eagerly` that wait."""
 
     @property
     def is_open(self) -> bool:
@@ -38,7 +41,8 @@ class TaskScope:
         """Enter the group, unless it is open."""
         if self._group is None:
             self._group, self._entered, self._over = asyncio.TaskGroup(), asyncio.Event(), asyncio.Event()
-            self._host = asyncio.create_task(_hold(self._group, self._entered, self._over))
+            self._eager = set()
+            self._host = asyncio.create_task(_hold(self._group, self._entered, self._over, self._eager))
         await self._entered.wait()
 
     def start(self, work: Coroutine[Any, Any, _T], context: Context | None = None) -> asyncio.Task[_T]:
@@ -48,13 +52,45 @@ class TaskScope:
             raise RuntimeError("the task scope is not open; call open() first")
         return self._group.create_task(work, context=context)
 
+    def start_eagerly(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a coroutine as a child, up to its first real wait before this method returns.
+
+        Python 3.11 has no eager tasks. There the child begins in the next iteration of the loop.
+        """
+        if self._group is not None and sys.version_info >= (3, 12):
+            # A group creates no eager tasks before Python 3.14, and adopts no task. So these tasks have another child
+            # of the group as their owner, `_own`, which ends with them.
+            task = asyncio.Task(work, loop=asyncio.get_running_loop(), eager_start=True)
+            if not task.done():
+                self._eager.add(task)
+                task.add_done_callback(self._eager.discard)
+            return task
+        return self.start(work)
+
     def end(self) -> None:
         """Leave the group. The host ends after the last child. `open` begins a new group."""
         self._over.set()
         self._group = None
 
 
-async def _hold(group: asyncio.TaskGroup, entered: asyncio.Event, over: asyncio.Event) -> None:
+async def _hold(
+    group: asyncio.TaskGroup, entered: asyncio.Event, over: asyncio.Event, eager: set[asyncio.Task[None]]
+) -> None:
     async with group:
+        group.create_task(_own(eager, over))
         entered.set()
         await over.wait()
+
+
+async def _own(eager: set[asyncio.Task[None]], over: asyncio.Event) -> None:
+    """Own the eager tasks as the group owns its children: a cancellation reaches them, and the group waits for them."""
+    try:
+        await over.wait()
+        while eager:
+            await asyncio.wait(eager)
+    except asyncio.CancelledError:
+        for task in eager:
+            task.cancel()
+        while eager:
+            await asyncio.wait(eager)
+        raise

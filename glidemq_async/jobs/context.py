@@ -23,6 +23,5 @@ def current_job() -> Job[Any, Any]:
     return job
 
 
-def set_current_job(job: Job[Any, Any] | None) -> None:
-    """Set the job of the run that begins in this context. Used by workers and executors."""
-    _current.set(job)
+set_current_job: Final = _current.set
+"""Set the job of the run that begins in this context. Used by workers and executors."""

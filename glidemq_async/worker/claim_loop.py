@@ -11,23 +11,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel
-from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Released, Retry
+from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retry
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
-from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import entry_of, job_of_claim
+from glidemq_async.jobs.snapshot import job_of_claim
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
 from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
 from glidemq_async.worker.outcome_queue import OutcomeQueue
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import EndedRun, Run, unreadable
+from glidemq_async.worker.runs import Run, fail_unreadable
 from glidemq_async.worker.slots import Slots
 
 MAX_CLAIMED: Final = 1_000
@@ -43,8 +42,12 @@ _log = logging.getLogger(__name__)
 class LoopOwner(Protocol):
     """The parts of a session that the claim loop calls."""
 
-    def start_run(self, job: Job[Any, Any]) -> None:
-        """Run a claimed job. Raises SerializationError if its options cannot be decoded."""
+    def take_slot(self, run: Run) -> None:
+        """Take a slot for a claimed job. Raises SerializationError if its options cannot be decoded."""
+        ...
+
+    def start_runs(self) -> None:
+        """Start the runs that have taken a slot and have not started."""
         ...
 
     def renew_leases(self) -> None:
@@ -94,6 +97,8 @@ class ClaimLoop:
         self.calls = CallSender(client, reports)
         self.outcomes = OutcomeQueue()
         self._event = asyncio.Event()
+        self._awake = False
+        """True only if `_event` is set and `found_nothing` is not, so that most ends of runs do not touch them."""
         self._claimable = True
         self._max_claimed = MAX_CLAIMED
         """Maximum number of jobs for the next claim, adapted to the time that recent replies took."""
@@ -126,11 +131,13 @@ class ClaimLoop:
         self.found_nothing.clear()
         self._event.set()
 
-    def end(self, ended: EndedRun) -> None:
+    def end(self, run: Run) -> None:
         """Queue the outcome of a run that has ended. Its slot is free."""
-        self.outcomes.add(ended)
-        self.found_nothing.clear()
-        self._event.set()
+        self.outcomes.add(run)
+        if not self._awake:
+            self._awake = True
+            self.found_nothing.clear()
+            self._event.set()
 
     def on_echo(self) -> None:
         """Note that the echo to the worker's own channel has arrived, so the subscription works."""
@@ -178,6 +185,7 @@ class ClaimLoop:
             while not (self._finishing and self._left and not self.outcomes):
                 await self._event.wait()
                 self._event.clear()
+                self._awake = False
                 slots = 0 if self._stopping or not self.has_safe_leases else self._slots.free()
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
@@ -216,7 +224,7 @@ class ClaimLoop:
     def _separate_outcomes(self) -> None:
         culprit = self.outcomes.separate()
         if culprit is not None:
-            self._reports.settled(culprit, "malformed")
+            self._reports.settled([culprit], {0: "malformed"})
 
     async def _call(self, slots: int) -> None:
         # Much can happen between the lines of this function, because the runs, the subscription and the lease thread
@@ -230,7 +238,7 @@ class ClaimLoop:
         #   claims once more.
         # - The echo arrives on its own connection, possibly before the reply. So it is expected before the call is
         #   sent; otherwise an early echo would be overlooked, and a good subscription would be reset.
-        # - The worker stops. The reply may then contain jobs that must not start; `_start_jobs` releases them.
+        # - The worker stops. The reply may then contain jobs that must not start; `_take_jobs` releases them.
         # - Slots become free, but none is taken, because only this loop starts runs.
         batch = self.outcomes.take_batch()
         asked = min(slots, self._max_claimed)
@@ -247,9 +255,9 @@ class ClaimLoop:
         self._registered = self.subscribed and len(reply.jobs) < slots
         self._after_call(reply, batch, slots, asked)
 
-    def _request(self, batch: Sequence[EndedRun], slots: int) -> SettleRequest:
-        for run, outcome, _ in batch:
-            if (kind := type(outcome)) in self._run_seconds:
+    def _request(self, batch: Sequence[Run], slots: int) -> SettleRequest:
+        for run in batch:
+            if (kind := type(run.outcome)) in self._run_seconds:
                 self._run_seconds[kind] += run.seconds
         request = self.calls.settle.request(
             self._channel,
@@ -262,9 +270,9 @@ class ClaimLoop:
             verify=self._broken_at > 0,
             ran_ms=(self._whole_ms(Completed), self._whole_ms(Failed)),
         )
-        for run, outcome, _ in batch:
+        for run in batch:
             job = run.job
-            request.settle(job.id, entry_of(job), job.key, outcome)
+            request.settle(job.id, run.entry, job.key, run.outcome)
         return request
 
     def _whole_ms(self, kind: type[Outcome]) -> int:
@@ -287,7 +295,7 @@ class ClaimLoop:
 
     # -- after a reply --------------------------------------------------------------------------------------------
 
-    def _after_call(self, reply: SettleReply, batch: Sequence[EndedRun], slots: int, asked: int) -> None:
+    def _after_call(self, reply: SettleReply, batch: Sequence[Run], slots: int, asked: int) -> None:
         # The server did not know this worker's previous call: a failover has lost it, and perhaps the claims before it.
         # Another worker may have claimed the same entries with the same fencing tokens. From now on every call asks the
         # server to compare the consumer of each entry, which costs one read per job, until a renewal that was sent
@@ -298,9 +306,8 @@ class ClaimLoop:
         if reply.posted:
             self._owner.relay_outbox()
         self._adapt(self.calls.last_reply - self.calls.sent_at, len(reply.jobs))
-        for position, ended in enumerate(batch):
-            self._reports.settled(ended, reply.refused.get(position))
-        self._start_jobs(reply.jobs, reply.now)
+        self._reports.settled(batch, reply.refused)
+        self._take_jobs(reply.jobs, reply.now)
         self._set_timers(reply)
         if slots > asked == len(reply.jobs):
             # The call was limited to fewer jobs than there are slots.
@@ -309,8 +316,12 @@ class ClaimLoop:
         # run can make the next job of its key ready, and a retry is a job itself.
         if len(reply.jobs) < slots and not self._claimable and not self.outcomes:
             self.found_nothing.set()
+            self._awake = False
         else:
             self.found_nothing.clear()
+        # The last step, because handlers may run in it up to their first `await` that waits. A handler that blocks the
+        # loop must not delay the timers, which count from the reply.
+        self._owner.start_runs()
 
     def _adapt(self, seconds: float, claimed: int) -> None:
         """Claim fewer jobs per call while replies are slow, and more when they are fast again.
@@ -325,17 +336,18 @@ class ClaimLoop:
         elif self._max_claimed < MAX_CLAIMED:
             self._max_claimed = min(self._max_claimed * 2, MAX_CLAIMED)
 
-    def _start_jobs(self, jobs: Sequence[ClaimedJob], now: int) -> None:
+    def _take_jobs(self, jobs: Sequence[ClaimedJob], now: int) -> None:
         for claimed in jobs:
-            job = job_of_claim(self._client, claimed, now)
+            run = Run(job_of_claim(self._client, claimed, now), claimed.entry, has_options=bool(claimed.opts))
             if self._stopping:
-                # The stop came while this claim was in flight. Release the job without running it.
-                self.outcomes.add(EndedRun(Run(job), Released(), None))
+                # The stop came while this claim was in flight. The job is released, as each run without an outcome.
+                self.outcomes.add(run)
                 continue
             try:
-                self._owner.start_run(job)
+                self._owner.take_slot(run)
             except SerializationError as error:
-                self.outcomes.add(unreadable(Run(job), error))
+                fail_unreadable(run, error)
+                self.outcomes.add(run)
         if self.outcomes:
             self._event.set()
 
@@ -366,16 +378,16 @@ class ClaimLoop:
         self._owner.reset_subscription()
 
 
-def _pass_before_send(batch: Sequence[EndedRun]) -> None:
+def _pass_before_send(batch: Sequence[Run]) -> None:
     if not batch:
         failpoints.hit("claim.before_send")
-    if any(isinstance(ended.outcome, Completed) for ended in batch):
+    if any(isinstance(run.outcome, Completed) for run in batch):
         failpoints.hit("complete.before_send")
-    if any(isinstance(ended.outcome, Retry | Failed) for ended in batch):
+    if any(isinstance(run.outcome, Retry | Failed) for run in batch):
         failpoints.hit("fail.before_send")
 
 
-def _pass_after_reply(batch: Sequence[EndedRun], reply: SettleReply) -> None:
+def _pass_after_reply(batch: Sequence[Run], reply: SettleReply) -> None:
     failpoints.hit("complete.after_reply" if batch else "claim.after_reply")
     if batch and reply.jobs:
         failpoints.hit("claim.after_reply")

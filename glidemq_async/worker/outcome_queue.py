@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
-from glidemq_async.worker.runs import EndedRun
+from glidemq_async.worker.runs import Run
 
 MAX_SETTLED: Final = 500
 """Maximum number of runs that one call settles. A call blocks the server for all clients, so it must stay short."""
@@ -23,7 +23,7 @@ class OutcomeQueue:
     """
 
     def __init__(self) -> None:
-        self._lists: tuple[list[EndedRun], list[EndedRun]] = ([], [])
+        self._lists: tuple[list[Run], list[Run]] = ([], [])
         """The outcomes in the current call, and the outcomes that wait for the next one."""
         self._separate = 0
         """Number of outcomes to send in separate calls, after a call with all of them was refused."""
@@ -38,35 +38,36 @@ class OutcomeQueue:
         return bool(self._lists[0])
 
     @property
-    def unconfirmed(self) -> list[EndedRun]:
+    def unconfirmed(self) -> list[Run]:
         """The runs whose outcome the store may not have yet. Safe in any thread."""
         in_call, waiting = self._lists
         return in_call + waiting
 
-    def add(self, ended: EndedRun) -> None:
+    def add(self, run: Run) -> None:
         """Add the outcome of a run that has ended."""
-        self._lists[1].append(ended)
+        self._lists[1].append(run)
 
-    def take_batch(self) -> list[EndedRun]:
+    def take_batch(self) -> list[Run]:
         """Return the outcomes of the next call."""
         _, waiting = self._lists
         count = self._batch_size(waiting)
-        batch = waiting[:count]
-        self._lists = batch, waiting[count:]
+        batch, rest = (waiting, []) if count == len(waiting) else (waiting[:count], waiting[count:])
+        self._lists = batch, rest
         return batch
 
-    def _batch_size(self, waiting: list[EndedRun]) -> int:
+    def _batch_size(self, waiting: list[Run]) -> int:
         if self._separate and waiting:
             self._separate -= 1
             return 1
-        if len(waiting) <= MAX_SETTLED and sum(map(_weight, waiting)) <= MAX_BYTES:
-            return len(waiting)
-        size = 0
-        for count, ended in enumerate(waiting[:MAX_SETTLED]):
-            size += _weight(ended)
-            if size > MAX_BYTES and count:
-                return count  # send a large outcome alone
-        return min(len(waiting), MAX_SETTLED)
+        size = count = 0
+        for run in waiting:
+            outcome = run.outcome
+            # A completed run does not need a call of a function here. This loop passes over every run.
+            size += len(outcome.result) if isinstance(outcome, Completed) else _weight(run)
+            if count == MAX_SETTLED or (size > MAX_BYTES and count):
+                break  # a large outcome is sent alone
+            count += 1
+        return count
 
     def confirm(self) -> None:
         """Drop the outcomes of the call, which has its reply."""
@@ -77,7 +78,7 @@ class OutcomeQueue:
         in_call, waiting = self._lists
         self._lists = [], in_call + waiting
 
-    def separate(self) -> EndedRun | None:
+    def separate(self) -> Run | None:
         """Send the outcomes of a call that was refused as malformed one by one. Return the culprit if it was alone.
 
         The culprit is dropped. Its lease is no longer renewed, so the sweep reclaims the job.
@@ -91,11 +92,9 @@ class OutcomeQueue:
         return None
 
 
-def _weight(ended: EndedRun) -> int:
-    outcome = ended.outcome
-    if isinstance(outcome, Completed):
-        return len(outcome.result)
+def _weight(run: Run) -> int:
+    outcome = run.outcome
     if isinstance(outcome, Failed):
         # The data of a failed job may be copied to a dead-letter queue.
-        return len(outcome.error) + ended.run.job.data_size
+        return len(outcome.error) + run.job.data_size
     return len(outcome.error) if isinstance(outcome, Retry) else 0

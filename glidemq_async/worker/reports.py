@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glidemq_async._internal.repeated_log import RepeatedLog
@@ -13,7 +14,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.worker.listeners import Listeners
-from glidemq_async.worker.runs import EndedRun, run_outcome
+from glidemq_async.worker.runs import Run, run_outcome
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ class Reports:
 
     def __init__(self, worker: str, listeners: Listeners, instruments: Instruments) -> None:
         self._worker = worker
+        self._listeners = listeners
         self._notify = listeners.notify
         self._instruments = instruments
         self._errors = RepeatedLog(_log)
@@ -38,9 +40,20 @@ class Reports:
         """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
         self._notify("stalled", recovered, failed)
 
-    def settled(self, ended: EndedRun, refused: str | None) -> None:
-        """Report that the store has accepted the outcome of a run, or refused it as "stale" or "missing"."""
-        job, outcome = ended.run.job, ended.outcome
+    def settled(self, runs: Sequence[Run], refused: Mapping[int, str]) -> None:
+        """Report that the store has accepted the outcomes of these runs, or refused some as "stale" or "missing"."""
+        # Nobody is notified of most completed runs, so this loop calls no function for them but the one that changes
+        # the job.
+        silent = not refused and not self._instruments and not self._listeners.wants("completed")
+        for position, run in enumerate(runs):
+            outcome = run.outcome
+            if silent and isinstance(outcome, Completed):
+                settle_as_completed(run.job, outcome.result)
+            else:
+                self._settled(run, refused.get(position))
+
+    def _settled(self, run: Run, refused: str | None) -> None:
+        job, outcome = run.job, run.outcome
         if self._instruments:
             self._instruments.settled(job, run_outcome(outcome) if refused is None else "lease_lost")
         if refused is not None:
@@ -48,9 +61,9 @@ class Reports:
             self._notify("lease_lost", job)
         elif isinstance(outcome, Completed):
             settle_as_completed(job, outcome.result)
-            self._notify("completed", job, ended.value)
+            self._notify("completed", job, run.value)
         else:
-            self._not_completed(job, outcome, ended.value)
+            self._not_completed(job, outcome, run.value)
 
     def _not_completed(self, job: Job[Any, Any], outcome: Outcome, error: Any) -> None:
         if isinstance(outcome, Failed):

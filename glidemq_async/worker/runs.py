@@ -7,7 +7,7 @@ import inspect
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
@@ -20,7 +20,7 @@ from glidemq_async.errors import (
     SerializationError,
     UnrecoverableError,
 )
-from glidemq_async.executors.protocol import Executor, Handler
+from glidemq_async.executors.protocol import AwaitsHandlers, Executor, Handler
 from glidemq_async.functions import outcomes
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -35,7 +35,7 @@ from glidemq_async.functions.outcomes import (
 from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import has_options, is_unreadable, meter_of, run_options
+from glidemq_async.jobs.snapshot import is_unreadable, meter_of, run_options
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retention import age_ms
@@ -55,18 +55,34 @@ _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
 )
 
 
+RELEASED: Final = Released()
+
+
 class Run:
     """One claimed job, from its claim until its outcome is stored."""
 
-    __slots__ = ("begun", "job", "seconds", "stop_reason", "task")
+    __slots__ = ("begun", "entry", "has_options", "job", "outcome", "seconds", "stop_reason", "task", "value")
 
-    def __init__(self, job: Job[Any, Any]) -> None:
+    def __init__(self, job: Job[Any, Any], entry: str, *, has_options: bool) -> None:
         self.job = job
+        self.entry = entry
+        """The fencing token of the run."""
+        self.has_options = has_options
+        """False if `run_options` of the job returns only defaults."""
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
         self.begun = False
         self.seconds = 0.0
         """The duration of the run in seconds."""
+        self.outcome: Outcome = RELEASED
+        self.value: Any = None
+        """The result, or the error that the handler raised."""
+
+    def end(self, outcome: Outcome, value: object) -> bool:
+        """Set the outcome to store. Return True, for the functions that return whether there is one."""
+        self.outcome = outcome
+        self.value = value
+        return True
 
     def stopped(self) -> bool:
         """Return whether a stop of the run was requested."""
@@ -86,16 +102,8 @@ class Run:
             self.task.cancel(reason)
 
 
-class EndedRun(NamedTuple):
-    """A run that has ended, and its outcome. `value` is the result, or the error that the handler raised."""
-
-    run: Run
-    outcome: Outcome
-    value: Any
-
-
-RunFunction: TypeAlias = Callable[[Run], Awaitable[EndedRun | None]]
-"""Runs a job to its end. Returns None if the run must not be settled because its lease is lost."""
+RunFunction: TypeAlias = Callable[[Run], Awaitable[bool]]
+"""Runs a job to its end. Returns False if the outcome must not be stored because the lease is lost."""
 
 
 def _retention(keep: KeepJobs | None, result_ttl: float | None = None) -> Retention | None:
@@ -170,6 +178,7 @@ class Runner:
         self._longest_rest_ms = to_ms("rest", (client.budget or JobBudget()).rest)
         self._handler = handler
         self._executor = executor
+        self._awaits_handlers = isinstance(executor, AwaitsHandlers)
         self._rules = rules
         self._strategies = strategies
         self._after_execution = after_execution
@@ -178,77 +187,87 @@ class Runner:
         self._completed_none = None if none is None else Completed(none)
         """The most frequent outcome, made once."""
 
-    async def run(self, run: Run) -> EndedRun | None:
-        """Run a job to its end. Return None if the run must not be settled because its lease is lost."""
-        ended = await self._outcome(run)
-        if (meter := meter_of(run.job)) is not None:
-            await meter.flush()
-        if self._after_execution is None or ended is None or not _has_executed(ended.outcome):
-            return ended
-        return await self._reviewed(ended, self._after_execution)
-
-    async def run_instrumented(self, run: Run) -> EndedRun | None:
-        """Do the same as `run`, and report the run to the instrumentation."""
-        with self._instruments.running(run.job) as report:
-            ended = await self.run(run)
-            report.seconds = run.seconds
-            if ended is not None:
-                report.outcome = run_outcome(ended.outcome)
-                report.error = ended.value if report.outcome in _ERRORS else None
-        return ended
-
-    async def _outcome(self, run: Run) -> EndedRun | None:
+    async def run(self, run: Run) -> bool:
+        """Run a job to its end. Return False if the outcome must not be stored because the lease is lost."""
+        # A plain job (no options, no budget used, a coroutine handler that returns None) passes through this frame and
+        # that of its handler, and creates no object. Everything else is in functions that such a job does not call.
+        #
         # From here on `Run.stop` cancels the task. Nothing awaits between this line and the check of the reason, so a
         # stop either is seen by the check or cancels an await below.
         run.begun = True
-        # Every run is a task with its own context, so the variable does not have to be reset.
-        set_current_job(run.job)
-        if run.stopped():
+        job = run.job
+        # Every run has its own context, so the variable does not have to be reset.
+        set_current_job(job)
+        if run.stop_reason:
             return self._after_stop(run)
         began = time.monotonic()
         try:
-            return await self._attempt(run)
+            if failpoints.armed:
+                failpoints.hit("run.before_handler")
+            if run.has_options or not self._awaits_handlers:
+                timeout = run_options(job).timeout if run.has_options else None
+                value = await self._executor.run(self._handler, job, timeout)
+            else:
+                value = await self._handler(job)
+            if failpoints.armed:
+                failpoints.hit("run.after_handler")
+            if value is None and self._completed_none is not None and not run.has_options:
+                run.outcome = self._completed_none
+                stored = True
+            else:
+                stored = self._completed(run, value)
         except asyncio.CancelledError as error:
-            return self._cancelled(run, error)
+            stored = self._cancelled(run, error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            return self._raised(run, error)
+            stored = self._raised(run, error)
         finally:
             run.seconds = time.monotonic() - began
+        if (meter := meter_of(job)) is not None:
+            await meter.flush()
+        return stored
 
-    async def _attempt(self, run: Run) -> EndedRun:
+    async def run_reviewed(self, run: Run) -> bool:
+        """Do the same as `run`, and pass a final outcome to `after_execution`."""
+        stored = await self.run(run)
+        if stored and self._after_execution is not None and _has_executed(run.outcome):
+            await self._review(run, self._after_execution)
+        return stored
+
+    async def run_instrumented(self, run: Run) -> bool:
+        """Do the same as `run_reviewed`, and report the run to the instrumentation."""
+        with self._instruments.running(run.job) as report:
+            stored = await self.run_reviewed(run)
+            report.seconds = run.seconds
+            if stored:
+                report.outcome = run_outcome(run.outcome)
+                report.error = run.value if report.outcome in _ERRORS else None
+        return stored
+
+    def _completed(self, run: Run, value: object) -> bool:
         job = run.job
-        if failpoints.armed:
-            failpoints.hit("run.before_handler")
-        timeout = run_options(job).timeout if has_options(job) else None
-        value = await self._executor.run(self._handler, job, timeout)
-        if failpoints.armed:
-            failpoints.hit("run.after_handler")
-        if value is None and self._completed_none is not None and not has_options(job):
-            return EndedRun(run, self._completed_none, None)
         payload = self._client.encode(value, "result", job.name, job.id)
-        options = run_options(job) if has_options(job) else None
+        options = run_options(job) if run.has_options else None
         retention = _retention(options.keep_completed, options.result_ttl) if options else None
-        return EndedRun(run, Completed(payload, retention), value)
+        return run.end(Completed(payload, retention), value)
 
-    async def _reviewed(self, ended: EndedRun, after_execution: AfterExecution) -> EndedRun:
+    async def _review(self, run: Run, after_execution: AfterExecution) -> None:
         """Pass a final outcome to `after_execution`. If that function fails, the outcome is stored unchanged."""
         try:
-            completed = isinstance(ended.outcome, Completed)
-            error = None if completed else ended.value
+            completed = isinstance(run.outcome, Completed)
+            error = None if completed else run.value
             failure = failure_of(error) if error is not None else _NO_FAILURE
-            result = ended.value if completed else None
-            execution = Execution(ended.run.job, result, error, failure)
+            result = run.value if completed else None
+            execution = Execution(run.job, result, error, failure)
             answer = after_execution(execution)
             if inspect.isawaitable(answer):
                 await answer
-            return self._changed(ended, execution, failure)
+            self._change(run, execution, failure)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as broken:  # noqa: BLE001 - a broken function must not lose the outcome
-            self._not_reviewed(ended.run, broken)
-        return ended
+            self._not_reviewed(run, broken)
 
     def _not_reviewed(self, run: Run, broken: BaseException) -> None:
         if isinstance(broken, asyncio.CancelledError) and run.stopped():
@@ -259,17 +278,17 @@ class Runner:
         error.add_note(f"in after_execution of job {run.job.id}, whose outcome is stored as it was")
         self._on_error(error)
 
-    def _changed(self, ended: EndedRun, execution: Execution, failure: Failure) -> EndedRun:
-        job, outcome, ttl = ended.run.job, ended.outcome, changed_ttl(execution)
+    def _change(self, run: Run, execution: Execution, failure: Failure) -> None:
+        job, outcome, ttl = run.job, run.outcome, changed_ttl(execution)
         if isinstance(outcome, Failed):
             # The cause of the failure stays. The function can only change the texts.
             changed, retention = changed_failure(execution, failure), _retention(run_options(job).keep_failed, ttl)
-            return ended._replace(outcome=Failed(changed.packed(), outcome.cause, changed.reason(), retention))
+            run.outcome = Failed(changed.packed(), outcome.cause, changed.reason(), retention)
+            return
         payload = self._client.encode(execution.result, "result", job.name, job.id)
-        stored = Completed(payload, _retention(run_options(job).keep_completed, ttl))
-        return ended._replace(outcome=stored, value=execution.result)
+        run.end(Completed(payload, _retention(run_options(job).keep_completed, ttl)), execution.result)
 
-    def _raised(self, run: Run, error: BaseException) -> EndedRun | None:
+    def _raised(self, run: Run, error: BaseException) -> bool:
         # A handler often answers its cancellation with another error, for example one from a cleanup. That error must
         # not count as an attempt: the stop decides the outcome.
         if run.stopped():
@@ -277,11 +296,11 @@ class Runner:
         if isinstance(error, RetryLater) and error.count:
             return self._failed(run, error.__cause__ or error, None, error.delay_ms)
         if isinstance(error, RetryLater):
-            return EndedRun(run, Delayed(error.delay, one_line(error.waits_for)), error)
+            return run.end(Delayed(error.delay, one_line(error.waits_for)), error)
         if isinstance(error, RateLimited):
             # A rate-limited job pauses other jobs too, so its budget bounds the pause.
             delay = min(error.delay_ms, self._longest_rest_ms) / 1000
-            return EndedRun(run, outcomes.RateLimited(delay, one_line(error.waits_for)), error)
+            return run.end(outcomes.RateLimited(delay, one_line(error.waits_for)), error)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"
@@ -295,7 +314,7 @@ class Runner:
         rules = rules or self._rules
         return rules is not None and rules.ends(error)
 
-    def _cancelled(self, run: Run, error: BaseException) -> EndedRun | None:
+    def _cancelled(self, run: Run, error: BaseException) -> bool:
         if not run.stop_reason:
             # The worker has not cancelled the run, so the handler cancelled itself. That is a failure like any other.
             return self._failed(run, error, "unrecoverable" if self._gives_up(run.job, error) else None)
@@ -305,17 +324,15 @@ class Runner:
             task.uncancel()
         return self._after_stop(run)
 
-    def _after_stop(self, run: Run) -> EndedRun | None:
-        """Return the outcome of a run that was stopped before it returned a result."""
+    def _after_stop(self, run: Run) -> bool:
+        """Set the outcome of a run that was stopped before it returned a result."""
         if run.stop_reason == "revoked":
             retention = _retention(run_options(run.job).keep_failed, run_options(run.job).result_ttl)
-            return EndedRun(run, Failed(b"", "revoked", "revoked", retention), None)
-        return EndedRun(run, Released(), None) if run.stop_reason == "shutdown" else None
+            return run.end(Failed(b"", "revoked", "revoked", retention), None)
+        return run.end(RELEASED, None) if run.stop_reason == "shutdown" else False
 
-    def _failed(
-        self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None
-    ) -> EndedRun:
-        """Return the outcome of a failed run. A `cause` means that another attempt cannot succeed, so there is none.
+    def _failed(self, run: Run, error: BaseException, cause: FailureCause | None, delay_ms: int | None = None) -> bool:
+        """Set the outcome of a failed run. A `cause` means that another attempt cannot succeed, so there is none.
 
         `delay_ms` is the wait before the next attempt; None means the backoff of the job.
         """
@@ -327,13 +344,12 @@ class Runner:
                 delay = self._delay_ms(options, made, error) if delay_ms is None else delay_ms
                 if delay is None:
                     return self._failed(run, error, "retries_exhausted")
-                return EndedRun(run, Retry(failure.packed(), delay / 1000, failure.reason()), error)
+                return run.end(Retry(failure.packed(), delay / 1000, failure.reason()), error)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error, cause = failure_of(broken), broken, "unrecoverable"
         retention = _retention(options.keep_failed, options.result_ttl)
-        outcome = Failed(failure.packed(), cause or "retries_exhausted", failure.reason(), retention)
-        return EndedRun(run, outcome, error)
+        return run.end(Failed(failure.packed(), cause or "retries_exhausted", failure.reason(), retention), error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int | None:
         backoff = options.backoff
@@ -344,18 +360,19 @@ class Runner:
         return ask(self._strategies, backoff.name, made, error)
 
 
-def unreadable(run: Run, error: SerializationError) -> EndedRun:
-    """Return the outcome of a job whose options cannot be decoded. Its handler was not called."""
-    return EndedRun(run, Failed(failure_of(error).packed(), "malformed", "malformed"), error)
+def fail_unreadable(run: Run, error: SerializationError) -> None:
+    """Set the outcome of a job whose options cannot be decoded. Its handler was not called."""
+    run.end(Failed(failure_of(error).packed(), "malformed", "malformed"), error)
 
 
-def unfinished(run: Run, error: BaseException) -> EndedRun:
-    """Return the outcome of a run that ended without one: by a defect of this library, or by a late stop."""
+def end_unfinished(run: Run, error: BaseException) -> None:
+    """Set the outcome of a run that ended without one: by a defect of this library, or by a late stop."""
     if isinstance(error, asyncio.CancelledError):
         # The server fails a released job that was revoked.
-        return EndedRun(run, Released(), None)
+        run.end(RELEASED, None)
+        return
     failure = failure_of(error)
-    return EndedRun(run, Failed(failure.packed(), "unrecoverable", failure.reason()), error)
+    run.end(Failed(failure.packed(), "unrecoverable", failure.reason()), error)
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:

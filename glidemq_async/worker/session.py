@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import anyio
 
@@ -13,8 +13,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
-from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
+from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
 from glidemq_async.worker.claim_loop import ClaimLoop
@@ -25,7 +24,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import EndedRun, Run, RunFunction, unfinished
+from glidemq_async.worker.runs import Run, RunFunction, end_unfinished
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
 from glidemq_async.worker.sweeper import Sweeper
@@ -50,7 +49,7 @@ class Session:
     """Claims jobs for the slots of one worker, runs them with `run`, and renews their leases; see Worker.
 
     Created when the client is open. The session owns its parts: it creates them, passes itself to the parts that
-    call it (as LoopOwner and as LeaseOwner), and ends them. `run` returns None for a run whose lease was lost.
+    call it (as LoopOwner and as LeaseOwner), and ends them. `run` returns False for a run whose lease was lost.
     """
 
     def __init__(
@@ -89,6 +88,8 @@ class Session:
         )
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
+        self._taken: list[Run] = []
+        """Runs that have taken a slot and have not started."""
         self._services: list[asyncio.Task[None]] = []
         """The task of the claim loop, then the tasks of the other services."""
 
@@ -146,23 +147,30 @@ class Session:
 
     # -- the owner of the claim loop ------------------------------------------------------------------------------
 
-    def start_run(self, job: Job[Any, Any]) -> None:
-        """Start a run. Raises SerializationError, and takes no slot, when the job's options cannot be decoded."""
-        lease = run_options(job).lock_duration if has_options(job) else None
-        # Nothing in this function awaits, and the claim loop calls it for each job of a reply. So all jobs of a claim
-        # have their slot, and their lease in `leases`, before any handler runs.
-        if self._slots.holds(entry_of(job)):
+    def take_slot(self, run: Run) -> None:
+        """Take a slot for a run. Raises SerializationError, and takes none, when its options cannot be decoded."""
+        lease = run_options(run.job).lock_duration if run.has_options else None
+        if self._slots.holds(run.entry):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.
             self.loop.wake()
             return
-        run = Run(job)
         self._slots.take(run)
         if lease is not None:
             self.renewer.shorten(lease)
-        run.task = self._tasks.start(self._run_job(run))
+        self._taken.append(run)
+
+    def start_runs(self) -> None:
+        """Start the runs that have taken a slot. A handler may run in this call up to its first real wait."""
+        # All jobs of a claim have their slot, and their lease in `leases`, before the first handler runs. A handler
+        # that blocks the loop would otherwise delay the first renewal of the jobs behind it.
+        runs, self._taken = self._taken, []
+        start, run_job = self._tasks.start_eagerly, self._run_job
         if self._listeners.wants("active"):
-            self._listeners.notify("active", job)
+            for run in runs:
+                self._listeners.notify("active", run.job)
+        for run in runs:
+            run.task = start(run_job(run))
 
     def renew_leases(self) -> None:
         """Renew the leases now, to learn immediately which jobs were lost or revoked."""
@@ -180,18 +188,19 @@ class Session:
     async def _run_job(self, run: Run) -> None:
         try:
             try:
-                ended = await self._run(run)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_unfinished`
-                ended = self._unfinished(run, error)
+                stored = await self._run(run)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_end_unfinished`
+                self._end_unfinished(run, error)
+                stored = True
             # Two things can race here. The handler has returned a result, and the renewer may have learned in the same
             # moment that the lease is lost. After a failover another worker can hold the same entry with the same
             # fencing token, so the server could accept our outcome for that worker's run. Therefore the report of the
             # renewer wins: after "lease lost" the outcome is dropped, even if the handler has completed. The `await`
             # above is the last point at which the reason can change before `end`, because both run in the same loop.
-            if ended is not None and run.stop_reason != "lease lost":
+            if stored and run.stop_reason != "lease lost":
                 # Before the slot is free: the lease thread must find the run in the slots or in the outcomes at any
                 # time, because it renews the leases of both.
-                self.loop.end(ended)
+                self.loop.end(run)
                 return
             self._stopping.add(run.job)
         finally:
@@ -199,15 +208,15 @@ class Session:
         self.loop.wake()
         self._listeners.notify("lease_lost", run.job)
 
-    def _unfinished(self, run: Run, error: Exception | asyncio.CancelledError) -> EndedRun | None:
-        # `run` returns an outcome for everything that a handler can raise. An exception of `run` itself is a defect of
+    def _end_unfinished(self, run: Run, error: Exception | asyncio.CancelledError) -> None:
+        # `run` sets an outcome for everything that a handler can raise. An exception of `run` itself is a defect of
         # this library, or a stop that came after the handler had ended, while the last progress was written. Without an
         # outcome the job would stay active although no handler runs, until its lease ends.
         if isinstance(error, asyncio.CancelledError) and not run.stopped():
             raise error  # the event loop is closing
         if isinstance(error, Exception):
             self._reports.error(error)
-        return unfinished(run, error)
+        end_unfinished(run, error)
 
     # -- the owner of the renewer ---------------------------------------------------------------------------------
 
@@ -219,8 +228,9 @@ class Session:
         refuse the finished result.
         """
         # The slots are read first: a run that ends between these lines is then in one of the lists, or in two.
-        held = [(run.job.id, entry_of(run.job)) for run in self._slots.runs()]
-        held += [(ended.run.job.id, entry_of(ended.run.job)) for ended in self.loop.outcomes.unconfirmed]
+        runs = self._slots.runs()
+        runs += self.loop.outcomes.unconfirmed
+        held = [(run.job.id, run.entry) for run in runs]
         return held + self._stopping.leases()
 
     def known_calls(self) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from glidemq_async.executors.protocol import Executor, when_ended
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
+from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.worker.runs import Run, StopReason
 
 Held: TypeAlias = tuple[str, str]
@@ -35,12 +35,13 @@ class Slots:
 
     def take(self, run: Run) -> None:
         """Take a slot for a claimed run."""
-        self._runs[entry_of(run.job)] = run
-        self.all_free.clear()
+        if not self._runs:
+            self.all_free.clear()
+        self._runs[run.entry] = run
 
     def release(self, run: Run) -> None:
         """Free the slot of a run that has ended."""
-        self._runs.pop(entry_of(run.job), None)
+        self._runs.pop(run.entry, None)
         if not self._runs:
             self.all_free.set()
 
@@ -57,7 +58,7 @@ class Slots:
 
         `otherwise` is the lease of jobs without their own.
         """
-        own = [run_options(run.job).lock_duration for run in self.runs() if has_options(run.job)]
+        own = [run_options(run.job).lock_duration for run in self.runs() if run.has_options]
         return min([otherwise, *(lease for lease in own if lease is not None)])
 
     def runs(self) -> list[Run]:

@@ -118,7 +118,9 @@ class Worker(Runs, Generic[Data, Result]):
             options.max_stalled,
             RetryRules.checked(options.retry_on, options.give_up_on),
         )
-        return runner.run_instrumented if self._instruments else runner.run
+        if self._instruments:
+            return runner.run_instrumented
+        return runner.run if options.after_execution is None else runner.run_reviewed
 
     def __repr__(self) -> str:
         return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._concurrency} running>"
@@ -329,9 +331,9 @@ class Worker(Runs, Generic[Data, Result]):
         _log.warning("worker %s %s; %d running jobs are released", self.name, why, len(left))
         for run in left:
             run.stop("shutdown")
-        if tasks := [run.task for run in left if run.task]:
-            # Runs in other processes must end before their jobs are released. Otherwise two runs would overlap.
-            await asyncio.wait(tasks, timeout=CANCEL_SECONDS + grace_of(self._executor))
+        # Runs in other processes must end before their jobs are released. Otherwise two runs would overlap.
+        with anyio.move_on_after(CANCEL_SECONDS + grace_of(self._executor)):
+            await self._slots.all_free.wait()
 
     async def _disconnect(self) -> None:
         await self._executor_use.stop(0.0)

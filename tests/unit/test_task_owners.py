@@ -39,7 +39,7 @@ def created_tasks(path: Path) -> Iterator[int]:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             receiver = node.func.value
             name = receiver.attr if isinstance(receiver, ast.Attribute) else getattr(receiver, "id", "")
-            if node.func.attr in {"create_task", "ensure_future"} and name not in GROUPS:
+            if node.func.attr in {"create_task", "ensure_future", "Task"} and name not in GROUPS:
                 yield node.lineno
         elif isinstance(node, ast.Name) and node.id in {"create_task", "ensure_future"}:
             yield node.lineno
@@ -55,6 +55,7 @@ def test_the_search_finds_every_form(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         "asyncio.create_task(x)\nasyncio.ensure_future(x)\nasyncio.get_running_loop().create_task(x)\n"
-        "self._loop.create_task(x)\ncreate_task(x)\nself._tasks.create_task(x)\ngroup.create_task(x)\n"
+        "self._loop.create_task(x)\nasyncio.Task(x)\n"
+        "create_task(x)\nself._tasks.create_task(x)\ngroup.create_task(x)\n"
     )
-    assert sorted(created_tasks(file)) == [1, 2, 3, 4, 5]
+    assert sorted(created_tasks(file)) == [1, 2, 3, 4, 5, 6]
