@@ -1,20 +1,73 @@
-"""The command-line application. The work of each command is in a module that is imported when the command runs."""
+"""The command-line application. A command's module is imported, and its options are read, when the command is used."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typer.core import TyperGroup
+from typing_extensions import override
 
 from glidemq_async._internal.control_characters import escape
-from glidemq_async.cli import bulk_commands, change_commands, events_command, inspect_commands, pipeline, servers
-from glidemq_async.cli.doctor.command import doctor
 from glidemq_async.cli.exits import FAILED, CommandError, code_of
-from glidemq_async.cli.healthcheck import healthcheck
-from glidemq_async.cli.worker.command import worker
-from glidemq_async.demo.jobs.command import demo
+
+if TYPE_CHECKING:
+    from typer._click import Command, Context
 
 RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
+
+COMMANDS: Final = {
+    "worker": (RUN, "glidemq_async.cli.worker.command"),
+    "demo": (RUN, "glidemq_async.demo.jobs.command"),
+    "pipeline": (RUN, "glidemq_async.cli.pipeline"),
+    "queues": (LOOK, "glidemq_async.cli.inspect_commands"),
+    "jobs": (LOOK, "glidemq_async.cli.inspect_commands"),
+    "job": (LOOK, "glidemq_async.cli.inspect_commands"),
+    "events": (LOOK, "glidemq_async.cli.events_command"),
+    "workers": (LOOK, "glidemq_async.cli.inspect_commands"),
+    "schedulers": (LOOK, "glidemq_async.cli.inspect_commands"),
+    "add": (CHANGE, "glidemq_async.cli.change_commands"),
+    "retry": (CHANGE, "glidemq_async.cli.change_commands"),
+    "remove": (CHANGE, "glidemq_async.cli.change_commands"),
+    "revoke": (CHANGE, "glidemq_async.cli.change_commands"),
+    "promote": (CHANGE, "glidemq_async.cli.change_commands"),
+    "dlq": (CHANGE, "glidemq_async.cli.change_commands"),
+    "clean": (CHANGE, "glidemq_async.cli.bulk_commands"),
+    "release": (CHANGE, "glidemq_async.cli.bulk_commands"),
+    "pause": (CHANGE, "glidemq_async.cli.change_commands"),
+    "resume": (CHANGE, "glidemq_async.cli.change_commands"),
+    "doctor": (CARE, "glidemq_async.cli.doctor.command"),
+    "functions": (CARE, "glidemq_async.cli.servers"),
+    "healthcheck": (CARE, "glidemq_async.cli.healthcheck"),
+}
+"""The panel of the help, and the module, of each command. The module contains a function or a Typer of its name."""
+
+
+class _Commands(TyperGroup):
+    """The group of all commands. Typer takes 1 ms to read the options of one, so it reads those that are used."""
+
+    @override
+    def list_commands(self, ctx: Context) -> list[str]:
+        return list(COMMANDS)
+
+    @override
+    def get_command(self, ctx: Context, cmd_name: str) -> Command | None:
+        # Typer suggests names among the loaded commands, so an unknown name loads all of them.
+        for name in [cmd_name] if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                self._load(name)
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self, name: str) -> None:
+        panel, module = COMMANDS[name]
+        command = getattr(import_module(module), name)
+        app = typer.Typer()
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name, rich_help_panel=panel)
+        else:
+            app.command(name, rich_help_panel=panel)(command)
+        self.commands.update(typer.main.get_group(app).commands)
 
 
 def _show_version(asked: bool) -> None:
@@ -36,34 +89,8 @@ def _root(
 
 def build() -> typer.Typer:
     """Return the application with every command."""
-    app = typer.Typer(name="glidemq", no_args_is_help=True, pretty_exceptions_enable=False)
+    app = typer.Typer(name="glidemq", cls=_Commands, no_args_is_help=True, pretty_exceptions_enable=False)
     app.callback()(_root)
-    app.command("worker", rich_help_panel=RUN)(worker)
-    app.command("demo", rich_help_panel=RUN)(demo)
-    app.add_typer(pipeline.build(), name="pipeline", rich_help_panel=RUN)
-    for look in (
-        inspect_commands.queues,
-        inspect_commands.jobs,
-        inspect_commands.job,
-        events_command.events,
-        inspect_commands.workers,
-        inspect_commands.schedulers,
-    ):
-        app.command(look.__name__, rich_help_panel=LOOK)(look)
-    one_by_one = (change_commands.retry, change_commands.remove, change_commands.revoke, change_commands.promote)
-    for change in (
-        change_commands.add,
-        *one_by_one,
-        change_commands.dlq,
-        bulk_commands.clean,
-        bulk_commands.release,
-        change_commands.pause,
-        change_commands.resume,
-    ):
-        app.command(change.__name__, rich_help_panel=CHANGE)(change)
-    app.command("doctor", rich_help_panel=CARE)(doctor)
-    app.command("functions", rich_help_panel=CARE)(servers.functions)
-    app.command("healthcheck", rich_help_panel=CARE)(healthcheck)
     return app
 
 

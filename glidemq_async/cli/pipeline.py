@@ -16,6 +16,7 @@ import typer
 from glidemq_async.cli.exits import FAILED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.options import AsJson
 from glidemq_async.cli.pipeline_needs import lake_in, need_java, need_queues, need_spark
+from glidemq_async.demo.spark.command import demo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -268,14 +269,9 @@ def backfill(
         typer.echo(_summary(made))
 
 
-def build() -> typer.Typer:
-    """Return the group of commands."""
-    from glidemq_async.demo.spark.command import demo
-
-    app = typer.Typer(no_args_is_help=True, help="Events of queues as tables, figures and reports, by Spark.")
-    for command in (run, report, replay, backfill, demo):
-        app.command(command.__name__)(command)
-    return app
+pipeline = typer.Typer(no_args_is_help=True, help="Events of queues as tables, figures and reports, by Spark.")
+for _command in (run, report, replay, backfill, demo):
+    pipeline.command(_command.__name__)(_command)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The time from the start of `glidemq worker` to its first job."""
+"""The time from the start of `glidemq worker` to its first job, and the modules that it imports for that."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from glidemq_async import Queue
 from tests.cli.running import Running, worker
 from tests.support.helpers import soon
 from tests.support.machine_speed import BARE_SECONDS, bare_start
-from tests.support.servers import standalone
+from tests.support.servers import Server, standalone
 
 APP = """
 from glidemq_async import GlideMQ
@@ -26,6 +26,38 @@ mq = GlideMQ()
 async def double(number: int) -> int:
     return 2 * number
 """
+NOTES_MODULES = """
+import atexit
+import sys
+from pathlib import Path
+
+atexit.register(lambda: Path("modules").write_text(" ".join(sys.modules)))
+"""
+UNNEEDED = {
+    "croniter",
+    "dateutil",
+    "glidemq_async.cli.bulk_commands",
+    "glidemq_async.cli.change_commands",
+    "glidemq_async.cli.doctor.command",
+    "glidemq_async.cli.events_command",
+    "glidemq_async.cli.inspect_commands",
+    "glidemq_async.cli.pipeline",
+    "glidemq_async.cli.worker.supervised",
+    "glidemq_async.demo",
+    "glidemq_async.executors.subprocess",
+    "glidemq_async.payloads.codecs.sealing",
+    "glidemq_async.storage.embedded.file",
+    "glidemq_async.storage.redis.cluster",
+    "glidemq_async.storage.redis.sentinel",
+    "opentelemetry.sdk.metrics",
+    "redis.asyncio.client",
+    "redis.asyncio.cluster",
+    "redis.client",
+    "redis.cluster",
+    "redis.commands",
+    "rich.console",
+    "watchfiles",
+}
 WANTED = 0.5
 """Seconds, on a processor of the usual speed."""
 TRIES = 20
@@ -61,3 +93,14 @@ async def test_the_first_job_is_done_within_half_a_second(
             bare = min(bare, await asyncio.to_thread(bare_start))
             wanted = WANTED * max(1.0, bare / BARE_SECONDS)
     assert min(found) < wanted, (wanted, sorted(found))
+
+
+async def test_a_worker_imports_only_what_it_needs(tmp_path: Path, server: Server) -> None:
+    (tmp_path / "jobs.py").write_text(APP + NOTES_MODULES)
+    async with worker(cwd=tmp_path, url=server.url) as running:
+        await running.working()
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+    imported = set((tmp_path / "modules").read_text().split())
+    assert "redis.asyncio.connection" in imported
+    assert sorted(imported & UNNEEDED) == []

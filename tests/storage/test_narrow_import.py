@@ -37,6 +37,54 @@ async def test_a_connection_loads_neither_clients_nor_commands(options: str) -> 
     assert not loaded & {"redis.client", "redis.asyncio.client", "redis.cluster", "redis.commands"}
 
 
+METRICS = """
+import sys
+from glidemq_async.storage.redis.narrow_import import import_connections
+import_connections()
+assert "opentelemetry.sdk.metrics" not in sys.modules
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+reader = InMemoryMetricReader()
+metrics.set_meter_provider(MeterProvider(metric_readers=[reader]))
+import redis
+from redis.observability import OTelConfig, get_observability_instance
+get_observability_instance().init(OTelConfig())
+redis.Redis.from_url(sys.argv[1]).ping()
+print(reader.get_metrics_data().resource_metrics[0].scope_metrics[0].scope.name)
+"""
+
+
+async def test_metrics_of_redis_py_work_although_its_import_skips_the_sdk() -> None:
+    async with standalone() as server:
+        assert "redis" in run(METRICS, server.url)
+
+
+SDK_IN_A_THREAD = """
+import builtins, sys, threading
+from glidemq_async.storage.redis.narrow_import import import_connections
+reached, imported, before = threading.Event(), threading.Event(), list(sys.meta_path)
+original = builtins.__import__
+def stop_at_the_sdk(name, *rest, **named):
+    if name == "opentelemetry.sdk.metrics" and not reached.is_set():
+        reached.set()
+        assert imported.wait(30)
+    return original(name, *rest, **named)
+builtins.__import__ = stop_at_the_sdk
+narrow = threading.Thread(target=import_connections)
+narrow.start()
+assert reached.wait(30)
+from opentelemetry.sdk.metrics import MeterProvider
+imported.set()
+narrow.join()
+print(sys.meta_path == before, MeterProvider.__name__)
+"""
+
+
+def test_another_thread_can_import_the_sdk_at_the_same_time() -> None:
+    assert run(SDK_IN_A_THREAD) == "True MeterProvider\n"
+
+
 LATER = """
 import sys
 from glidemq_async.storage.redis.narrow_import import import_connections

@@ -1,8 +1,8 @@
-"""Imports redis-py's connections without its clients and commands.
+"""Imports redis-py's connections without its clients and commands, and without OpenTelemetry's SDK.
 
-A worker opens connections with redis-py and does the rest itself. `import redis.asyncio.connection` nevertheless runs
-the `__init__` modules of `redis` and `redis.asyncio` first, and these import every client, every command and the
-Cluster. These take more than half of the import time and delay the start of a worker.
+A worker opens connections with redis-py and does the rest itself. The `__init__` modules of `redis` and `redis.asyncio`
+nevertheless import every client, every command and the Cluster, and `redis.observability` imports the SDK if it is
+installed, only to annotate a type. These delay the start of a worker.
 """
 
 # The two packages are put into `sys.modules` before their `__init__` has run. Their submodules can then be imported
@@ -22,10 +22,16 @@ import importlib
 import importlib.util
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any, Final, cast
 
+from typing_extensions import override
+
 _PACKAGES: Final = ("redis", "redis.asyncio")
+_SDK: Final = "opentelemetry.sdk.metrics"
 _lock: Final = threading.RLock()
 
 
@@ -62,7 +68,31 @@ def import_connections() -> None:
         for name in _PACKAGES:
             if name not in sys.modules:
                 _defer(name)
-        importlib.import_module("redis.asyncio.connection")
+        with _without_sdk():
+            importlib.import_module("redis.asyncio.connection")
+
+
+class _Absent(MetaPathFinder):
+    """Refuses to find the SDK for the thread that creates this finder. Other threads can import it."""
+
+    def __init__(self) -> None:
+        self._thread = threading.get_ident()
+
+    @override
+    def find_spec(self, fullname: str, path: object, target: ModuleType | None = None) -> None:
+        if fullname == _SDK and threading.get_ident() == self._thread:
+            raise ModuleNotFoundError(f"{_SDK} is not imported here", name=_SDK)
+
+
+@contextmanager
+def _without_sdk() -> Generator[None]:
+    """Import as if the SDK was not installed. redis-py measures with the API, so its metrics work nevertheless."""
+    finder = _Absent()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
 
 
 def _is_module(name: str) -> bool:
