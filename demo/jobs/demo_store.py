@@ -14,7 +14,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from glidemq_async.storage.embedded.file import socket_path
 from glidemq_async.storage.redis.library import pack
-from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.server import ServerStorage, servers_of
 from glidemq_async.storage.redis.wire import ReplyError
 from glidemq_async.stored.names import QueueKeys
 
@@ -67,7 +67,7 @@ async def delete_queue(storage: Storage, keys: QueueKeys) -> None:
     if not isinstance(storage, ServerStorage):
         return
     found = [key async for key in storage.scan(f"{keys.base}:*")]
-    node = await storage.find_node(keys.base)
+    node = await servers_of(storage).find_node(keys.base)
     wire = await node.open()
     deadline = asyncio.get_running_loop().time() + _DELETE_SECONDS
     for start in range(0, len(found), _BATCH):

@@ -20,7 +20,7 @@ from glidemq_async.errors import GlideMQError, StorageUnavailable
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import FileStorage, open_storage
 from glidemq_async.storage.redis.library import pack
-from glidemq_async.storage.redis.server import SCANNED_AT_ONCE, ServerStorage
+from glidemq_async.storage.redis.server import SCANNED_AT_ONCE, ServerStorage, servers_of
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list
 from glidemq_async.stored.names import QueueKeys
 
@@ -134,10 +134,11 @@ async def open_queue(name: str, target: Target) -> AsyncGenerator[Queue[Any, Any
 
 async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
     # Opening a queue creates it, so its existence is checked first with a plain EXISTS.
-    storage.bind()
+    servers = servers_of(storage)
+    servers.bind()
     # A separate connection with one attempt, because a client would wait until an unreachable server returns.
     with _unavailable(storage):
-        wire = await (await storage.find_node(keys.base)).dial()
+        wire = await (await servers.find_node(keys.base)).dial()
     try:
         if await ask(wire, "EXISTS", keys.key("meta")) == 1:
             return
@@ -167,11 +168,12 @@ async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
 @asynccontextmanager
 async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
     """Provide a connection to each primary without loading the function library. Raises StorageUnavailable."""
-    storage.bind()
+    servers = servers_of(storage)
+    servers.bind()
     wires: list[Wire] = []
     try:
         with _unavailable(storage):
-            for node in await storage.primaries():
+            for node in await servers.primaries():
                 wires.append(await node.dial())  # noqa: PERF401 - a failure must close the opened ones
         yield wires
     finally:

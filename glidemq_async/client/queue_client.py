@@ -22,7 +22,7 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis import access
-from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.server import ServerStorage, servers_of
 from glidemq_async.stored.dead_letter import DeadLetter
 from glidemq_async.stored.names import QueueKeys
 
@@ -103,7 +103,7 @@ class QueueClient:
                 if self.state is None:
                     await self.storage.connect()
                     if self.payloads.limit > DEFAULT_LIMIT and isinstance(self.storage, ServerStorage):
-                        await self.storage.refuse_larger("payload_limit", self.payloads.limit)
+                        await servers_of(self.storage).refuse_larger("payload_limit", self.payloads.limit)
                     self._loop = asyncio.get_running_loop()
                     await self._declare()
 

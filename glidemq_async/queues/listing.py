@@ -5,7 +5,7 @@ from __future__ import annotations
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.storage.embedded.file import FileStorage
 from glidemq_async.storage.protocol import Storage
-from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.server import ServerStorage, find_keys
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.stored.names import QueueKeys
 
@@ -31,7 +31,7 @@ async def list_queues(storage: str | Storage | None = None, *, prefix: str = DEF
     try:
         if isinstance(place, FileStorage) and not place.exists():
             return []
-        return QueueKeys.found(await place.find_keys(pattern))
+        return QueueKeys.found(await find_keys(place, pattern))
     finally:
         if place is not storage:
             await place.close()

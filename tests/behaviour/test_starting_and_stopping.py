@@ -23,7 +23,7 @@ from tests.support.servers import Server, standalone
 class Impatient(RedisStorage):
     """A short time limit for connecting."""
 
-    connect_timeout = 0.3
+    _connect_timeout = 0.3
 
 
 async def test_a_worker_that_could_not_start_can_be_started_again() -> None:
@@ -36,7 +36,7 @@ async def test_a_worker_that_could_not_start_can_be_started_again() -> None:
                 with pytest.raises(StorageUnavailable):
                     await worker.start()
             await server.start()
-            storage.connect_timeout = 10.0
+            storage._connect_timeout = 10.0  # pyright: ignore[reportPrivateUsage]
             await soon(worker.start())
             async with Queue[Any, Any]("q", storage) as queue:
                 assert await queue.add_and_wait("n", "works", wait_timeout=5) == "works"

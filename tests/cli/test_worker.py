@@ -237,7 +237,7 @@ async def test_an_unreachable_server_has_its_own_exit_code(app: Path) -> None:
     (app / "jobs.py").write_text(
         "from glidemq_async.storage import Endpoint, RedisStorage\n"
         "class Impatient(RedisStorage):\n"
-        "    connect_timeout = 0.2\n"
+        "    _connect_timeout = 0.2\n"
         "    def __init__(self): super().__init__(Endpoint(path='/nowhere'))\n" + text
     )
     async with worker(cwd=app, url="memory://") as running:

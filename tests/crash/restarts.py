@@ -19,6 +19,7 @@ from pathlib import Path
 
 from glidemq_async.storage import FileStorage
 from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import Reply, as_text
 from tests.crash import checker
 from tests.crash.journal import read_history
@@ -191,7 +192,7 @@ async def _until_disk_keeps_up(command: Callable[[str, str], Awaitable[object]])
 
 async def _kill_embedded(home: Path) -> None:
     """Kill the server that the keeper of this run's directory started."""
-    wire = await FileStorage(home, linger=1.0, testing=True).dial()
+    wire = await (await servers_of(FileStorage(home, linger=1.0, testing=True)).find_node("")).dial()
 
     async def command(*words: str) -> Reply:
         return await wire.send(pack(*words), asyncio.get_running_loop().time() + 5)

@@ -13,6 +13,7 @@ from glidemq_async.errors import QueueClosed
 from glidemq_async.storage import ClusterStorage, Endpoint, RedisStorage
 from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import Wire
 from tests.storage.standin import KEY, LIBRARY
 from tests.support.servers import Server, eventually
@@ -60,7 +61,7 @@ async def test_closing_while_the_library_is_loaded_raises_queue_closed(server: S
         await server.command("FUNCTION", "FLUSH")
         link.rate = 2_000
         call = asyncio.ensure_future(storage.call("count", KEY, ["x"]))
-        node = await storage.find_node(KEY)
+        node = await servers_of(storage).find_node(KEY)
         await eventually(lambda: _loads(node), "the library must be loading")
         await storage.close()
         with pytest.raises(QueueClosed):
@@ -119,7 +120,7 @@ async def test_a_node_that_is_removed_while_it_connects_keeps_no_connection(serv
         storage = RedisStorage(Endpoint("127.0.0.1", link.port), library=LIBRARY)
 
         async def dial() -> Wire:
-            opened.append(await storage.dial())
+            opened.append(await (await servers_of(storage).find_node(KEY)).dial())
             return opened[-1]
 
         node = Node(dial, LIBRARY)

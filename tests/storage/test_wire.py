@@ -16,6 +16,7 @@ from glidemq_async.storage.redis import connections
 from glidemq_async.storage.redis.cluster import slot_of
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
+from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import LinkLost, Wire
 from tests.storage.standin import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
@@ -100,7 +101,7 @@ async def test_the_wire_works_over_tls(server: Server, tmp_path: Path) -> None:
         async with storage:
             value = bytes(300_000)
             assert await storage.call("echo", KEY, [value]) == value
-            wire = await storage.dial()
+            wire = await (await servers_of(storage).find_node(KEY)).dial()
             assert isinstance(wire, Wire)
             wire.drop()
         here = Endpoint("127.0.0.1", storage.endpoint.port, tls=True)

@@ -30,6 +30,7 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.job_options import JobOptionsDict
+from glidemq_async.storage import ClusterStorage, Endpoint, FileStorage, MemoryStorage, RedisStorage, SentinelStorage
 from glidemq_async.stored.failure import Failure
 from glidemq_async.worker.options import WorkerOptionsDict
 
@@ -59,6 +60,7 @@ APP = "add_middleware close connect cron override queue queues run_worker state 
 TASK = "add add_many aliases executor function name options queue result signature sync version"
 WORKER = "broken close health last_seen name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "explicit given with_headers"])
+STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
 EXECUTION = "error job message result result_ttl state traceback"
 
 
@@ -100,6 +102,11 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     JobOptions: (JobOptions, JOB_OPTIONS),
     Execution: (lambda: Execution(job(), None, None, Failure("", "", "")), EXECUTION),
     AbortSignal: (AbortSignal, "is_set reason set wait wait_in_thread"),
+    RedisStorage: (lambda: RedisStorage(Endpoint()), f"{STORAGE} endpoint"),
+    ClusterStorage: (lambda: ClusterStorage([], Endpoint()), STORAGE),
+    SentinelStorage: (lambda: SentinelStorage([], "service", Endpoint()), STORAGE),
+    MemoryStorage: (MemoryStorage, f"{STORAGE} socket"),
+    FileStorage: (lambda: FileStorage("/nowhere"), f"{STORAGE} directory exists"),
 }
 
 PLUMBING = re.compile(r"to_wire|from_wire|same_slots|\w+_ms")

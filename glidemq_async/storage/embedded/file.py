@@ -23,7 +23,8 @@ from glidemq_async.storage.embedded import keeper
 from glidemq_async.storage.embedded.binary import find_server
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, shipped
-from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.standalone import OneServer
 from glidemq_async.storage.redis.wire import Wire
 
 LINGER_VARIABLE: Final = "GLIDEMQ_LINGER"
@@ -36,45 +37,13 @@ SOCKET: Final = "server.sock"
 LONGEST_PATH: Final = 107 if sys.platform.startswith("linux") else 103
 
 
-class FileStorage(RedisStorage):
-    """An embedded server that keeps its data in a directory.
+class FileServer(OneServer):
+    """The server of a directory, which its keeper runs."""
 
-    The server starts when a process first uses it. It ends `linger` seconds (10) after the last process disconnected.
-    Acknowledged writes survive the death of any process. A power failure may lose the writes of the last second.
-    """
-
-    connect_timeout = START_SECONDS
-
-    def __init__(
-        self,
-        directory: str | os.PathLike[str],
-        *,
-        linger: float | None = None,
-        testing: bool = False,
-        library: Library | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._directory = os.path.realpath(directory)
-        super().__init__(
-            Endpoint(path=self._directory),
-            Path(self._directory).as_uri(),
-            library or shipped(testing=testing),
-            timeout=timeout,
-        )
+    def __init__(self, directory: str, linger: float | None, library: Library) -> None:
+        super().__init__(Endpoint(path=directory), Path(directory).as_uri(), library)
+        self._directory = directory
         self._linger = linger
-
-    @property
-    def directory(self) -> Path:
-        """The directory of the data."""
-        return Path(self._directory)
-
-    def exists(self) -> bool:
-        """Return true if a storage has used the directory before."""
-        return any((self.directory / name).exists() for name in (keeper.KEEPER_LOCK, "appendonlydir"))
-
-    def clone(self) -> FileStorage:
-        """Return a storage for the same directory with separate connections."""
-        return FileStorage(self._directory, linger=self._linger, library=self.library, timeout=self._timeout)
 
     async def dial(self) -> Wire:
         """Open one connection. Starts a keeper if no server listens."""
@@ -122,6 +91,43 @@ class FileStorage(RedisStorage):
             )
         _refuse_shared(self._directory, self.url)
         return socket_path(self._directory)
+
+
+class FileStorage(ServerStorage):
+    """An embedded server that keeps its data in a directory.
+
+    The server starts when a process first uses it. It ends `linger` seconds (10) after the last process disconnected.
+    Acknowledged writes survive the death of any process. A power failure may lose the writes of the last second.
+    """
+
+    _connect_timeout = START_SECONDS
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        linger: float | None = None,
+        testing: bool = False,
+        library: Library | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._directory = os.path.realpath(directory)
+        self._linger = linger
+        self._library = library or shipped(testing=testing)
+        super().__init__(FileServer(self._directory, linger, self._library), timeout=timeout)
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the data."""
+        return Path(self._directory)
+
+    def exists(self) -> bool:
+        """Return true if a storage has used the directory before."""
+        return any((self.directory / name).exists() for name in (keeper.KEEPER_LOCK, "appendonlydir"))
+
+    def clone(self) -> FileStorage:
+        """Return a storage for the same directory with separate connections."""
+        return FileStorage(self._directory, linger=self._linger, library=self._library, timeout=self._timeout)
 
 
 def _refuse_shared(directory: str, url: str) -> None:

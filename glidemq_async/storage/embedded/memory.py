@@ -19,7 +19,8 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.embedded.binary import find_server
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, shipped
-from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.standalone import OneServer
 from glidemq_async.storage.redis.wire import Wire
 
 START_SECONDS: Final = 10.0
@@ -152,47 +153,28 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-class MemoryStorage(RedisStorage):
-    """An embedded server in memory: private without a name, shared inside the process with one.
+class MemoryUse(OneServer):
+    """The embedded server of one name, from its first use until `close`."""
 
-    The server starts at the first use and ends with the last storage of its name, or with the process.
-    `testing=True` loads the switches for a movable clock.
-    """
+    def __init__(self, name: str, url: str, library: Library) -> None:
+        super().__init__(Endpoint(), url, library)
+        self._name = name
+        self.server: MemoryServer | None = None
 
-    connect_timeout = START_SECONDS
+    def acquire(self) -> MemoryServer:
+        """Return the server of the name, of which this object is a user from now on."""
+        if self.server is None:
+            self.server = _acquire(self._name)
+        return self.server
 
-    def __init__(
-        self,
-        name: str = "",
-        *,
-        testing: bool = False,
-        library: Library | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        self._name = name or f"#{next(_counter)}"
-        super().__init__(Endpoint(), f"memory://{name}", library or shipped(testing=testing), timeout=timeout)
-        self._server: MemoryServer | None = None
-
-    def clone(self) -> MemoryStorage:
-        """Return a storage on the same server with separate connections."""
-        twin = MemoryStorage(self._name, library=self.library, timeout=self._timeout)
-        twin._url = self._url
+    def join(self, other: MemoryUse) -> None:
+        """Use the server of `other`, under its URL."""
+        self.url = other.url
         # Counted as a user from now on, so the server does not end between clone and connect.
-        twin._server = _share(self._acquire_server())
-        return twin
-
-    @property
-    def socket(self) -> str | None:
-        """The unix socket of the server, once it has been started."""
-        return None if self._server is None else self._server.path
-
-    def _acquire_server(self) -> MemoryServer:
-        if self._server is None:
-            self._server = _acquire(self._name)
-        return self._server
+        self.server = _share(other.acquire())
 
     async def dial(self) -> Wire:
-        server = self._acquire_server()
+        server = self.acquire()
         await asyncio.to_thread(server.start)
         endpoint = Endpoint(path=server.path)
         loop = asyncio.get_running_loop()
@@ -216,9 +198,43 @@ class MemoryStorage(RedisStorage):
 
     async def close(self) -> None:
         await super().close()
-        server, self._server = self._server, None
+        server, self.server = self.server, None
         if server is not None and _release(self._name, server):
             try:
                 await asyncio.to_thread(server.stop)
             except RuntimeError:  # the interpreter ends, and starts no threads any more
                 server.stop()
+
+
+class MemoryStorage(ServerStorage):
+    """An embedded server in memory: private without a name, shared inside the process with one.
+
+    The server starts at the first use and ends with the last storage of its name, or with the process.
+    `testing=True` loads the switches for a movable clock.
+    """
+
+    _connect_timeout = START_SECONDS
+
+    def __init__(
+        self,
+        name: str = "",
+        *,
+        testing: bool = False,
+        library: Library | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        self._name = name or f"#{next(_counter)}"
+        self._library = library or shipped(testing=testing)
+        self._memory = MemoryUse(self._name, f"memory://{name}", self._library)
+        super().__init__(self._memory, timeout=timeout)
+
+    def clone(self) -> MemoryStorage:
+        """Return a storage on the same server with separate connections."""
+        twin = MemoryStorage(self._name, library=self._library, timeout=self._timeout)
+        twin._memory.join(self._memory)
+        return twin
+
+    @property
+    def socket(self) -> str | None:
+        """The unix socket of the server, once it has been started."""
+        return None if self._memory.server is None else self._memory.server.path

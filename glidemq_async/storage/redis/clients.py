@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.server import ServerStorage
 from glidemq_async.storage.redis.standalone import RedisStorage
 
 if TYPE_CHECKING:
@@ -22,10 +23,8 @@ if TYPE_CHECKING:
     from redis.asyncio.connection import AbstractConnection
     from redis.asyncio.sentinel import SentinelConnectionPool
 
-    from glidemq_async.storage.redis.cluster import ClusterStorage
 
-
-def client_storage(client: object, timeout: float | None) -> RedisStorage | ClusterStorage | None:
+def client_storage(client: object, timeout: float | None) -> ServerStorage | None:
     """Return a storage for the servers of a redis-py client, or None if `client` is something else.
 
     Raises TypeError for a client without asyncio and for a `Sentinel` without a service.
@@ -58,7 +57,7 @@ def _of_redis(client: Redis, timeout: float | None) -> RedisStorage:
     return RedisStorage(endpoint, _scheme(endpoint) + endpoint.where, timeout=timeout)
 
 
-def _of_cluster(client: RedisCluster, timeout: float | None) -> ClusterStorage:
+def _of_cluster(client: RedisCluster, timeout: float | None) -> ServerStorage:
     # The start-up nodes and not the map of the client: it may be old, and a client that was never used has none. The
     # storage reads its own map with its first connection.
     from glidemq_async.storage.redis.cluster import ClusterStorage
@@ -72,7 +71,7 @@ def _of_cluster(client: RedisCluster, timeout: float | None) -> ClusterStorage:
     return ClusterStorage(seeds, _endpoint(kind, kwargs), timeout=timeout, remap=nodes.remap_host_port)
 
 
-def _of_sentinel(pool: SentinelConnectionPool, timeout: float | None) -> RedisStorage:
+def _of_sentinel(pool: SentinelConnectionPool, timeout: float | None) -> ServerStorage:
     from redis.asyncio.connection import Connection, SSLConnection
 
     from glidemq_async.storage.redis.sentinel import SentinelStorage

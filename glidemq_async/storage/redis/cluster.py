@@ -11,10 +11,11 @@ from typing import Final, TypeAlias
 
 from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.connections import Endpoint, dial
-from glidemq_async.storage.redis.library import Library, pack
+from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.servers import Servers
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 Address: TypeAlias = tuple[str, int]
@@ -38,37 +39,20 @@ def slot_of(key: str) -> int:
     return crc_hqx(name, 0) % SLOTS
 
 
-class ClusterStorage(ServerStorage):
-    """A Redis or Valkey Cluster; `open_storage` makes it from `redis+cluster://` URLs.
-
-    While a slot moves key by key, calls wait, because each node holds only a part of the queue.
-    """
+class ClusterServers(Servers):
+    """The primaries of a cluster, and the cluster slots that they serve."""
 
     def __init__(
-        self,
-        seeds: Sequence[Address],
-        base: Endpoint,
-        url: str | None = None,
-        library: Library | None = None,
-        *,
-        timeout: float | None = None,
-        remap: Remap | None = None,
+        self, seeds: Sequence[Address], base: Endpoint, url: str, library: Library, remap: Remap | None
     ) -> None:
-        super().__init__(url or f"redis+cluster://{','.join(f'{h}:{p}' for h, p in seeds)}", library, timeout)
+        super().__init__(url, library)
         self._seeds = list(seeds)
         self._base = base
-        self._try_seconds = base.options.get("socket_timeout")
         self._remap = remap
         self._nodes: dict[Address, Node] = {}
         self._owners: list[Address | None] = [None] * SLOTS
         self._known: list[Address] = []
         self._refreshing = self._refresher()
-
-    def clone(self) -> ClusterStorage:
-        """Return a storage for the same cluster with separate connections."""
-        return ClusterStorage(
-            self._seeds, self._base, self._url, self.library, timeout=self._timeout, remap=self._remap
-        )
 
     def route(self, key: str) -> int:
         return slot_of(key)
@@ -211,7 +195,7 @@ class ClusterStorage(ServerStorage):
             if node is not None:
                 node.retire("it serves no slots any more")
         if changed:
-            self.reset_routes(set(changed))
+            self.hub.reset(set(changed))
 
     def forget_nodes(self) -> object:
         former = (self._nodes, self._refreshing)
@@ -222,6 +206,34 @@ class ClusterStorage(ServerStorage):
         await self._refreshing.close()
         for node in tuple(self._nodes.values()):
             await node.close()
+
+
+class ClusterStorage(ServerStorage):
+    """A Redis or Valkey Cluster; `open_storage` makes it from `redis+cluster://` URLs.
+
+    While a slot moves key by key, calls wait, because each node holds only a part of the queue.
+    """
+
+    def __init__(
+        self,
+        seeds: Sequence[Address],
+        base: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
+        remap: Remap | None = None,
+    ) -> None:
+        shown = url or f"redis+cluster://{','.join(f'{host}:{port}' for host, port in seeds)}"
+        self._settings = tuple(seeds), base, shown, library or shipped(), remap
+        super().__init__(
+            ClusterServers(*self._settings), timeout=timeout, socket_timeout=base.options.get("socket_timeout")
+        )
+
+    def clone(self) -> ClusterStorage:
+        """Return a storage for the same cluster with separate connections."""
+        seeds, base, url, library, remap = self._settings
+        return ClusterStorage(seeds, base, url, library, timeout=self._timeout, remap=remap)
 
 
 def _address(node: Reply, asked: Address) -> Address:

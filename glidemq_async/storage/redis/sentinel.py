@@ -14,10 +14,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from glidemq_async.storage.redis.connections import Endpoint, dial
-from glidemq_async.storage.redis.library import Library, pack
+from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
-from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.standalone import OneServer
 from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
 
 LEFT_SECONDS: Final = 15.0
@@ -28,49 +29,34 @@ HEAR_SECONDS: Final = 1.0
 """How long the first connection waits for the sentinels to say whether a failover is under way."""
 
 
-class SentinelStorage(RedisStorage):
-    """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs."""
+class WatchedServer(OneServer):
+    """The primary that the sentinels of a service name."""
 
     def __init__(
         self,
         sentinels: Sequence[Endpoint],
         service: str,
         primary: Endpoint,
-        url: str | None = None,
-        library: Library | None = None,
-        *,
-        timeout: float | None = None,
-        discovery: Mapping[str, Any] | None = None,
+        url: str,
+        library: Library,
+        discovery: Mapping[str, Any],
     ) -> None:
-        hosts = ",".join(one.where for one in sentinels)
-        super().__init__(primary, url or f"redis+sentinel://{hosts}/{service}", library, timeout=timeout)
+        super().__init__(primary, url, library)
         self._sentinels = list(sentinels)
         self._service = service
-        self._discovery = dict(discovery or {})
+        self._discovery = dict(discovery)
         """Options of redis-py's Sentinel: `min_other_sentinels` and `force_master_ip`."""
         self._watch: SentinelWatch | None = None
         self._left: Address | None = None
         """The old primary of a failover, which still reports the role of a primary until its demotion."""
         self._left_until = 0.0
 
-    def clone(self) -> SentinelStorage:
-        """Return a storage for the same service with separate connections."""
-        return SentinelStorage(
-            self._sentinels,
-            self._service,
-            self._endpoint,
-            self._url,
-            self.library,
-            timeout=self._timeout,
-            discovery=self._discovery,
-        )
-
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
         # The watch starts with the first connection, because it needs the event loop. A forked child starts another
         # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
         # with "master", so only the sentinels know that its demotion is near.
-        if self._watch is None and not self._closed:
+        if self._watch is None and not self.closed:
             self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
         if self._watch is not None:
             await self._watch.wait_heard(HEAR_SECONDS)
@@ -79,7 +65,7 @@ class SentinelStorage(RedisStorage):
             try:
                 host, port = await self._ask(sentinel)
                 self._refuse_left((host, port))
-                wire = await dial(self._endpoint.at(host, port))
+                wire = await dial(self.endpoint.at(host, port))
                 await self._require_primary(wire)
             except OSError as error:
                 problems.append(f"{sentinel.where}: {error}")
@@ -100,7 +86,7 @@ class SentinelStorage(RedisStorage):
         # primary acknowledges writes, and the demotion loses all of them. So the storage leaves it now, and calls
         # wait for the new primary.
         self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
-        self._leave("a failover has begun")
+        self.leave("a failover has begun")
 
     def _follow(self, sentinel: Endpoint, primary: Address) -> None:
         # The other sentinels may still name the old primary.
@@ -110,14 +96,10 @@ class SentinelStorage(RedisStorage):
         known = self._left == primary and asyncio.get_running_loop().time() < self._left_until
         self._left, self._left_until = primary, asyncio.get_running_loop().time() + LEFT_SECONDS
         if not known:
-            self._leave("Sentinel has switched the primary")
+            self.leave("Sentinel has switched the primary")
 
     def _stay(self) -> None:
         self._left = None
-
-    def _leave(self, reason: str) -> None:
-        self._node.drop(reason)
-        self.reset_subscriptions()
 
     def _refuse_left(self, address: Address) -> None:
         if address == self._left and asyncio.get_running_loop().time() < self._left_until:
@@ -171,6 +153,31 @@ class SentinelStorage(RedisStorage):
         # others must not drop that one. An error reply such as READONLY is different: its connection is alive and leads
         # to a server that is no longer the primary.
         if isinstance(problem, ReplyError) or wire is None or not wire.alive:
-            self._node.drop(f"looking for the primary again after: {problem}")
-            self.reset_subscriptions()
+            self.leave(f"looking for the primary again after: {problem}")
         return False
+
+
+class SentinelStorage(ServerStorage):
+    """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs."""
+
+    def __init__(
+        self,
+        sentinels: Sequence[Endpoint],
+        service: str,
+        primary: Endpoint,
+        url: str | None = None,
+        library: Library | None = None,
+        *,
+        timeout: float | None = None,
+        discovery: Mapping[str, Any] | None = None,
+    ) -> None:
+        shown = url or f"redis+sentinel://{','.join(one.where for one in sentinels)}/{service}"
+        self._settings = tuple(sentinels), service, primary, shown, library or shipped(), dict(discovery or {})
+        super().__init__(
+            WatchedServer(*self._settings), timeout=timeout, socket_timeout=primary.options.get("socket_timeout")
+        )
+
+    def clone(self) -> SentinelStorage:
+        """Return a storage for the same service with separate connections."""
+        sentinels, service, primary, url, library, discovery = self._settings
+        return SentinelStorage(sentinels, service, primary, url, library, timeout=self._timeout, discovery=discovery)

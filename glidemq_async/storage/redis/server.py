@@ -1,6 +1,6 @@
 """The base of all storages: calls with retries, confirmed writes, stream reads and key scans.
 
-The subclasses decide which node serves a key.
+servers.py has the nodes behind a storage, and the node of each key.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import cache
 from typing import Final, cast
 
-from glidemq_async._internal import forks
 from glidemq_async._internal.connectable import Connectable
-from glidemq_async._internal.loops import elsewhere, refuse_elsewhere
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
 from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
 from glidemq_async.storage.redis.durability import call_confirmed
-from glidemq_async.storage.redis.library import Library, pack, shipped
+from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
-from glidemq_async.storage.redis.subscriptions import OnChange, OnMessage, SubscriptionHub
+from glidemq_async.storage.redis.servers import Servers
+from glidemq_async.storage.redis.subscriptions import OnChange, OnMessage
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 CONNECT_TIMEOUT: Final = 10.0
@@ -48,114 +47,45 @@ _function_name = cache(loader.function_name)
 class ServerStorage(Connectable):
     """Base of the storages that talk to a server; see `Storage` for the methods."""
 
-    connect_timeout: float | None = None
+    _connect_timeout: float | None = None
     """Seconds for which `connect` tries where it may have to start a server; None: the storage's timeout."""
 
-    def __init__(self, url: str, library: Library | None = None, timeout: float | None = None) -> None:
-        self._url = url
+    def __init__(self, servers: Servers, *, timeout: float | None = None, socket_timeout: float | None = None) -> None:
+        self._servers = servers
         self._timeout = timeout
         self._call_timeout = CALL_TIMEOUT if timeout is None else timeout
-        self._try_seconds: float | None = None  # of the option socket_timeout
-        self.library = library or shipped()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._closed = False
-        self._hub = SubscriptionHub(self)
-        forks.watch(self)
+        self._try_seconds = socket_timeout
 
     @property
     def url(self) -> str:
         """The address for messages and logs; passwords are masked."""
-        return self._url
+        return self._servers.url
 
     @property
     def timeout(self) -> float:
         """Seconds for which a call is tried before it raises `StorageUnavailable`."""
         return self._call_timeout
 
-    # Where a key lives
-
-    @abstractmethod
-    def known_node(self, key: str) -> Node | None:
-        """Return the node that serves `key`, or None if it must be looked up first. Never waits."""
-
-    @abstractmethod
-    async def find_node(self, key: str) -> Node:
-        """Return the node that serves `key`, after a lookup if needed. Raises `OSError` if it cannot be found now."""
-
-    @abstractmethod
-    async def recheck_node(self, key: str, problem: Exception) -> bool:
-        """Handle a sign that the node of `key` is gone or has another role. Return true to retry without a pause."""
-
-    @abstractmethod
-    async def open_all(self) -> None:
-        """Open every primary."""
-
-    @abstractmethod
-    async def primaries(self) -> list[Node]:
-        """Return every primary, without opening it and without checking its library. Raises `OSError`."""
-
-    @abstractmethod
-    async def close_nodes(self) -> None:
-        """Close every node."""
-
-    @abstractmethod
-    def forget_nodes(self) -> object:
-        """Forget all nodes, and return the former ones."""
-
-    def route(self, key: str) -> int:  # noqa: ARG002
-        """Keys of one route share a subscriber connection."""
-        return 0
-
-    # Life
-
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop that the storage belongs to, None before its first use and once it is closed."""
-        return None if self._closed else self._loop
+        return self._servers.loop
 
-    def _after_fork(self) -> object:
-        """Reset the storage in a forked child, which opens its own connections; see `forks`."""
-        # The parent's objects are returned and not closed. Closing or collecting them in the child would remove the
-        # parent's connections from the epoll that both processes share (`_internal/forks`).
-        parents = (self._loop, self._hub, self.forget_nodes())
-        self._loop = None
-        self._hub = SubscriptionHub(self)
-        return parents
+    # Life
 
     @abstractmethod
     def clone(self) -> ServerStorage:
         """Return a storage for the same servers with separate connections."""
 
-    def bind(self) -> asyncio.AbstractEventLoop:
-        """Tie the storage to the running loop, or refuse another one."""
-        loop = asyncio.get_running_loop()
-        if self._closed:
-            raise QueueClosed(f"the storage {self.url} is closed; open another one or use clone()")
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise elsewhere(self._loop, f"the storage {self.url}")
-        return loop
-
     async def connect(self) -> None:
         """Connect to every primary, check the server and load the library; idempotent."""
-        self.bind()
-        timeout = self.connect_timeout or self._timeout or CONNECT_TIMEOUT
+        self._servers.bind()
+        timeout = self._connect_timeout or self._timeout or CONNECT_TIMEOUT
         await self._persist("connect", "", timeout, self._open_all, find=False)
-
-    async def refuse_larger(self, name: str, size: int) -> None:
-        """Raise ValueError if a primary refuses arguments of `size` bytes. `name` is the option that allows them."""
-        for node in await self.primaries():
-            largest = node.largest_argument
-            if largest is not None and size > largest:
-                raise ValueError(
-                    f"{name}={size} is more than {self.url} takes in one value (proto-max-bulk-len {largest}); lower "
-                    f"{name}, or raise proto-max-bulk-len on every server"
-                )
 
     async def _open_all(self, _node: Node | None, deadline: float) -> Reply:
         async with asyncio.timeout_at(deadline + LAST_MOMENT):
-            await self.open_all()
+            await self._servers.open_all()
         return None
 
     async def close(self) -> None:
@@ -163,10 +93,7 @@ class ServerStorage(Connectable):
 
         Raises RuntimeError if the storage belongs to another loop that is still running.
         """
-        refuse_elsewhere(self.loop, f"the storage {self.url}")
-        self._closed = True
-        await self._hub.close()
-        await self.close_nodes()
+        await self._servers.close()
 
     # Calls
 
@@ -200,9 +127,10 @@ class ServerStorage(Connectable):
             return await self._confirmed(function, key, packed, timeout, wait)
         loop = asyncio.get_running_loop()
         problem: Exception | None = None
-        node = self.known_node(key)
+        servers = self._servers
+        node = servers.known_node(key)
         started = loop.time()
-        if node is not None and loop is self._loop:
+        if node is not None and loop is servers.home:
             wire = node.wire
             if wire is not None and not wire.congested:
                 patience = min(timeout, self._try_seconds or TRY_SECONDS)
@@ -210,7 +138,7 @@ class ServerStorage(Connectable):
                 if not isinstance(reply, Exception):
                     return reply
                 problem = reply
-        self.bind()
+        servers.bind()
 
         async def attempt(node: Node, deadline: float) -> Reply:
             wire = await _opened(node, deadline)
@@ -226,7 +154,7 @@ class ServerStorage(Connectable):
         return await self._persist(function, key, timeout, attempt, problem, started)
 
     async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
-        self.bind()
+        self._servers.bind()
 
         async def attempt(node: Node, deadline: float) -> Reply:
             await _opened(node, deadline)
@@ -272,7 +200,7 @@ class ServerStorage(Connectable):
                 node = None
                 if find:
                     async with asyncio.timeout_at(deadline + LAST_MOMENT):
-                        node = await self.find_node(key)
+                        node = await self._servers.find_node(key)
                         if problem is not None and judge(problem) is Verdict.LOAD:
                             await node.load_library()
                 reply = await attempt(node, deadline)
@@ -285,15 +213,16 @@ class ServerStorage(Connectable):
     async def _refuse_unknown(self, function: str, key: str) -> None:
         """Raise `LibraryVersionError` if the library that is loaded has no such function."""
         with contextlib.suppress(OSError, TimeoutError):
-            node = await self.find_node(key)
+            node = await self._servers.find_node(key)
             if await node.lacks(_function_name(function)):
+                library = self._servers.library
                 raise LibraryVersionError(
-                    f"{self.url} has no function {function} in {self.library.name} although version "
-                    f"{self.library.version} or newer is loaded. Client and library do not fit: upgrade the client."
+                    f"{self.url} has no function {function} in {library.name} although version {library.version} or "
+                    "newer is loaded. Client and library do not fit: upgrade the client."
                 )
 
     def _refuse_closed(self, what: str) -> None:
-        if self._closed:
+        if self._servers.closed:
             raise QueueClosed(f"the storage {self.url} was closed during {what}")
 
     async def _prepare_next(
@@ -313,7 +242,7 @@ class ServerStorage(Connectable):
         if verdict is Verdict.ELSEWHERE:
             try:
                 async with asyncio.timeout_at(deadline):
-                    immediate = await self.recheck_node(key, problem)
+                    immediate = await self._servers.recheck_node(key, problem)
             except (OSError, TimeoutError):
                 immediate = False
         pause = 0.0 if immediate else backoff.next()
@@ -326,7 +255,7 @@ class ServerStorage(Connectable):
 
     async def read_stream(self, key: str, after: str, count: int, block: float) -> list[StreamEntry]:
         """Read entries of a stream; see `Storage.read_stream`."""
-        self.bind()
+        self._servers.bind()
         options: list[Arg] = ["COUNT", count]
         if block > 0:
             options += ["BLOCK", max(1, round(block * 1000))]
@@ -342,12 +271,12 @@ class ServerStorage(Connectable):
 
     async def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> Subscription:
         """Subscribe to a sharded channel; see `Storage.subscribe`."""
-        self.bind()
-        return self._hub.subscribe(key, channel, on_message, on_change)
+        self._servers.bind()
+        return self._servers.hub.subscribe(key, channel, on_message, on_change)
 
     async def scan(self, match: str) -> AsyncIterator[bytes]:
         """Iterate over the keys that match; see `Storage.scan`."""
-        self.bind()
+        self._servers.bind()
         cursor: Reply = b"0"
         # Remove the escapes of the pattern. With them, its hash tag would select another cluster slot.
         key = re.sub(r"\\(.)", r"\1", match)
@@ -366,41 +295,41 @@ class ServerStorage(Connectable):
             if cursor == b"0":
                 return
 
-    async def find_keys(self, match: str) -> list[bytes]:
-        """Return the keys of all primaries that match a pattern, each once. Does not load the function library.
 
-        A walk that fails starts again on the primaries of that moment. Raises `StorageUnavailable` when no walk
-        succeeds in time, `PermissionDenied` when the user may not run SCAN.
-        """
-        self.bind()
+def servers_of(storage: ServerStorage) -> Servers:
+    """Return the internals of a storage, for the layers above."""
+    return storage._servers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
-        async def attempt(_: object, deadline: float) -> Reply:
-            # A set, because SCAN may return a key twice, and because a cluster slot that moves during the walk has its
-            # keys on two nodes.
-            found: set[bytes] = set()
-            for node in await self.primaries():
-                cursor: Reply = b"0"
-                async with node.borrow(deadline) as wire:
-                    while True:
-                        packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", SCANNED_AT_ONCE)
-                        reply = await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
-                        if isinstance(reply, Exception):
-                            return reply
-                        cursor, keys = as_list(reply) or [b"0", []]
-                        found.update(cast("list[bytes]", keys))
-                        if cursor == b"0":
-                            break
-            return cast("Reply", sorted(found))
 
-        return cast("list[bytes]", await self._persist("find_keys", "", self._call_timeout, attempt, find=False))
+async def find_keys(storage: ServerStorage, match: str) -> list[bytes]:
+    """Return the keys of all primaries that match a pattern, each once. Does not load the function library.
 
-    def reset_subscriptions(self) -> None:
-        """Make every subscription find its node again."""
-        self._hub.reset()
+    A walk that fails starts again on the primaries of that moment. Raises `StorageUnavailable` when no walk
+    succeeds in time, `PermissionDenied` when the user may not run SCAN.
+    """
+    servers = servers_of(storage)
+    servers.bind()
 
-    def reset_routes(self, routes: set[int]) -> None:
-        """Make the subscriptions of some routes find their node again."""
-        self._hub.reset(routes)
+    async def attempt(_: object, deadline: float) -> Reply:
+        # A set, because SCAN may return a key twice, and because a cluster slot that moves during the walk has its
+        # keys on two nodes.
+        found: set[bytes] = set()
+        for node in await servers.primaries():
+            cursor: Reply = b"0"
+            async with node.borrow(deadline) as wire:
+                while True:
+                    packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", SCANNED_AT_ONCE)
+                    reply = await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
+                    if isinstance(reply, Exception):
+                        return reply
+                    cursor, keys = as_list(reply) or [b"0", []]
+                    found.update(cast("list[bytes]", keys))
+                    if cursor == b"0":
+                        break
+        return cast("Reply", sorted(found))
+
+    walk = storage._persist  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return cast("list[bytes]", await walk("find_keys", "", storage.timeout, attempt, find=False))
 
 
 async def _opened(node: Node, deadline: float) -> Wire:

@@ -3,10 +3,56 @@
 from __future__ import annotations
 
 from glidemq_async.storage.redis.connections import Endpoint, dial
-from glidemq_async.storage.redis.library import Library
+from glidemq_async.storage.redis.library import Library, shipped
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.server import ServerStorage
+from glidemq_async.storage.redis.servers import Servers
 from glidemq_async.storage.redis.wire import ReplyError, Wire
+
+
+class OneServer(Servers):
+    """One primary, which serves every key. The subclasses find or start it in `dial`."""
+
+    def __init__(self, endpoint: Endpoint, url: str, library: Library) -> None:
+        super().__init__(url, library)
+        self.endpoint = endpoint
+        self._node = Node(self.dial, library)
+
+    async def dial(self) -> Wire:
+        """Open one connection to the primary."""
+        return await dial(self.endpoint)
+
+    def known_node(self, key: str) -> Node:  # noqa: ARG002
+        return self._node
+
+    async def find_node(self, key: str) -> Node:  # noqa: ARG002
+        return self._node
+
+    async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
+        # A lost connection needs nothing here: the wire is gone already, and the next attempt opens another one to the
+        # same address. False means that the caller pauses first, because a server that restarts needs some time.
+        if isinstance(problem, ReplyError):
+            # The server itself reports that it is not the primary. Its address may lead to another server now.
+            self.leave(f"the server answered {problem}")
+        return False
+
+    def leave(self, reason: str) -> None:
+        """Drop every connection. The next use of each one looks for the primary again."""
+        self._node.drop(reason)
+        self.hub.reset()
+
+    async def open_all(self) -> None:
+        await self._node.open()
+
+    def forget_nodes(self) -> object:
+        former, self._node = self._node, Node(self.dial, self.library)
+        return former
+
+    async def primaries(self) -> list[Node]:
+        return [self._node]
+
+    async def close_nodes(self) -> None:
+        await self._node.close()
 
 
 class RedisStorage(ServerStorage):
@@ -23,48 +69,16 @@ class RedisStorage(ServerStorage):
         *,
         timeout: float | None = None,
     ) -> None:
-        super().__init__(url or f"redis://{endpoint.where}", library, timeout)
         self._endpoint = endpoint
-        self._try_seconds = endpoint.options.get("socket_timeout")
-        self._node = Node(self.dial, self.library)
+        self._library = library or shipped()
+        server = OneServer(endpoint, url or f"redis://{endpoint.where}", self._library)
+        super().__init__(server, timeout=timeout, socket_timeout=endpoint.options.get("socket_timeout"))
 
     @property
     def endpoint(self) -> Endpoint:
-        """Where and how it connects."""
+        """The address and the options of its connections."""
         return self._endpoint
 
     def clone(self) -> RedisStorage:
         """Return a storage for the same server with separate connections."""
-        return RedisStorage(self._endpoint, self._url, self.library, timeout=self._timeout)
-
-    async def dial(self) -> Wire:
-        """Open one connection to the primary."""
-        return await dial(self._endpoint)
-
-    def known_node(self, key: str) -> Node:  # noqa: ARG002
-        return self._node
-
-    async def find_node(self, key: str) -> Node:  # noqa: ARG002
-        return self._node
-
-    async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
-        # A lost connection needs nothing here: the wire is gone already, and the next attempt opens another one to the
-        # same address. False means that the caller pauses first, because a server that restarts needs some time.
-        if isinstance(problem, ReplyError):
-            # The server itself reports that it is not the primary. Its address may lead to another server now.
-            self._node.drop(f"the server answered {problem}")
-            self.reset_subscriptions()
-        return False
-
-    async def open_all(self) -> None:
-        await self._node.open()
-
-    def forget_nodes(self) -> object:
-        former, self._node = self._node, Node(self.dial, self.library)
-        return former
-
-    async def primaries(self) -> list[Node]:
-        return [self._node]
-
-    async def close_nodes(self) -> None:
-        await self._node.close()
+        return RedisStorage(self._endpoint, self.url, self._library, timeout=self._timeout)

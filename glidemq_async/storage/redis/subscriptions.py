@@ -38,10 +38,9 @@ log: Final = logging.getLogger("glidemq_async.storage")
 
 
 class NodeFinder(Protocol):
-    """The part of a storage that subscriptions use: the node of a key, and a report that this node fails."""
+    """The part of Servers that subscriptions use: the node of a key, and a report that this node fails."""
 
-    @property
-    def url(self) -> str: ...
+    url: str
 
     def route(self, key: str) -> int: ...
 
