@@ -68,7 +68,7 @@ local function lease_of(opts, lock)
   if not string.find(opts, '\161l', 1, true) then return lock end
   local readable, options = pcall(cmsgpack.unpack, opts)
   local own = readable and type(options) == 'table' and tonumber(options.l)
-  return own and digits(own) or lock, own
+  return own and digits(own) or lock
 end
 
 -- Mark one job as running; since: " <started ms> ". Return nil when it has no record.
@@ -76,10 +76,7 @@ local function start(base, what, id, entry, order, since, lock, call)
   local key = base .. ':job:' .. id
   local job = (read[what] or read.h)(key, id, entry)
   if not job then return nil end
-  local text, own = lock, nil
-  if job[3] then text, own = lease_of(job[3], lock) end
-  if own and own > (call.longest or 0) then call.longest = own end
-  text = job[4] .. since .. text
+  local text = job[4] .. since .. (job[3] and lease_of(job[3], lock) or lock)
   if order then text = text .. ' ' .. order end
   redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', text)
   events.note(call.lines, 'active', id)

@@ -48,7 +48,7 @@ end
 --   block, nth   the sequence numbers used so far, see order.lua
 --   open_at, full   when more jobs may start, or that only the end of a run makes room, see limits.lua
 --   behind     there may be more due jobs or keys, see scheduled.lua
---   lock, longest  of a claim: the caller's lease, and the longest lease option of a claimed job, ms
+--   lock       of a claim: the caller's lease, ms
 function queue_flags.call(base)
   local now, past = clock.now()
   return {now = now, past = past, seen = queue_flags.at(base), lines = {}, startable = 0}

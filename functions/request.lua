@@ -8,14 +8,17 @@
 --   higher number   a new call, but the server lacks the call before it: a failover lost writes. See settle.lua.
 --   lower number    a delayed copy of an old call: refuse it, because its effect may be outdated.
 -- The reply is stored by the same function that makes the change, so no crash can separate the two.
---   call:<channel>  string  "<number> <cmsgpack reply>". It expires ten minutes after the channel's last call. The
---                   reply of a claim is kept until the longest of its leases has ended: a worker repeats a claim until
---                   it gets a reply, and must get the same jobs for as long as it can own them. Each channel has its
---                   own string, because fields of a hash do not expire on Redis 7 and channels of clients that are gone
---                   must not remain.
+--   call:<channel>  string  "<number> <cmsgpack reply>". It expires ten minutes after the channel's last call, and that
+--                   of a worker after a week. Clients repeat a call for seconds. A worker repeats a claim until it gets
+--                   a reply, after an outage of days too, and an outage does not count against the leases of the
+--                   claimed jobs. If the server had forgotten the call, it would claim other jobs, and refuse the
+--                   outcomes that it has already stored. A worker that signs off leaves its reply for ten minutes, in
+--                   which a delayed copy of its last call may arrive. Each channel has its own string, because fields
+--                   of a hash do not expire on Redis 7 and channels of clients that are gone must not remain.
 
 local request = {}
-local KEEP_MS, LEAST_MS = '600000', 600000     -- text, so that calls need not format a number
+local KEEP_MS = '600000'         -- text, so that calls need not format a number
+request.WEEK_MS = '604800000'    -- longer than the longest lease, which is a day
 
 -- Return the stored reply if this call has been executed before. Otherwise return nil, and true if the server knows the
 -- previous call of the channel. Raises REPLAY for a number older than the last one.
@@ -32,15 +35,15 @@ function request.replay(base, channel, number)
   return nil, ahead == 1
 end
 
--- Return how long to keep a reply that matters for `ms`, as text: at least ten minutes.
-function request.keep_ms(ms)
-  return ms > LEAST_MS and digits(ms) or KEEP_MS
-end
-
 -- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).
 function request.remember(base, channel, number, answer, keep_ms)
   redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
   return answer
+end
+
+-- The owner of a channel makes no further call.
+function request.leave(base, channel)
+  redis.call('PEXPIRE', base .. ':call:' .. channel, KEEP_MS)
 end
 
 -- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number.

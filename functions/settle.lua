@@ -313,8 +313,7 @@ local function first_call(base, args, unbroken)
   events.write(base, call.lines, call.now)
   local claimed = {}
   for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
-  request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil},
-    request.keep_ms(math.max(lock, call.longest or 0)))
+  request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil}, request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
 end
 

@@ -281,7 +281,10 @@ local function close_worker(base, args)
       end
     end
   end
-  if more == 0 then stalled.forget(base, consumer, call) end
+  if more == 0 then
+    stalled.forget(base, consumer, call)
+    request.leave(base, consumer)
+  end
   wakeup.finish(base, call)
   return {more, count}
 end

@@ -14,14 +14,15 @@ from glidemq_async import Queue
 from glidemq_async.functions.settle import SettleReply
 from glidemq_async.storage import open_storage
 from tests.storage.proxy import proxied
-from tests.support.clocked_queue import SECOND, Timed
-from tests.support.fake_worker import Hands, Hold
+from tests.support.clocked_queue import DAY, HOUR, MINUTE, SECOND, Timed
+from tests.support.fake_worker import Hands, Hold, holds_of
 from tests.support.helpers import AnyJob, Heard, worker_of
 from tests.support.servers import standalone
 from tests.support.stores import Place, endpoint_of
 
 pytestmark = pytest.mark.untidy
 LEASE = 30 * SECOND
+GAP = LEASE // 2
 
 
 # -- the reply was lost -----------------------------------------------------------------------------------------------
@@ -103,16 +104,49 @@ async def test_a_claim_that_may_have_arrived_is_a_stall(timed: Timed, proof: str
     assert await timed.run() == ["n"]
 
 
-async def test_the_reply_of_a_claim_is_kept_as_long_as_its_leases(timed: Timed) -> None:
-    """A claim that is repeated after half an hour, when the server is back, returns the same jobs."""
-    await timed.queue.add("own", 1, lock_duration=3_600)
+async def outage(timed: Timed, ms: int, *holds: Hold, of: Hands) -> None:
+    """No worker can reach the server for this time. Then another worker sweeps first."""
+    await timed.hands.first_sweep(GAP)
+    await timed.pass_time(ms)
+    await of.vanish(*holds, for_ms=ms)
+    assert await timed.hands.first_sweep(GAP) == []
+
+
+@pytest.mark.parametrize("ms", [HOUR, 3 * DAY])
+async def test_a_claim_that_is_repeated_after_an_outage_returns_the_same_jobs(timed: Timed, ms: int) -> None:
+    """An outage does not count against a lease, so the worker still owns the jobs of which it knows nothing."""
+    await timed.queue.add("first", 1)
     worker = Hands(timed.queue, timed.place)
-    await worker.claim(lock_ms=LEASE)
+    await worker.renew()
+    claimed = await worker.claim(lock_ms=LEASE)
+    await timed.queue.add("second", 2)
+    await outage(timed, ms, *claimed, of=worker)
+    reply = await worker.repeat()
+    assert [claim.name for claim in claimed] == ["first"]
+    assert (holds_of(reply), reply.is_broken) == (claimed, False)
+    assert await worker.settle(claimed[0]) is None
+    assert await timed.run() == ["second"]
+
+
+@pytest.mark.parametrize("ms", [HOUR, 3 * DAY])
+async def test_an_outcome_that_is_repeated_after_an_outage_is_not_refused(timed: Timed, ms: int) -> None:
+    job = await timed.queue.add("n", 1)
+    worker = Hands(timed.queue, timed.place)
+    await worker.renew()
+    [hold] = await worker.claim(lock_ms=LEASE)
+    assert await worker.settle(hold) is None
+    assert await counts_of(job) == ("completed", 0)
+    await outage(timed, ms, of=worker)
+    assert (await worker.repeat()).refused == {}
+
+
+async def test_a_worker_that_signs_off_leaves_its_last_reply_for_ten_minutes(timed: Timed) -> None:
+    worker = Hands(timed.queue, timed.place)
+    await worker.claim()
     key = f"{worker.base}:call:{worker.name}"
-    assert 3_500_000 < (await timed.place.lifetimes([key]))[key] <= 3_600_000
-    await timed.queue.add("plain", 1)
-    await worker.claim(lock_ms=LEASE)
-    assert 590_000 < (await timed.place.lifetimes([key]))[key] <= 600_000
+    assert 7 * DAY - MINUTE < (await timed.place.lifetimes([key]))[key] <= 7 * DAY
+    await worker.leave()
+    assert 9 * MINUTE < (await timed.place.lifetimes([key]))[key] <= 10 * MINUTE
 
 
 # -- the claim was lost -----------------------------------------------------------------------------------------------

@@ -40,6 +40,13 @@ class Timed:
     hands: Hands
     place: Place
 
+    async def pass_time(self, ms: int) -> None:
+        """Let time pass on the server, for the keys that expire too."""
+        await self.clock.advance(ms)
+        for key, left in (await self.place.lifetimes(await self.place.keys())).items():
+            if left >= 0:
+                await self.place.ask("PEXPIRE", key, left - ms)
+
     async def names(self, slots: int = 100) -> list[str]:
         """Claim up to this many jobs; return their names in order."""
         return [hold.name for hold in await self.hands.claim(slots)]

@@ -62,12 +62,17 @@ class Hands:
         self._storage = queue.storage
         self._functions = Functions(queue.storage, self.base)
         self.channel = RequestChannel(self.name)
+        self._last: SettleRequest | None = None
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
         """Claim up to this many jobs, as a worker that cannot be woken."""
-        request = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
-        reply = await self._functions.settle.send(request)
-        return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
+        self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
+        return holds_of(await self._functions.settle.send(self._last))
+
+    async def repeat(self) -> SettleReply:
+        """Send the last claim or settle call again, as a worker that has received no reply."""
+        assert self._last is not None
+        return await self._functions.settle.send(self._last)
 
     async def settle(
         self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
@@ -91,8 +96,8 @@ class Hands:
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
-        with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
-        return await self._functions.settle.send(request)
+        self._last = with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
+        return await self._functions.settle.send(self._last)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
         """Write an update from within the run; return the function's reply code."""
@@ -148,6 +153,11 @@ class Hands:
     async def leave(self) -> None:
         """Sign off; the server releases all pending jobs."""
         await self._functions.stalled.close_worker(self.name)
+
+
+def holds_of(reply: SettleReply) -> list[Hold]:
+    """Return the claimed jobs of a reply."""
+    return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
 
 
 def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:
