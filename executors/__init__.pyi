@@ -6,3 +6,4 @@ from glidemq_async.executors.protocol import Executor as Executor
 from glidemq_async.executors.protocol import Handler as Handler
 from glidemq_async.executors.subprocess import SubprocessExecutor as SubprocessExecutor
 from glidemq_async.executors.thread import ThreadExecutor as ThreadExecutor
+from glidemq_async.jobs.abort import set_abort as set_abort

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final
 
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.job import Job
 
 _current: Final[ContextVar[Deadline | None]] = ContextVar("glidemq_deadline", default=None)
@@ -37,7 +38,7 @@ class Deadline:
             self._left -= self._loop.time() - self._began
 
     def _expire(self) -> None:
-        self._job.abort.set("timeout")
+        set_abort(self._job.abort, "timeout")
         # Not `task.cancel()`: only asyncio.timeout can later distinguish its own cancellation from one by the worker.
         self._expired.reschedule(self._loop.time())
 

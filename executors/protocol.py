@@ -35,7 +35,8 @@ class Executor(Protocol):
         """Run the handler. Return its value or raise its error.
 
         After `timeout` seconds, end the run as forcefully as the executor can, and raise TimeoutError. Cancellation of
-        this call also ends the run. The caller sets `job.abort` before it cancels; at a timeout the executor sets it.
+        this call also ends the run. The caller sets `job.abort` before it cancels; at a timeout the executor sets it
+        with `set_abort`.
         """
         ...
 

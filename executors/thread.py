@@ -18,6 +18,7 @@ from glidemq_async._internal.forgotten_calls import call_plainly
 from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.job import Job
 
 _log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ class ThreadExecutor:
                 raise
             # The signal is all that the thread can notice, so it is set even though this run has lost its result
             # already.
-            abort.set("timeout" if isinstance(error, TimeoutError) else "cancelled")
+            set_abort(abort, "timeout" if isinstance(error, TimeoutError) else "cancelled")
             self._give_up(future, job, call)
             if isinstance(error, TimeoutError):
                 raise TimeoutError(f"the run took longer than its timeout of {timeout:g} s") from error

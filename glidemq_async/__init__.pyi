@@ -45,6 +45,7 @@ from glidemq_async.jobs.context import current_job as current_job
 from glidemq_async.jobs.job import Job as Job
 from glidemq_async.jobs.job import SyncJob as SyncJob
 from glidemq_async.options.backoff import Backoff as Backoff
+from glidemq_async.options.batch import BatchOptions as BatchOptions
 from glidemq_async.options.budget import JobBudget as JobBudget
 from glidemq_async.options.deduplication import Deduplication as Deduplication
 from glidemq_async.options.job_options import JobOptions as JobOptions
@@ -80,7 +81,6 @@ from glidemq_async.tasks import Depends as Depends
 from glidemq_async.tasks import GlideMQ as GlideMQ
 from glidemq_async.tasks import Middleware as Middleware
 from glidemq_async.tasks import Task as Task
-from glidemq_async.worker import BatchOptions as BatchOptions
 from glidemq_async.worker import Execution as Execution
 from glidemq_async.worker import Health as Health
 from glidemq_async.worker import HealthServer as HealthServer

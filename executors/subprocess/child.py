@@ -48,6 +48,7 @@ from glidemq_async.executors.subprocess.references import MainModule, read_main,
 from glidemq_async.executors.subprocess.remote_errors import error_to_values
 from glidemq_async.executors.subprocess.system import memory_in_use
 from glidemq_async.executors.subprocess.tracing import Trace, adopt_trace, flush_spans
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_values
@@ -171,13 +172,13 @@ class Child:
         self._stop_requested = True
         task = self._task
         if task is None:
-            job.abort.set(reason)
+            set_abort(job.abort, reason)
             return
         with suppress(RuntimeError):  # it has just ended
             task.get_loop().call_soon_threadsafe(self._abort_task, job, task, reason)
 
     def _abort_task(self, job: Job[Any, Any], task: asyncio.Task[Any], reason: str) -> None:
-        job.abort.set(reason)
+        set_abort(job.abort, reason)
         task.cancel(reason)
 
     def _on_term(self, number: int, frame: FrameType | None) -> None:

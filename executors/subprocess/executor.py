@@ -26,6 +26,7 @@ from glidemq_async.executors.subprocess.receiving import OwnLevels
 from glidemq_async.executors.subprocess.references import reference_of, refuse_while_reading_main
 from glidemq_async.executors.subprocess.run import SLACK, Outcome, Run
 from glidemq_async.executors.subprocess.tracing import current_trace
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import payload_limit, values_of
 from glidemq_async.options.validation import positive_number, whole_number
@@ -223,7 +224,7 @@ class SubprocessExecutor:
         try:
             await asyncio.wait({serving}, timeout=timeout)
         except asyncio.CancelledError:
-            job.abort.set("cancelled")
+            set_abort(job.abort, "cancelled")
             # The worker cancels this call once and then waits for it. So the whole grace is spent here, and the process
             # gets its SIGKILL before the job can be released to another worker.
             outcome = await run.stop(serving, job.abort.reason, self.grace, pool.signal)
@@ -240,7 +241,7 @@ class SubprocessExecutor:
             # Calls of the handler are still served during the grace, now without a limit for silence: a handler that
             # reacts to the abort may log something before it ends.
             serving = asyncio.create_task(Run(child, job, None).serve())
-        job.abort.set("timeout")
+        set_abort(job.abort, "timeout")
         await run.stop(serving, "timeout", self.grace, pool.signal)
         raise TimeoutError(late)
 

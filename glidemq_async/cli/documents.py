@@ -8,6 +8,7 @@ from typing import Any
 from glidemq_async.cli.output import Document, instant
 from glidemq_async.errors import CodecError, SerializationError
 from glidemq_async.jobs.job import Job
+from glidemq_async.options.job_options import explicit
 from glidemq_async.queues.events import EventGap, QueueEvent
 from glidemq_async.queues.inspection import WorkerInfo
 from glidemq_async.queues.schedulers import JobScheduler
@@ -48,7 +49,7 @@ def job_document(job: Job[Any, Any]) -> Document:
         "name": job.name,
         "state": job.state,
         "data": read("data", lambda: job.data),
-        "options": read("options", lambda: {name: _option(value) for name, value in job.options.explicit().items()}),
+        "options": read("options", lambda: {name: _option(value) for name, value in explicit(job.options).items()}),
         "key": job.key,
         "priority": job.priority,
         "lifo": job.lifo,

@@ -1,5 +1,9 @@
 """The abort signal of a running job. A handler awaits it in the event loop or polls it from a thread."""
 
+# `set_abort` uses private attributes of AbortSignal, because a handler must not set its own signal.
+# pyright: reportPrivateUsage=false
+# ruff: noqa: SLF001
+
 from __future__ import annotations
 
 import asyncio
@@ -39,13 +43,13 @@ class AbortSignal:
         """Block the current thread until the signal is set, for at most `timeout` seconds. Return whether it is set."""
         return self._flag.wait(timeout)
 
-    def set(self, reason: str) -> None:
-        """Set the signal. Only call this in the worker's event loop. The first reason is kept."""
-        if self._flag.is_set():
-            return
-        # The reason comes before the flag. A thread that sees the flag reads the reason without a lock.
-        self.reason = reason
-        self._flag.set()
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+
+def set_abort(signal: AbortSignal, reason: str) -> None:
+    """Set the signal. Only call this in the worker's event loop. The first reason is kept."""
+    if signal._flag.is_set():
+        return
+    signal.reason = reason
+    signal._flag.set()
+    for waiter in signal._waiters:
+        if not waiter.done():
+            waiter.set_result(None)

@@ -3,6 +3,10 @@
 table.py describes each option, and stored_options.py has their stored forms.
 """
 
+# The functions of this module use private attributes of JobOptions.
+# pyright: reportPrivateUsage=false
+# ruff: noqa: SLF001
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -22,6 +26,7 @@ __all__ = [
     "JobOptions",
     "JobOptionsDict",
     "KeepJobs",
+    "explicit",
     "layered",
     "merge",
 ]
@@ -107,13 +112,13 @@ class JobOptions:
     result_ttl: float | None
     headers: Mapping[str, str] = field(hash=False)
     durability: Durability
-    given: frozenset[str] = field(compare=False, init=False)
+    _given: frozenset[str] = field(compare=False, init=False)
 
     def __init__(self, **options: Unpack[JobOptionsDict]) -> None:
         given = cast("dict[str, object]", options)
         checks.refuse_unknown(given, JOB_OPTIONS)
         put = object.__setattr__
-        put(self, "given", frozenset(given))
+        put(self, "_given", frozenset(given))
         for name, check, default in _FIELDS:
             put(self, name, check(name, given[name]) if name in given else default)
         if self.delay is not None and self.at is not None:
@@ -126,25 +131,24 @@ class JobOptions:
             raise ValueError("mode 'debounce' needs ttl=, delay= or at=, the time that the job waits for later adds")
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={value!r}" for name, value in self.explicit().items())
+        shown = ", ".join(f"{name}={value!r}" for name, value in explicit(self).items())
         return f"JobOptions({shown})"
 
     def __reduce__(self) -> tuple[object, tuple[JobOptionsDict]]:
-        explicit = self.explicit()
-        if "headers" in explicit:
-            explicit["headers"] = dict(self.headers)
-        return _rebuild, (explicit,)
-
-    def explicit(self) -> JobOptionsDict:
-        """Return only the options that were set, after validation."""
-        # "Set" and "has its default value" are different things: `add(attempts=1)` must override a queue whose default
-        # is 3.
-        found = {name: getattr(self, name) for name in JOB_OPTIONS if name in self.given}
-        return cast("JobOptionsDict", found)
+        found = explicit(self)
+        if "headers" in found:
+            found["headers"] = dict(self.headers)
+        return _rebuild, (found,)
 
     def with_headers(self, headers: Mapping[str, str]) -> JobOptions:
         """Return a copy with other headers. Raises TypeError, ValueError or PayloadTooLarge for bad headers."""
         return self if headers == self.headers else replaced(self, headers=checks.headers("headers", headers))
+
+
+def explicit(options: JobOptions) -> JobOptionsDict:
+    """Return only the options that were set, after validation."""
+    found = {name: getattr(options, name) for name in JOB_OPTIONS if name in options._given}
+    return cast("JobOptionsDict", found)
 
 
 def replaced(options: JobOptions, **values: object) -> JobOptions:
@@ -153,7 +157,7 @@ def replaced(options: JobOptions, **values: object) -> JobOptions:
     put = object.__setattr__
     for name in JOB_OPTIONS:
         put(changed, name, values[name] if name in values else getattr(options, name))
-    put(changed, "given", options.given.union(values))
+    put(changed, "_given", options._given.union(values))
     return changed
 
 
@@ -162,10 +166,10 @@ def merge(default: JobOptions, overrides: JobOptions | JobOptionsDict | Mapping[
 
     An overriding `delay` replaces a default `at`, and vice versa. Raises the same errors as JobOptions.
     """
-    winning: Mapping[str, object] = {**(overrides.explicit() if isinstance(overrides, JobOptions) else overrides)}
+    winning: Mapping[str, object] = {**(explicit(overrides) if isinstance(overrides, JobOptions) else overrides)}
     if not winning:
         return default
-    merged: dict[str, object] = {**default.explicit(), **winning}
+    merged: dict[str, object] = {**explicit(default), **winning}
     # The two exclude each other, so a default of the queue must give way. Otherwise no job of that queue could use the
     # other one.
     for name, other in (("delay", "at"), ("at", "delay")):

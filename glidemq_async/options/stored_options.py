@@ -1,5 +1,9 @@
 """The forms in which job options are sent to the server and stored in records. table.py describes each option."""
 
+# `_given` is private, because users of JobOptions must not see it. Each add reads it, so a function would cost time.
+# pyright: reportPrivateUsage=false
+# ruff: noqa: SLF001
+
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -31,7 +35,7 @@ _HEADERS: Final = b"\xa1h"
 def to_extra(options: JobOptions) -> dict[str, object]:
     """Return the part of the options that an add needs, in the form that functions/add.lua reads."""
     extra: dict[str, object] = {}
-    given = options.given
+    given = options._given
     for name, sent, default, pack in _SENT:
         if name in given and (value := getattr(options, name)) != default:
             extra[sent] = pack(value)
@@ -66,7 +70,7 @@ def unpack_extra(packed: bytes) -> dict[str, Any]:
 
 def is_placing(options: JobOptions) -> bool:
     """Return whether an option may decide where the job waits."""
-    return not _PLACING.isdisjoint(options.given)
+    return not _PLACING.isdisjoint(options._given)
 
 
 def due_ms(options: JobOptions, now: int) -> int:
@@ -84,7 +88,7 @@ def stored_form(options: JobOptions) -> bytes:
 
     The id, the priority, `lifo`, the key and the cost are not in it, because the record has them in other fields.
     """
-    given = options.given
+    given = options._given
     if _STORED_NAMES.isdisjoint(given):  # most jobs with options have only a key
         return b""
     wire: dict[str, object] = {}

@@ -16,7 +16,7 @@ from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
-from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.job_options import JobOptions, explicit
 from glidemq_async.queues.queue import Queue, add_prepared
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
@@ -214,7 +214,7 @@ class AppCore:
                 definition.name,
                 cron.schedule,
                 data=definition.arguments.stored((), {}),
-                **definition.options.explicit(),
+                **explicit(definition.options),
             )
 
     async def _let_go(self) -> None:

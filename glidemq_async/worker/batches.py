@@ -8,8 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 
@@ -18,12 +16,11 @@ from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.durations import to_ms
 from glidemq_async.executors.protocol import ChecksHandlers, Executor, Handler, when_ended
 from glidemq_async.executors.sharing import ExecutorUse
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import entry_of
-from glidemq_async.options.validation import whole_number
-
-MAX_SIZE: Final = 1_000
+from glidemq_async.options.batch import BatchOptions
 
 Processor: TypeAlias = (
     Callable[[Job[Data, Result]], Awaitable[Result] | Result]
@@ -31,31 +28,6 @@ Processor: TypeAlias = (
     | Callable[[list[Job[Data, Result]]], Sequence[Result | BaseException] | None]
 )
 """A function of one job, or with `batch` of a list of jobs. It is a coroutine function or a plain one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchOptions:
-    """The size of the batches for a processor that takes a list of jobs, and the time to fill them.
-
-    - `size`: the maximum number of jobs in one call of the processor, 1 to 1,000.
-    - `wait`: the time in seconds that a batch waits to fill, from its first job on. With 0 a batch contains the jobs of
-      one claim.
-
-    Raises TypeError or ValueError for a bad value.
-    """
-
-    size: int = 100
-    wait: float | timedelta = 0.0
-
-    def __post_init__(self) -> None:
-        if whole_number("batch size", self.size, least=1) > MAX_SIZE:
-            raise ValueError(f"batch size must be from 1 to {MAX_SIZE}, got {self.size!r}")
-        object.__setattr__(self, "wait", to_ms("batch wait", self.wait) / 1000)
-
-    @property
-    def wait_seconds(self) -> float:
-        """The wait in seconds."""
-        return cast("float", self.wait)
 
 
 def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor, tasks: TaskScope) -> Batcher | None:
@@ -144,7 +116,7 @@ class Batcher:
         self._inner = inner
         self._inner_use = ExecutorUse(inner)
         self._size = options.size
-        self._wait = options.wait_seconds
+        self._wait = to_ms("batch wait", options.wait) / 1000
         self._gathering = _Batch()
         self._timer: asyncio.Handle | None = None
         self._running: set[_Batch] = set()
@@ -272,7 +244,7 @@ class Batcher:
     def _expire(self, batch: _Batch, member: _Member) -> None:
         if member.future.done():
             return
-        member.job.abort.set("timeout")
+        set_abort(member.job.abort, "timeout")
         member.late = TimeoutError(f"the run took longer than its timeout of {member.timeout:g} s")
         if batch.live > 1:
             batch.live -= 1

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from glidemq_async.executors.protocol import Executor
     from glidemq_async.instrumentation import Instrumentation
+    from glidemq_async.options.batch import BatchOptions
     from glidemq_async.options.budget import JobBudget
     from glidemq_async.payloads.codecs import Codec
     from glidemq_async.payloads.serialization import Serializer
-    from glidemq_async.worker.batches import BatchOptions
     from glidemq_async.worker.execution import AfterExecution
 
 __all__ = ["OPTIONS", "Option", "WorkerKeywords", "WorkerOptions", "WorkerOptionsDict", "worker_options"]

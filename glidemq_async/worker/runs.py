@@ -33,6 +33,7 @@ from glidemq_async.functions.outcomes import (
     Retry,
 )
 from glidemq_async.instrumentation import Instruments, RunOutcome
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import is_unreadable, meter_of, run_options
@@ -93,7 +94,7 @@ class Run:
         if self.stop_reason:
             return
         self.stop_reason = reason
-        self.job.abort.set(reason)
+        set_abort(self.job.abort, reason)
         # A stop can come before the task of the run has made its first step: the store sends a message as soon as a job
         # is revoked, and that may be the message after the claim. A task that is cancelled so early never runs any of
         # its code, so nothing would settle the run and free its slot. Such a run is not cancelled. It finds the reason

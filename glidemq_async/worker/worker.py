@@ -24,11 +24,12 @@ from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
+from glidemq_async.options.batch import BatchOptions
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage, StorageLike
-from glidemq_async.worker.batches import Batcher, BatchOptions, Processor, batcher_of
+from glidemq_async.worker.batches import Batcher, Processor, batcher_of
 from glidemq_async.worker.health import Health, health_of, unstarted
 from glidemq_async.worker.health_server import HasHealth, HealthServer
 from glidemq_async.worker.lifecycle import Runs
@@ -144,11 +145,6 @@ class Worker(Runs, Generic[Data, Result]):
     def running(self) -> int:
         """The number of current runs."""
         return len(self._slots)
-
-    @property
-    def last_seen(self) -> float | None:
-        """Loop time of the last answered claim or settle call, None before the first one."""
-        return self._session.loop.calls.last_reply or None if self._session else None
 
     def health(self) -> Health:
         """Return whether the worker is alive and takes jobs, and the problems if not. Only call this in its loop."""

@@ -40,7 +40,7 @@ async def test_a_worker_that_could_not_start_can_be_started_again() -> None:
             await soon(worker.start())
             async with Queue[Any, Any]("q", storage) as queue:
                 assert await queue.add_and_wait("n", "works", wait_timeout=5) == "works"
-            assert worker.last_seen is not None
+            assert worker.health().ready
         finally:
             await soon(worker.close())
             await storage.close()

@@ -314,6 +314,6 @@ async def test_two_workers_in_one_loop_both_receive_a_signal(server: Server, job
 
     workers = [Worker[Any, Any]("q", echo, server.url, shutdown_timeout=5) for _ in range(2)]
     running = [asyncio.create_task(one.run()) for one in workers]
-    await until(lambda: all(one.last_seen for one in workers))
+    await until(lambda: all(one.health().ready for one in workers))
     os.kill(os.getpid(), signal.SIGTERM)
     await soon(asyncio.gather(*running))

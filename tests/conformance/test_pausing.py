@@ -70,7 +70,7 @@ async def test_a_pause_outlives_workers_and_clients(storage: Storage, queue: Any
 
 async def worker_settled(worker: Any) -> None:
     """Wait until a worker has made a claim."""
-    await until(lambda: worker.last_seen is not None)
+    await until(lambda: worker.health().ready)
 
 
 async def test_resuming_wakes_a_worker_for_each_waiting_job(queue: AnyQueue) -> None:

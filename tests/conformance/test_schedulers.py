@@ -21,6 +21,7 @@ from glidemq_async import (
     Worker,
 )
 from glidemq_async.functions.callers import Functions
+from glidemq_async.options.job_options import explicit
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, job_events, listening, soon, worker_of
@@ -182,13 +183,13 @@ async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> 
         keep_failed=False,
         headers={"trace": "abc"},
     )
-    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, data=[1], **options.explicit())
+    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, data=[1], **explicit(options))
     assert made.options == options
     assert (await scheduler_of(queue)).options == options
     over = await ended_schedule(queue)
     job = await queue.get_job(over.last_job_id or "")
     assert job is not None
-    plain = await queue.add("s", [1], **options.explicit())
+    plain = await queue.add("s", [1], **explicit(options))
     assert job.options == (await queue.get_job(plain.id) or plain).options
     assert job.state == "delayed"
     assert await job.get_state() == "delayed"
@@ -205,11 +206,11 @@ async def test_every_option_of_the_template_reaches_the_job(queue: AnyQueue) -> 
     ],
 )
 async def test_the_template_of_a_job_is_encoded_like_an_add(queue: AnyQueue, options: JobOptions) -> None:
-    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **options.explicit())
+    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **explicit(options))
     assert made.options == (await scheduler_of(queue)).options == options
     over = await ended_schedule(queue)
     fired = await queue.get_job(over.last_job_id or "")
-    added = await queue.get_job((await queue.add("n", **options.explicit())).id)
+    added = await queue.get_job((await queue.add("n", **explicit(options))).id)
     assert fired is not None
     assert added is not None
     seen, wanted = ((job.state, job.key, job.priority, job.lifo, job.options) for job in (fired, added))
@@ -219,10 +220,10 @@ async def test_the_template_of_a_job_is_encoded_like_an_add(queue: AnyQueue, opt
 @pytest.mark.parametrize("mode", ["simple", "throttle", "debounce"])
 async def test_the_jobs_of_a_scheduler_are_deduplicated(queue: AnyQueue, mode: Any) -> None:
     options = JobOptions(deduplication=Deduplication("d", ttl=60, mode=mode))
-    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **options.explicit())
+    made = await queue.upsert_job_scheduler("s", every=0.05, limit=1, **explicit(options))
     assert made.options == options
     over = await ended_schedule(queue)
-    again = await queue.add("n", **options.explicit())
+    again = await queue.add("n", **explicit(options))
     if mode == "debounce":
         assert (again.outcome, await queue.get_job(over.last_job_id or "")) == ("added", None)
     else:

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from glidemq_async import JobFailed
-from glidemq_async.jobs.abort import AbortSignal
+from glidemq_async.jobs.abort import AbortSignal, set_abort
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, worker_of
 
 
@@ -37,7 +37,7 @@ async def test_an_awaited_task_of_the_handler_is_cancelled_by_the_timeout(queue:
         finally:
             await asyncio.wait([thread], timeout=5)
             ended_in_time.append(thread.done())
-            job.abort.set("over")
+            set_abort(job.abort, "over")
 
     ended_in_time: list[bool] = []
     async with worker_of(queue, with_a_thread):

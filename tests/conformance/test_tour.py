@@ -69,7 +69,7 @@ async def look_and_clear(queue: AnyQueue) -> None:
     assert job.id in {found.id for found in await queue.search_jobs(name=job.name)}
     assert (await queue.get_metrics("completed")).count > 0
     async with worker_of(queue, echo) as worker:
-        await until(lambda: worker.last_seen is not None)
+        await until(lambda: worker.health().ready)
         await queue.get_workers()
     await queue.add("drained", delay=60)
     assert await queue.promote_jobs() == 1

@@ -228,7 +228,7 @@ async def test_the_worker_shows_its_identity(queue: AnyQueue, place: Place) -> N
         assert (worker.queue, worker.storage) == (queue.name, queue.storage)
         assert "0/4" in repr(worker)
         await ended(await queue.add("n"))
-        assert worker.last_seen is not None
+        assert worker.health().ready
 
 
 async def test_large_payloads_do_not_overfill_a_claim(queue: AnyQueue) -> None:

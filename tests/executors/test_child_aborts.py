@@ -8,10 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from glidemq_async.executors.subprocess.child import Child
-
-
-def _ignore(_reason: str) -> None:
-    pass
+from glidemq_async.jobs.abort import AbortSignal
 
 
 class _Interleaved(Child):
@@ -20,7 +17,7 @@ class _Interleaved(Child):
     main_thread_saw_the_abort = False
 
     def __init__(self) -> None:
-        self._job: Any = SimpleNamespace(id="1", abort=SimpleNamespace(set=_ignore))
+        self._job: Any = SimpleNamespace(id="1", abort=AbortSignal())
         self._stop_requested = False
 
     @property

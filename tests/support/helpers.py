@@ -68,7 +68,7 @@ async def soon(awaitable: Awaitable[Value], seconds: float = PATIENCE) -> Value:
 
 async def idle(worker: Any) -> None:
     """Wait until a worker has made a claim, and usually until it is registered as idle."""
-    await until(lambda: worker.last_seen is not None)
+    await until(lambda: worker.health().ready)
     await asyncio.sleep(0.05)
 
 

@@ -58,8 +58,8 @@ QUEUE = """
 """
 APP = "add_middleware close connect cron override queue queues run_worker state storage sync task tasks worker"
 TASK = "add add_many aliases executor function name options queue result signature sync version"
-WORKER = "broken close health last_seen name on queue run running start stop storage until_empty"
-JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "explicit given with_headers"])
+WORKER = "broken close health name on queue run running start stop storage until_empty"
+JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
 EXECUTION = "error job message result result_ttl state traceback"
 
@@ -101,7 +101,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     WorkerOptions: (WorkerOptions, " ".join(WorkerOptionsDict.__annotations__)),
     JobOptions: (JobOptions, JOB_OPTIONS),
     Execution: (lambda: Execution(job(), None, None, Failure("", "", "")), EXECUTION),
-    AbortSignal: (AbortSignal, "is_set reason set wait wait_in_thread"),
+    AbortSignal: (AbortSignal, "is_set reason wait wait_in_thread"),
     RedisStorage: (lambda: RedisStorage(Endpoint()), f"{STORAGE} endpoint"),
     ClusterStorage: (lambda: ClusterStorage([], Endpoint()), STORAGE),
     SentinelStorage: (lambda: SentinelStorage([], "service", Endpoint()), STORAGE),

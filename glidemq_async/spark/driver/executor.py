@@ -19,6 +19,7 @@ from glidemq_async.executors.calls import FunctionCall, is_coroutine_function
 from glidemq_async.executors.daemon_threads import DaemonThreads
 from glidemq_async.executors.deadlines import waiting
 from glidemq_async.executors.protocol import Handler
+from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.spark.driver.engine import Engine, Label
@@ -209,12 +210,12 @@ class SparkExecutor:
         try:
             done, _ = await asyncio.wait([ended], timeout=timeout)
             if not done:
-                job.abort.set("timeout")
+                set_abort(job.abort, "timeout")
                 await self._end(run, ended, job)
                 raise TimeoutError(f"the run took longer than its timeout of {timeout or 0:g} s")
             await reporter.finish()
         except asyncio.CancelledError:
-            job.abort.set("cancelled")
+            set_abort(job.abort, "cancelled")
             await self._end(run, ended, job)
             raise
         finally:
