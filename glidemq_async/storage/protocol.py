@@ -14,7 +14,7 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.functions import calling
 
 if TYPE_CHECKING:
-    from redis.asyncio import Redis, RedisCluster
+    from redis.asyncio import Redis, RedisCluster, Sentinel
 
 Arg: TypeAlias = calling.Arg
 """One argument of a function call."""
@@ -114,5 +114,5 @@ class Storage(calling.FunctionStore, Protocol):
     ) -> None: ...
 
 
-StorageLike: TypeAlias = "str | Storage | Redis | RedisCluster | None"
+StorageLike: TypeAlias = "str | Storage | Redis | RedisCluster | Sentinel | None"
 """A URL, a storage, a client of redis-py's `redis.asyncio`, or None for `$GLIDEMQ_URL` or the embedded default."""

@@ -47,8 +47,9 @@ def open_storage(
 ) -> Storage:
     """Return the storage for a URL. A storage is returned unchanged. None is `$GLIDEMQ_URL` or the embedded default.
 
-    For a `redis.asyncio.Redis`, a `RedisCluster` or the `master_for` of a `Sentinel`, the storage connects to the same
-    servers with the same options. It opens its own connections and never closes the client.
+    For a `redis.asyncio.Redis`, a `RedisCluster`, or a `Sentinel` or its `master_for`, the storage connects to the same
+    servers with the same options. It opens its own connections and never closes the client. A `Sentinel` must watch
+    only one service: otherwise connecting raises StorageUnavailable.
 
     Nothing is connected yet. `timeout` is the number of seconds for which a call is tried before it raises
     StorageUnavailable; the default is the URL's option `timeout`, or else 30. `require_url`, or `$GLIDEMQ_REQUIRE_URL`

@@ -132,8 +132,47 @@ async def test_a_client_of_a_sentinel_can_be_passed() -> None:
                 assert await client.ping()
             with pytest.raises(TypeError, match=r"leads to replicas; pass sentinel\.master_for"):
                 open_storage(found.slave_for(group.service))
-            with pytest.raises(TypeError, match=r"does not name a service; pass sentinel\.master_for"):
-                open_storage(found)  # type: ignore[arg-type]
+
+
+@pytest.mark.sentinel
+async def test_a_sentinel_of_one_service_can_be_passed() -> None:
+    async with sentinel() as group:
+        await group.primary.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
+        places = [("127.0.0.1", 1), *(("127.0.0.1", one.port) for one in group.sentinels)]
+        async with Sentinel(places, socket_timeout=2, username="ann", password="pw", db=1) as found:  # type: ignore[no-untyped-call]
+            storage = open_storage(found)
+            assert isinstance(storage, SentinelStorage)
+            async with storage, storage.clone() as clone:
+                assert storage.url == clone.url
+                assert storage.url.endswith(f":{group.sentinels[-1].port}/{group.service}")
+            await works(found)
+            client: Redis = found.master_for(group.service)
+            async with client:
+                assert await client.keys("glide:{q}:*"), "in the database of the client"
+
+
+@pytest.mark.sentinel
+async def test_a_sentinel_of_several_services_is_refused() -> None:
+    async with sentinel() as group, standalone() as other:
+        for one in group.sentinels:
+            await one.command("SENTINEL", "MONITOR", "other", "127.0.0.1", other.port, 2)
+        async with Sentinel([("127.0.0.1", one.port) for one in group.sentinels]) as found:  # type: ignore[no-untyped-call]
+            refused = (
+                r"redis\+sentinel://127.* does not name a service, and its sentinels watch 2 services: main, other\. "
+                r"Pass sentinel\.master_for\('main'\)"
+            )
+            with pytest.raises(StorageUnavailable, match=refused):
+                await Queue("q", found, timeout=5).connect()
+
+
+@pytest.mark.sentinel
+async def test_a_sentinel_without_a_service_is_tried_until_the_timeout() -> None:
+    async with sentinel() as group:
+        for one in group.sentinels:
+            await one.command("SENTINEL", "REMOVE", group.service)
+        async with Sentinel([("127.0.0.1", one.port) for one in group.sentinels]) as found:  # type: ignore[no-untyped-call]
+            with pytest.raises(StorageUnavailable, match=r"no sentinel named the service to use .*watches no service"):
+                await open_storage(found, timeout=0.3).connect()
 
 
 def test_clients_without_asyncio_are_refused() -> None:

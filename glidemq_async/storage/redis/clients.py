@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def client_storage(client: object, timeout: float | None) -> ServerStorage | None:
     """Return a storage for the servers of a redis-py client, or None if `client` is something else.
 
-    Raises TypeError for a client without asyncio and for a `Sentinel` without a service.
+    Raises TypeError for a client without asyncio and for a client of replicas.
     """
     # A client can only exist if its module has been imported, and importing all of redis-py takes long. Every client
     # imports this module, and a connection of this package does not.
@@ -41,10 +41,12 @@ def client_storage(client: object, timeout: float | None) -> ServerStorage | Non
         return _of_cluster(client, timeout)
     if isinstance(client, Redis):
         if isinstance(client.connection_pool, SentinelConnectionPool):
-            return _of_sentinel(client.connection_pool, timeout)
+            return _of_sentinel(client.connection_pool, client.connection_pool.service_name, timeout)
         return _of_redis(client, timeout)
     if isinstance(client, Sentinel):
-        raise TypeError("a Sentinel does not name a service; pass sentinel.master_for(service) instead")
+        # The pool only carries the options for the primary. It never connects, so it needs no name of a service.
+        pool = SentinelConnectionPool("", client, **client.connection_kwargs)  # type: ignore[no-untyped-call]
+        return _of_sentinel(pool, None, timeout)
     if isinstance(client, redis.Redis | redis.RedisCluster | redis.Sentinel):
         name = type(client).__name__
         raise TypeError(f"a redis.{name} works without asyncio; pass a redis.asyncio.{name} instead")
@@ -71,7 +73,7 @@ def _of_cluster(client: RedisCluster, timeout: float | None) -> ServerStorage:
     return ClusterStorage(seeds, _endpoint(kind, kwargs), timeout=timeout, remap=nodes.remap_host_port)
 
 
-def _of_sentinel(pool: SentinelConnectionPool, timeout: float | None) -> ServerStorage:
+def _of_sentinel(pool: SentinelConnectionPool, service: str | None, timeout: float | None) -> ServerStorage:
     from redis.asyncio.connection import Connection, SSLConnection
 
     from glidemq_async.storage.redis.sentinel import SentinelStorage
@@ -90,7 +92,7 @@ def _of_sentinel(pool: SentinelConnectionPool, timeout: float | None) -> ServerS
         "force_master_ip": getattr(manager, "_force_master_ip", None),
     }
     primary = _endpoint(kind, pool.connection_kwargs)
-    return SentinelStorage(sentinels, pool.service_name, primary, timeout=timeout, discovery=discovery)
+    return SentinelStorage(sentinels, service, primary, timeout=timeout, discovery=discovery)
 
 
 def _endpoint(kind: type[AbstractConnection], kwargs: Mapping[str, Any]) -> Endpoint:

@@ -10,9 +10,11 @@ leaves the old primary when a planned failover begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
 
+from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.retry import TRY_SECONDS
@@ -20,6 +22,9 @@ from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
 from glidemq_async.storage.redis.server import ServerStorage
 from glidemq_async.storage.redis.standalone import OneServer
 from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
+
+if TYPE_CHECKING:
+    from redis.asyncio import Sentinel
 
 LEFT_SECONDS: Final = 15.0
 """Seconds for which the old primary of a failover is avoided. Sentinel demotes it within ten."""
@@ -30,12 +35,12 @@ HEAR_SECONDS: Final = 1.0
 
 
 class WatchedServer(OneServer):
-    """The primary that the sentinels of a service name."""
+    """The primary that the sentinels of a service name. Without `service`: of the only service that they watch."""
 
     def __init__(
         self,
         sentinels: Sequence[Endpoint],
-        service: str,
+        service: str | None,
         primary: Endpoint,
         url: str,
         library: Library,
@@ -53,26 +58,49 @@ class WatchedServer(OneServer):
 
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
+        service = self._service or await self._find_service()
         # The watch starts with the first connection, because it needs the event loop. A forked child starts another
         # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
         # with "master", so only the sentinels know that its demotion is near.
         if self._watch is None and not self.closed:
-            self._watch = SentinelWatch(self._sentinels, self._service, self._begin_failover, self._follow, self._stay)
+            self._watch = SentinelWatch(self._sentinels, service, self._begin_failover, self._follow, self._stay)
         if self._watch is not None:
             await self._watch.wait_heard(HEAR_SECONDS)
         problems: list[str] = []
         for sentinel in tuple(self._sentinels):
             try:
-                host, port = await self._ask(sentinel)
+                host, port = await self._ask(sentinel, service)
                 self._refuse_left((host, port))
                 wire = await dial(self.endpoint.at(host, port))
-                await self._require_primary(wire)
+                await self._require_primary(wire, service)
             except OSError as error:
                 problems.append(f"{sentinel.where}: {error}")
                 continue
             self._ask_first(sentinel)
             return wire
-        raise ConnectionError(f"no sentinel led to a primary of {self._service!r} ({'; '.join(problems)})")
+        raise ConnectionError(f"no sentinel led to a primary of {service!r} ({'; '.join(problems)})")
+
+    async def _find_service(self) -> str:
+        """Return the only service that the sentinels watch. Raises StorageUnavailable if they watch several."""
+        problems: list[str] = []
+        for sentinel in tuple(self._sentinels):
+            try:
+                async with self._client(sentinel, "names no services") as client:
+                    names = sorted(str(name) for name in await client.sentinels[0].sentinel_masters())
+            except OSError as error:
+                problems.append(f"{sentinel.where}: {error}")
+                continue
+            if len(names) > 1:
+                raise StorageUnavailable(
+                    f"{self.url} does not name a service, and its sentinels watch {len(names)} services: "
+                    f"{', '.join(names)}. Pass sentinel.master_for({names[0]!r}), or the client of another service."
+                )
+            if names and self._service is None:  # another connection may have found it during the await
+                self._service, self.url = names[0], self.url + names[0]
+            if names:
+                return names[0]
+            problems.append(f"{sentinel.where}: watches no service")
+        raise ConnectionError(f"no sentinel named the service to use ({'; '.join(problems)})")
 
     def _ask_first(self, sentinel: Endpoint) -> None:
         """Ask this sentinel before the others the next time."""
@@ -114,28 +142,34 @@ class WatchedServer(OneServer):
             await self._watch.close()
         await super().close_nodes()
 
-    async def _ask(self, sentinel: Endpoint) -> Address:
+    async def _ask(self, sentinel: Endpoint, service: str) -> Address:
         """Return the primary that this sentinel names, found by redis-py. Raises `OSError` if there is none."""
+        async with self._client(sentinel, f"names no primary of the service {service!r} that is up") as client:
+            host, port = await client.discover_master(service)
+        return str(host), int(port)
+
+    @asynccontextmanager
+    async def _client(self, sentinel: Endpoint, problem: str) -> AsyncGenerator[Sentinel]:
+        """Lend redis-py's client of one sentinel. Its errors become a ConnectionError that begins with `problem`."""
         from redis.asyncio import ConnectionPool, Redis, Sentinel
         from redis.exceptions import RedisError
 
         # redis-py would stop at the first sentinel that answers. That sentinel may still name the former primary, so
         # each one is asked separately, and `dial` checks its answer.
         kind, kwargs = sentinel.connection_options()
-        finder = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
-        finder.sentinels = [Redis.from_pool(ConnectionPool(connection_class=kind, **kwargs))]
+        client = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
+        client.sentinels = [Redis.from_pool(ConnectionPool(connection_class=kind, **kwargs))]
         try:
             async with asyncio.timeout(TRY_SECONDS):
-                host, port = await finder.discover_master(self._service)
+                yield client
         except TimeoutError as error:
             raise TimeoutError(f"gave no answer within {TRY_SECONDS:g} s") from error
         except RedisError as error:
-            raise ConnectionError(f"names no primary of the service {self._service!r} that is up ({error})") from error
+            raise ConnectionError(f"{problem} ({error})") from error
         finally:
-            await finder.aclose()
-        return str(host), int(port)
+            await client.aclose()
 
-    async def _require_primary(self, wire: Wire) -> None:
+    async def _require_primary(self, wire: Wire, service: str) -> None:
         reply = await wire.send(pack("ROLE"), asyncio.get_running_loop().time() + TRY_SECONDS)
         role = as_list(reply)
         if role is not None and role[0] == b"master":
@@ -144,7 +178,7 @@ class WatchedServer(OneServer):
         found = "a replica" if role is not None else str(reply)
         if isinstance(reply, ReplyError) and str(reply).startswith("LOADING"):
             found = "loading its data"
-        raise ConnectionError(f"{wire.where} should be the primary of {self._service!r} and is {found}")
+        raise ConnectionError(f"{wire.where} should be the primary of {service!r} and is {found}")
 
     async def recheck_node(self, key: str, problem: Exception) -> bool:  # noqa: ARG002
         # A lost connection may mean a failover. Then the subscriber connections lead to the old primary too.
@@ -158,12 +192,15 @@ class WatchedServer(OneServer):
 
 
 class SentinelStorage(ServerStorage):
-    """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs."""
+    """The primary of a Sentinel service; `open_storage` makes it from `redis+sentinel://` URLs.
+
+    Without `service` it is the only service that the sentinels watch.
+    """
 
     def __init__(
         self,
         sentinels: Sequence[Endpoint],
-        service: str,
+        service: str | None,
         primary: Endpoint,
         url: str | None = None,
         library: Library | None = None,
@@ -171,7 +208,7 @@ class SentinelStorage(ServerStorage):
         timeout: float | None = None,
         discovery: Mapping[str, Any] | None = None,
     ) -> None:
-        shown = url or f"redis+sentinel://{','.join(one.where for one in sentinels)}/{service}"
+        shown = url or f"redis+sentinel://{','.join(one.where for one in sentinels)}/{service or ''}"
         self._settings = tuple(sentinels), service, primary, shown, library or shipped(), dict(discovery or {})
         super().__init__(
             WatchedServer(*self._settings), timeout=timeout, socket_timeout=primary.options.get("socket_timeout")
