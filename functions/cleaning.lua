@@ -9,7 +9,8 @@
 --     writes the event `cleaned`.
 --   cleanUnstarted  channel number cursor state grace_ms limit count -> { cursor, ids }
 --     Remove jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed) and
---     were added at least grace_ms before the first step, in the order in which they would start.
+--     were added at least grace_ms before the first step, in the order in which they would start. Jobs with a key are
+--     removed in the order in which they began to wait.
 --   promoteJobs channel number cursor limit count -> { cursor, number }
 --     Start the jobs now that were delayed at the first step, in the order of their due times. limit -1 = all.
 --   retryJobs   channel number cursor state limit count -> { cursor, number }
@@ -159,9 +160,10 @@ do
   -- Walk through the waiting entries of `stream`, and keep the ones after `bound`; at: the last entry of the walk.
   local function sift_stream(base, _, at, bound, step)
     local stream = base .. ':stream'
-    at = at ~= '' and at or reading.last_delivered(stream)
     local over = in_pieces(step, function(n)
-      local going, ids = {}, {}
+      -- Workers may have claimed entries since the last piece.
+      local going, ids, delivered = {}, {}, reading.last_delivered(stream)
+      if at == '' or entries.before(at, delivered) then at = delivered end
       local found = redis.call('XRANGE', stream, '(' .. at, '+', 'COUNT', n)
       for _, entry in ipairs(found) do
         local id = entry[2][2]
@@ -283,37 +285,35 @@ do
 
   request.register('promoteJobs', function(base, args)
     local key, step, promoted = base .. ':scheduled', cleaning.begin(base, args[5]), 0
-    local bound, left, skip = string.match(args[3], '^(%d+) (%d+) (%d+)$')
+    local bound, left, position = string.match(args[3], '^(%d+) (%d+) (.*)$')
     if not bound then
       -- Jobs that are delayed later have a higher number.
       local limit, there = integer('limit', args[4]), redis.call('ZCARD', key)
-      bound, left, skip = order.next(base, step), limit < 0 and there or math.min(limit, there), 0
+      bound, left, position = order.next(base, step), limit < 0 and there or math.min(limit, there), ''
     end
-    left, skip = tonumber(left), tonumber(skip)
+    left = tonumber(left)
+    local skip = passed_at(key, position, false)
     local over = in_pieces(step, function(wanted)
       local n = math.min(wanted, left - promoted)
       if n == 0 then return 0 end
       local members = redis.call('ZRANGEBYSCORE', key, '-inf', '(' .. digits(successors.NEVER), 'LIMIT', skip, n)
+      local gone = {}
       for _, member in ipairs(members) do
-        local id, sequence = string.sub(member, 17), string.sub(member, 1, 16)
-        if sequence > bound then
+        if string.sub(member, 1, 16) > bound then
           skip = skip + 1
-        elseif select(2, record.location(base, id)) ~= sequence then
-          redis.call('ZREM', key, member)    -- its record is elsewhere or missing
         else
-          locations.leave(base, id, step)
-          redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, step))
-          events.note(step.lines, 'waiting', id, 'promoted')
-          promoted = promoted + 1
+          gone[#gone + 1] = member
+          if scheduled.start(base, member, step, 'promoted') then promoted = promoted + 1 end
         end
       end
+      in_chunks('ZREM', key, nil, gone)
       keyed.review(base, step)
       return #members == n and wanted or #members
     end)
     wakeup.finish(base, step)
     left = left - promoted
     local more = not over and left > 0
-    return {more and bound .. ' ' .. digits(left) .. ' ' .. digits(skip) or '', promoted}
+    return {more and bound .. ' ' .. digits(left) .. ' ' .. position_at(key, skip, false) or '', promoted}
   end)
 
   request.register('retryJobs', function(base, args)

@@ -18,19 +18,23 @@ function scheduled.take_out(base, id)
   redis.call('ZREM', base .. ':scheduled', sequence .. id)
 end
 
-local function promote_job(base, sequence, id, call)
+-- Put a delayed job into its line. The caller removes the member. detail: the detail of the event, nil for a due job.
+-- Return true if the job waits now.
+function scheduled.start(base, member, call, detail)
+  local sequence, id = string.sub(member, 1, 16), string.sub(member, 17)
   local job = base .. ':job:' .. id
   local kept = redis.call('HMGET', job, 'place', 'route')
   -- The record was deleted by hand, and a job with the same id may have been added since.
-  if kept[1] and kept[1] ~= 'delayed ' .. sequence then return end
+  if kept[1] and kept[1] ~= 'delayed ' .. sequence then return false end
   keyed.wake_up(base, id, call)
   if not kept[1] then
     record.lost(base, id, call)
     events.note(call.lines, 'dropped', id, 'missing')
-    return
+    return false
   end
   redis.call('HSET', job, 'place', routes.enter(base, id, kept[2], call))
-  events.note(call.lines, 'waiting', id)
+  events.note(call.lines, 'waiting', id, detail)
+  return true
 end
 
 -- Promote due jobs, and keys whose instant has come; a bounded number per call. call.behind: there may be more of them.
@@ -39,7 +43,7 @@ function scheduled.promote(base, call)
   if call.seen.scheduled then
     local key = base .. ':scheduled'
     local due = redis.call('ZRANGEBYSCORE', key, '-inf', call.now, 'LIMIT', 0, PROMOTE_STEP)
-    for _, member in ipairs(due) do promote_job(base, string.sub(member, 1, 16), string.sub(member, 17), call) end
+    for _, member in ipairs(due) do scheduled.start(base, member, call) end
     if #due > 0 then in_chunks('ZREM', key, nil, due) end
     if #due == PROMOTE_STEP then call.behind = true end
   end

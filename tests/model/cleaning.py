@@ -1,15 +1,16 @@
-"""Bulk work in steps: draining, cleaning, retrying. Other calls may come between the steps.
+"""Bulk work in steps: draining, cleaning, promoting, retrying. Other calls may come between the steps.
 
 The server chooses the size and direction of each step. This module checks what the complete loop promises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.model.dead_letters import LetterQueue
-from tests.model.parts import READY, Final, Job
+from tests.model.lines import NEVER
+from tests.model.parts import READY, Final, Job, State
 
 
 @dataclass
@@ -33,6 +34,27 @@ class Cleaning(Loop):
     """Clean at most `left` more of the jobs that ended in this state by `bound`."""
 
     state: Final = "completed"
+    bound: int = 0
+    left: int = 0
+
+
+@dataclass
+class Sifting(Loop):
+    """Remove at most `left` more of the jobs that wait in this state and were added by `bound`.
+
+    `promised` holds the jobs that waited at the start, and their number of moves at that time.
+    """
+
+    state: State = "waiting"
+    bound: int = 0
+    left: int = 0
+    promised: list[tuple[Job, tuple[int, int]]] = field(default_factory=list[tuple[Job, tuple[int, int]]])
+
+
+@dataclass
+class Promoting(Loop):
+    """Start at most `left` more of the jobs that were delayed before the number `bound` was given out."""
+
     bound: int = 0
     left: int = 0
 
@@ -99,6 +121,72 @@ class CleanedQueue(LetterQueue):
             if loop.total:
                 self.note("cleaned", "", str(loop.total))
 
+    def begin_sifting(self, state: State, grace: int, limit: int) -> Sifting:
+        promised = [(job, _past(job)) for job in self.having(state)]
+        return Sifting(state=state, bound=self.now - grace, left=limit, promised=promised)
+
+    def _old(self, loop: Sifting, added: Mapping[str, int]) -> list[Job]:
+        """Return the jobs that the loop may remove: line by line in the order in which they would start, and jobs with
+        a key in the order in which they began to wait.
+        """
+        if loop.state == "delayed":
+            jobs = self.scheduled()
+        elif loop.state == "key-waiting":
+            jobs = sorted(self.having("key-waiting"), key=lambda job: job.seat)
+        else:
+            jobs = [job for line in self.lines().values() for job in line if job.state == loop.state]
+        return [job for job in jobs if job.torn or added[job.id] <= loop.bound]
+
+    def sift(self, loop: Sifting, ids: Sequence[str], cursor: str, added: Mapping[str, int]) -> None:
+        """Check and apply a step that removed these jobs. `added`: the times at which jobs were added."""
+        old = self._old(loop, added)
+        unexpected = {id_: (self.jobs[id_].state, added[id_]) for id_ in ids if self.jobs[id_] not in old}
+        assert not unexpected, f"{unexpected} were cleaned as {loop.state} jobs added by {loop.bound}"
+        assert len(ids) <= loop.left, f"{ids} were cleaned, but the limit was {loop.left}"
+        assert ids or not cursor or cursor != loop.cursor, f"cleaning makes no progress after {cursor}"
+        for line in {_line_of(job) for job in old}:
+            own = [job.id for job in old if _line_of(job) == line]
+            order = [id_ for id_ in ids if id_ in own]
+            assert order == [id_ for id_ in own if id_ in ids], f"{order} of {line} were cleaned, the order is {own}"
+        for id_ in ids:
+            self.forget(self.jobs[id_])
+        loop.left -= len(ids)
+        loop.total += len(ids)
+        loop.cursor = cursor
+        if cursor:
+            return
+        if loop.total:
+            self.note("cleaned", "", str(loop.total))
+        left = [job.id for job in self._old(loop, added) if (job, _past(job)) in loop.promised]
+        assert not loop.left or not left, f"{left} were old when cleaning began and were not removed"
+
+    def begin_promoting(self, limit: int | None) -> Promoting:
+        there = len(self.having("delayed"))
+        return Promoting(bound=next(self.line), left=there if limit is None else min(limit, there))
+
+    def promote_all(self, loop: Promoting, gone: Sequence[Job], count: int, cursor: str) -> None:
+        """Check and apply a step that took these jobs out of the delayed ones, in the order of their due times."""
+        delayed = [job for job in self.scheduled() if job.due != NEVER and job.line <= loop.bound]
+        expected = _ids(delayed[: len(gone)])
+        assert _ids(gone) == expected, f"{_ids(gone)} were promoted, the first are {expected}"
+        started = [job for job in gone if not job.torn]
+        for job in gone:
+            if job.torn:
+                self.forget(job)
+                self.note("dropped", job.id, "missing")
+        for job in started:
+            self.to_line(job)
+            self.note("waiting", job.id, "promoted")
+        assert len(started) == count, f"{count} were promoted, the model expects {_ids(started)}"
+        loop.left -= count
+        loop.total += count
+        assert gone or not cursor or cursor != loop.cursor, f"promoting makes no progress after {cursor}"
+        assert loop.left >= 0, f"{-loop.left} more were promoted than the limit allows"
+        loop.cursor = cursor
+        if not cursor and loop.left:
+            left = _ids(delayed[len(gone) :])
+            assert not left, f"{left} were delayed when promoting began and were not promoted"
+
     def begin_retrying(self, state: Final, limit: int | None) -> Retrying:
         promised = [(job, job.ended, job.changes) for job in self.ended(state) if not self.is_gone(job)]
         return Retrying(state=state, bound=self.now, limit=limit, promised=promised)
@@ -133,6 +221,11 @@ class CleanedQueue(LetterQueue):
         if not cursor and (loop.limit is None or loop.total < loop.limit):
             left = _ids(self._promised(loop))
             assert len(left) <= loop.again, f"{left} had ended before the loop and were not retried"
+
+
+def _line_of(job: Job) -> str:
+    """Return the line in which cleaning keeps the order: all delayed jobs are one line, and all jobs with a key."""
+    return job.line_name if job.state in ("waiting", "prioritized") else job.state
 
 
 def _ids(jobs: Sequence[Job]) -> list[str]:

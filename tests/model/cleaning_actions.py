@@ -7,25 +7,28 @@ from typing import cast
 import hypothesis.strategies as st
 
 from tests.model.choices import DELIVERY, action
-from tests.model.cleaning import Cleaning, Draining, Retrying
+from tests.model.cleaning import Cleaning, Draining, Promoting, Retrying, Sifting
 from tests.model.compare import same
 from tests.model.driver import Delivery, Snapshot, run
 from tests.model.machine_base import Ground
-from tests.model.parts import FINAL, READY, Final
+from tests.model.parts import FINAL, READY, Final, State
 
 STEPS = st.sampled_from([1, 2, 5])
 """The largest number of jobs in one step."""
 FRESH = st.sampled_from([True, False, False, False])
 FINAL_STATE = st.sampled_from(FINAL)
+UNSTARTED = st.sampled_from((*READY, "delayed"))
 
 
 class CleaningActions(Ground):
-    """Draining, cleaning and retrying."""
+    """Draining, cleaning, promoting and retrying."""
 
     def __init__(self) -> None:
         super().__init__()
         self.draining: Draining | None = None
         self.cleaning: Cleaning | None = None
+        self.sifting: Sifting | None = None
+        self.promoting: Promoting | None = None
         self.retrying: Retrying | None = None
 
     @action(3, count=STEPS, delivery=DELIVERY)
@@ -35,6 +38,10 @@ class CleaningActions(Ground):
             self.drain(False, False, count, delivery)
         if self.cleaning is not None:
             self.clean(False, "completed", 0, 0, count, delivery)
+        if self.sifting is not None:
+            self.clean_unstarted(False, "waiting", 0, 0, count, delivery)
+        if self.promoting is not None:
+            self.promote_jobs(False, 0, count, delivery)
         if self.retrying is not None:
             self.retry_jobs(False, "completed", 0, count, delivery)
 
@@ -81,6 +88,37 @@ class CleaningActions(Ground):
         assert len(cleaned) <= count, f"{cleaned} were cleaned in a step of {count}"
         self.model.clean(loop, cleaned, cursor)
         self.cleaning = loop if cursor else None
+
+    @action(1, fresh=FRESH, state=UNSTARTED, grace=st.sampled_from([0, 0, 0, 7_000, 28_000]),
+            limit=st.sampled_from([1, 3, 1_000]), count=STEPS, delivery=DELIVERY)  # fmt: skip
+    def clean_unstarted(
+        self, fresh: bool, state: State, grace: int, limit: int, count: int, delivery: Delivery
+    ) -> None:
+        # See `drain` for both conditions.
+        if any(job.torn for job in self.model.having("key-waiting")) or self.model.successors:
+            return
+        loop = self.sifting
+        if fresh or loop is None:
+            loop = self.model.begin_sifting(state, grace, limit)
+        cursor, ids = self.bulk_step("cleanUnstarted", delivery, loop.cursor, loop.state, grace, limit, count)
+        cleaned = [id_.decode() for id_ in cast("list[bytes]", ids)]
+        assert len(cleaned) <= count, f"{cleaned} were cleaned in a step of {count}"
+        self.model.sift(loop, cleaned, cursor, self.comparer.added)
+        self.sifting = loop if cursor else None
+
+    @action(1, fresh=FRESH, limit=st.sampled_from([1, 3, -1, -1]), count=STEPS, delivery=DELIVERY)
+    def promote_jobs(self, fresh: bool, limit: int, count: int, delivery: Delivery) -> None:
+        loop = self.promoting
+        if fresh or loop is None:
+            loop = self.model.begin_promoting(None if limit < 0 else limit)
+        cursor, promoted = self.bulk_step("promoteJobs", delivery, loop.cursor, limit, count)
+        seen = self.look_at()
+        there = {id_ for id_, _ in seen.scheduled}
+        gone = [job for job in self.model.scheduled() if job.id not in there]
+        assert len(gone) <= count, f"{len(gone)} were promoted in a step of {count}"
+        self.model.promote_all(loop, gone, cast("int", promoted), cursor)
+        self.promoting = loop if cursor else None
+        self.look(seen)
 
     @action(1, fresh=FRESH, state=FINAL_STATE, limit=st.sampled_from([1, 3, -1, -1]), count=STEPS, delivery=DELIVERY)
     def retry_jobs(self, fresh: bool, state: Final, limit: int, count: int, delivery: Delivery) -> None:

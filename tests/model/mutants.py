@@ -310,6 +310,25 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "'ZRANGEBYSCORE', base .. ':' .. state, '-inf', '+inf'",
     ),
     "cleaning forgets its limit": ("    step.left = math.min(step.left, tonumber(left))\n", ""),
+    "waiting jobs are cleaned whatever their age": ("    if added and added > bound then return 'stay' end\n", ""),
+    "cleaning of waiting jobs forgets its limit": ("    step.most = left\n", ""),
+    "cleaning reads entries that workers have claimed": (
+        "      if at == '' or entries.before(at, delivered) then at = delivered end\n",
+        "      if at == '' then at = delivered end\n",
+    ),
+    "promoting takes jobs that were delayed later": (
+        "        if string.sub(member, 1, 16) > bound then\n",
+        "        if string.sub(member, 1, 16) > '9' then\n",
+    ),
+    "promoting forgets what it passed over": (
+        "left) .. ' ' .. position_at(key, skip, false) or '', promoted}",
+        "left) .. ' ' or '', promoted}",
+    ),
+    "promoting starts jobs that follow another one": (
+        "'-inf', '(' .. digits(successors.NEVER), 'LIMIT', skip, n",
+        "'-inf', '+inf', 'LIMIT', skip, n",
+    ),
+    "promoting forgets its limit": ("      local n = math.min(wanted, left - promoted)\n", "      local n = wanted\n"),
     "retrying forgets its limit": ("      local n = math.min(wanted, left - retried)\n", "      local n = wanted\n"),
     "the oldest are retried first": (
         "redis.call('ZREVRANGE', key, digits(passed)",
@@ -406,6 +425,8 @@ RARE: Final = frozenset(
         "a deleted record is made anew",
         "one job too many is kept",
         "cleaning takes what is younger",
+        "cleaning forgets its limit",
+        "cleaning reads entries that workers have claimed",
         "an outage counts as a stall",
         "the oldest are retried first",
         "retrying forgets its limit",

@@ -74,6 +74,18 @@ def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue
     assert run(queue.functions.reading.count_jobs())["failed"] == 0
 
 
+def test_promoting_starts_jobs_behind_a_job_that_was_passed_over_and_left(queue: Driver) -> None:
+    add(queue, 3, delay=60_000)
+    cursor, promoted = step(queue, "promoteJobs", "", -1, 1)
+    [later] = add(queue, 1, delay=1_000)
+    cursor, more = step(queue, "promoteJobs", cursor, -1, 1)
+    assert (promoted, more) == (1, 0)
+    assert run(queue.functions.jobs.remove(later)) == "ok"
+    while cursor:
+        cursor, _ = step(queue, "promoteJobs", cursor, -1, 5)
+    assert run(queue.functions.reading.count_jobs())["delayed"] == 0
+
+
 def test_draining_a_deleted_record_leaves_its_key_free(queue: Driver) -> None:
     [first] = add(queue, 1, key="x")
     channel = RequestChannel("l")
