@@ -12,7 +12,7 @@ from typing import Any
 # no second method in each executor.
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """Calls `function` with stored arguments instead of with a job."""
+    """Calls `function` with the stored arguments `args` and `kwargs` instead of with a job."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

@@ -23,8 +23,9 @@ _LONGEST: Final = MAX_MS // 1000
 class Backoff:
     """The wait between two attempts of a job. Create one with `fixed`, `exponential` or `custom`.
 
-    Durations are in seconds. `jitter` is a fraction from 0 to 1: the wait varies randomly by this fraction in both
-    directions. `max` bounds every wait.
+    `kind` is the method that created it. `initial` is the wait after the first failure in seconds, and `factor` is the
+    growth of an exponential one. `jitter` is a fraction from 0 to 1: the wait varies randomly by this fraction in both
+    directions. `max` bounds every wait. `name` is the name of a custom strategy.
     """
 
     kind: Literal["fixed", "exponential", "custom"]

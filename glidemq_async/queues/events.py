@@ -87,9 +87,9 @@ _OVER: Final = -2
 
 @dataclass(frozen=True, slots=True)
 class QueueEvent:
-    """Something that happened to a job or to the queue.
+    """Something that happened to a job or to the queue, at the server's time `at`.
 
-    The meaning of `detail` depends on the kind:
+    The meaning of `detail` depends on the `kind`:
 
     - added: the name of the job.
     - waiting: how the job became ready: "", "promoted", "retried" or "replayed".
@@ -122,7 +122,8 @@ class EventGap:
     """Events that were deleted before they were read.
 
     If they were trimmed, `missed` is their number. If the queue was obliterated, the number is unknown and `missed` is
-    None; the events that follow belong to the new queue of the same name.
+    None; the events that follow belong to the new queue of the same name. Pass `position` to a new reader to resume
+    after the gap.
     """
 
     missed: int | None

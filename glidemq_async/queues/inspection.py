@@ -29,7 +29,7 @@ SILENT_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class MetricPoint:
-    """The jobs that ended in one minute. `mean_seconds` is the mean duration of their last runs.
+    """The `count` of jobs that ended in one `minute`. `mean_seconds` is the mean duration of their last runs.
 
     Jobs that ended without a run (expired, or revoked while waiting) or by a decision of the server (stalled) count
     with a duration of zero.
@@ -42,7 +42,10 @@ class MetricPoint:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The number of jobs that ended in one state: in total, and for each minute that has any, the earliest first."""
+    """The number of jobs that ended in one state.
+
+    `count` is the total. `points` has a point for each minute in which jobs ended, the earliest first.
+    """
 
     count: int
     points: tuple[MetricPoint, ...]
@@ -52,6 +55,7 @@ class Metrics:
 class WorkerInfo:
     """A worker of a queue.
 
+    `name` is unique among the workers, `host` and `pid` name its process, and `concurrency` is the number of its slots.
     `running` is the number of its jobs. `last_seen` is measured by the server's clock, `started_at` by the clock of the
     worker's host.
     """

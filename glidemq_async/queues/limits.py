@@ -28,7 +28,10 @@ _EVERY_KEY: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class KeyLimits:
-    """The limits set for one key, None for each that is not set; `paused_until` is the end of a pause (UTC)."""
+    """The limits set for one key: `concurrency`, `rate_limit` and `token_bucket`, None for each that is not set.
+
+    `paused_until` is the end of a pause (UTC).
+    """
 
     concurrency: int | None
     rate_limit: RateLimit | None

@@ -73,7 +73,7 @@ class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class JobScheduler(Generic[Data]):
-    """A snapshot of a job scheduler.
+    """A snapshot of the job scheduler `id`, which adds jobs at the fire times of `schedule`.
 
     `next_at` is the next fire time. It is None when the scheduler has ended (by its limit or its end), while it is
     paused (`is_paused`), and with `after_completion` until the last job has ended. `last_at` is the last fire time, and

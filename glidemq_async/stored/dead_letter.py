@@ -19,7 +19,11 @@ CAUSES: frozenset[str] = frozenset(get_args(FailureCause))
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """The origin of a job that was moved to a dead-letter queue, and the cause of its failure."""
+    """The origin of a job that was moved to a dead-letter queue, and the cause of its failure.
+
+    `queue` and `job_id` name the job that failed. `cause` and `reason` explain the failure, and `attempts_made` is the
+    number of its attempts. `failed_at` is the time of the failure, by the clock of the original queue's server.
+    """
 
     queue: str
     job_id: str
@@ -27,7 +31,6 @@ class DeadLetter:
     reason: str
     attempts_made: int
     failed_at: datetime
-    """The time of the failure, by the clock of the original queue's server."""
 
 
 def read_dead_letter(packed: bytes) -> tuple[DeadLetter, str]:

@@ -19,6 +19,8 @@ ANSWER_SECONDS: Final = 5.0
 class Health:
     """The health of a worker. `problems` are texts that explain why it is not alive or not ready.
 
+    `running` is the number of its current runs.
+
     - `alive`: the event loop responds, and the claim loop has called the storage recently. A reply is not required,
       because restarting a worker does not help while its storage is down.
     - `ready`: the worker takes jobs. It has started, the storage replies, the wake-up channel is subscribed, leases are

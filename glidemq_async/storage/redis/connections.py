@@ -69,9 +69,10 @@ _UNUSED: Final = frozenset(
 class Endpoint:
     """The address of a server and the options to connect to it.
 
-    The server listens on the unix socket `path`, or on `host` and `port`, with TLS if `tls` is set. `options` are
-    further keyword arguments of redis-py's connection classes, such as `ssl_ca_certs` or `credential_provider`.
-    `connection_class` replaces the class of redis-py that opens the connection.
+    The server listens on the unix socket `path`, or on `host` and `port`, with TLS if `tls` is set. `username` and
+    `password` are the login, and `db` is the number of the database. `options` are further keyword arguments of
+    redis-py's connection classes, such as `ssl_ca_certs` or `credential_provider`. `connection_class` replaces the
+    class of redis-py that opens the connection.
     """
 
     host: str = "localhost"
@@ -93,34 +94,36 @@ class Endpoint:
         """Return an endpoint with the same login and options at another address."""
         return replace(self, host=host, port=port, path=None)
 
-    def connection_options(self) -> tuple[type[AbstractConnection], dict[str, Any]]:
-        """Return the class of redis-py that opens the connection, and its keyword arguments."""
-        import_connections()
-        from redis.asyncio import connection as redis
 
-        kind = self.connection_class
-        kwargs = {name: value for name, value in self.options.items() if name not in _UNUSED}
-        kwargs |= {"db": self.db, "username": self.username, "password": self.password}
-        # The callers have a deadline for the whole login, so redis-py needs no timeouts.
-        kwargs |= {"protocol": 2, "driver_info": None, "socket_timeout": None, "socket_connect_timeout": None}
-        if self.path is not None:
-            kwargs["path"] = self.path
-            return kind or redis.UnixDomainSocketConnection, kwargs
-        kwargs |= {"host": self.host, "port": self.port}
-        return kind or (redis.SSLConnection if self.tls else redis.Connection), kwargs
+def connection_options(endpoint: Endpoint) -> tuple[type[AbstractConnection], dict[str, Any]]:
+    """Return the class of redis-py that opens the connection, and its keyword arguments."""
+    import_connections()
+    from redis.asyncio import connection as redis
 
-    def connection(self) -> AbstractConnection:
-        """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
-        import_connections()
-        from redis.exceptions import RedisError
+    kind = endpoint.connection_class
+    kwargs = {name: value for name, value in endpoint.options.items() if name not in _UNUSED}
+    kwargs |= {"db": endpoint.db, "username": endpoint.username, "password": endpoint.password}
+    # The callers have a deadline for the whole login, so redis-py needs no timeouts.
+    kwargs |= {"protocol": 2, "driver_info": None, "socket_timeout": None, "socket_connect_timeout": None}
+    if endpoint.path is not None:
+        kwargs["path"] = endpoint.path
+        return kind or redis.UnixDomainSocketConnection, kwargs
+    kwargs |= {"host": endpoint.host, "port": endpoint.port}
+    return kind or (redis.SSLConnection if endpoint.tls else redis.Connection), kwargs
 
-        kind, kwargs = self.connection_options()
-        try:
-            return kind(**kwargs)
-        except (RedisError, TypeError, ValueError) as error:
-            raise StorageUnavailable(
-                f"the options for the connection to {self.where} are invalid: {error}. Correct the URL or the client."
-            ) from error
+
+def unopened_connection(endpoint: Endpoint) -> AbstractConnection:
+    """Return an unopened connection of redis-py. Raises `StorageUnavailable` for options that redis-py refuses."""
+    import_connections()
+    from redis.exceptions import RedisError
+
+    kind, kwargs = connection_options(endpoint)
+    try:
+        return kind(**kwargs)
+    except (RedisError, TypeError, ValueError) as error:
+        raise StorageUnavailable(
+            f"the options for the connection to {endpoint.where} are invalid: {error}. Correct the URL or the client."
+        ) from error
 
 
 class LoginRefused(StorageUnavailable):
@@ -133,7 +136,7 @@ async def dial(endpoint: Endpoint) -> Wire:
     Raises `StorageUnavailable` when another attempt cannot succeed, as with a wrong password, and `OSError` when the
     server cannot be reached now.
     """
-    connection = endpoint.connection()
+    connection = unopened_connection(endpoint)
     seconds: float = endpoint.options.get("socket_connect_timeout") or CONNECT_SECONDS
     try:
         async with asyncio.timeout(seconds):

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.storage.redis.connections import Endpoint, dial
+from glidemq_async.storage.redis.connections import Endpoint, connection_options, dial
 from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
@@ -156,7 +156,7 @@ class WatchedServer(OneServer):
 
         # redis-py would stop at the first sentinel that answers. That sentinel may still name the former primary, so
         # each one is asked separately, and `dial` checks its answer.
-        kind, kwargs = sentinel.connection_options()
+        kind, kwargs = connection_options(sentinel)
         client = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
         client.sentinels = [Redis.from_pool(ConnectionPool(connection_class=kind, **kwargs))]
         try:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from redis.asyncio.connection import URL_QUERY_ARGUMENT_PARSERS, SSLConnection, parse_url
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.connections import Endpoint, unopened_connection
 
 # redis-py passes every option on as a keyword argument. These are the ones whose values are texts.
 _TEXTS: Final = frozenset({"client_name", "decode_responses", "encoding", "encoding_errors", "lib_name", "lib_version"})
@@ -38,7 +38,7 @@ def connection_options(endpoint: Endpoint, given: Mapping[str, str], own: Iterab
     try:
         # Creates a connection of redis-py and does not open it. redis-py checks some options only there, and a wrong
         # URL should be refused when it is read.
-        found.connection()
+        unopened_connection(found)
     except StorageUnavailable as error:
         raise ValueError(str(error.__cause__)) from None
     return found
