@@ -37,6 +37,8 @@ from glidemq_async.functions.writes import WriteCalls
 class Functions:
     """The calls to one queue. Each attribute has the calls of the functions of one Lua file, through one caller."""
 
+    # All parts share one caller. It holds the incarnation of the open queue and the name of the worker, which
+    # `QueueCalls.open` and the worker set once for the calls of all parts.
     def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
         self.caller = caller = Caller(storage, base, channels)
         self.queue = QueueCalls(caller)

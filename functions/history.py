@@ -67,6 +67,8 @@ class HistoryCalls(Calls):
 
     async def note_reader(self, name: str, incarnation: str, n: int, *, hold: bool) -> None:
         """Store the progress of a reader. `hold` keeps the events that it has not read for longer."""
+        # Without a number: the call stores a state, so a repeated one changes nothing. The server ignores a note of an
+        # incarnation that is over, so a delayed copy cannot move the reader of a new queue.
         await self._caller.call("noteReader", [name, incarnation, n, int(hold)])
 
     async def note_loss(self, name: str, why: str, incarnation: str, first: int, stop: int | None) -> None:

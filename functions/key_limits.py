@@ -34,6 +34,8 @@ class LimitCalls(Calls):
 
     async def set(self, **limits: str) -> None:
         """Set limits of the queue: concurrency, rate ("<max> <ms>"). "" removes a limit."""
+        # Only the named limits are sent, so two clients that change different limits at the same time do not overwrite
+        # each other.
         await self._caller.once("setLimits", _flat(limits))
 
     async def get(self) -> QueueLimits:

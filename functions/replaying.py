@@ -77,6 +77,9 @@ class ReplayingCalls(Calls):
         args: list[Arg] = [len(revivals)]
         for revival in revivals:
             args += revival
+        # Two marks protect a revival. The number of the call covers a repeated call, for as long as the server stores
+        # its reply. The token covers a replay that was interrupted and is started again later: the queue of origin
+        # answers "seen" for a token that it has met.
         return texts(await self._caller.once("reviveJobs", args))
 
     async def drop_moved(self, ids: Sequence[str]) -> int:

@@ -97,6 +97,8 @@ class SchedulerCalls(Calls):
         next_slot: int | None,
     ) -> tuple[int, int] | None:
         """Store a scheduler unless it has changed since it was read. Return (now, when to call again), or None."""
+        # The next fire time was computed here, from the record that was read before. If another process has changed the
+        # scheduler since, that time may be wrong, so the server compares the revision and the caller reads again.
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
         args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
         args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]

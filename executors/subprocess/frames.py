@@ -11,7 +11,7 @@ import msgpack
 from glidemq_async.errors import ExecutorError
 
 PROTOCOL: Final = 4
-"""Increase this with every change of a frame. Each side sends its version, and they part if the versions differ."""
+"""Increase this with every change of a frame. The guard and each child send it first; the worker refuses another."""
 ANY_SIZE: Final = 2**31 - 1
 CHUNK: Final = 256 * 1024
 

@@ -64,6 +64,8 @@ def add(
             job = await add_job(store, queue, name, payload, options)
             document: Document = {"id": job.id, "queue": queue, "outcome": job.outcome}
             if wait is not None:
+                # The id is not printed if this raises, but the job stays added. JobFailed and ResultTimeout have exit
+                # code 1.
                 document["return_value"] = await job.result(wait)
             return document
 
@@ -266,6 +268,8 @@ def _change(
 
     async def work() -> Document:
         async with targets.open_queue(queue, target) as opened:
+            # The inner list is complete before the first change: with a mistyped id in the list, no job is changed. A
+            # job that disappears between the two lists raises JobNotFound, and the jobs before it stay changed.
             done = [await do(job) for job in [await _existing(opened, job_id, words[0]) for job_id in job_ids]]
         return {"queue": queue, **{word: done.count(word) for word in words}}
 

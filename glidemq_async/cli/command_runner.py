@@ -36,6 +36,8 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
     """Run the work of a command and print its document, as JSON or with `show`."""
     from glidemq_async.cli import output, targets
 
+    # The document is printed after the work has ended, which includes closing the storage. A program that reads the
+    # output therefore gets a complete document, or none and an error on standard error.
     found = targets.run(work)
     if as_json:
         output.print_json(found)

@@ -30,6 +30,8 @@ class CommandError(Exception):
         self.code = code
 
 
+# Scripts test these numbers. An error of the library that is not named here is FAILED. The commands turn mistakes of
+# the command line into CommandError with USAGE themselves.
 def code_of(error: Exception) -> int:
     """Return the exit code for an error of the library."""
     from glidemq_async import errors

@@ -31,6 +31,8 @@ def healthcheck(
     """
     import http.client
 
+    # A probe runs every few seconds for as long as the worker lives. This needs no event loop and imports nothing of
+    # the library that connects to a server. A worker whose server is unreachable can still be checked.
     connection = http.client.HTTPConnection(host, port, timeout=timeout)
     try:
         connection.request("GET", "/readyz" if ready else "/healthz")

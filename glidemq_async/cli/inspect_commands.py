@@ -77,6 +77,8 @@ async def _queue(store: Store, name: str) -> Document:
     from glidemq_async.errors import IncompatibleQueueError
 
     try:
+        # These are three calls and not one snapshot. The number of workers may belong to a later moment than the
+        # counts.
         async with store.queue(name) as queue:
             return {
                 "name": name,
@@ -135,6 +137,8 @@ async def _jobs(
     limit: int,
     offset: int,
 ) -> list[Job[Any, Any]]:
+    # `get_jobs` reads a range of positions. A filter needs `search_jobs`, which reads all jobs until enough of them
+    # match, so an offset has no meaning there.
     if states is not None and name is None and data is None:
         return await queue.get_jobs(states, offset, offset + limit - 1, newest_first=newest_first)
     return await queue.search_jobs(states, name, data, limit, newest_first=newest_first)
@@ -199,6 +203,7 @@ def workers(target: Target, queue: OneQueue = None, as_json: AsJson = False) -> 
 def _show_workers(document: Document) -> None:
     from glidemq_async.cli import output
 
+    # The headings below follow the order of the fields in `worker_document`.
     rows = [list(one.values()) for one in document["workers"]]
     headings = ["queue", "worker", "host", "pid", "running", "of", "started", "last seen"]
     output.print_table(headings, rows, empty="no workers")

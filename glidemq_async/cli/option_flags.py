@@ -32,6 +32,9 @@ def with_flags(
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         at = [each.name for each in own].index(after) + 1
         added = [_parameter(name, flag, default, note) for name, (flag, default) in flags.items()]
+        # Typer reads the parameters of a command from `inspect.signature`, and `inspect.signature` prefers
+        # `__signature__`. The types are evaluated above (`eval_str`), in the module of the command, whose names this
+        # module does not know.
         run.__signature__ = signature.replace(parameters=[*own[:at], *added, *own[at:]])  # type: ignore[attr-defined]
         run.__annotations__ = {}
         return run

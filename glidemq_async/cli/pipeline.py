@@ -123,6 +123,8 @@ def run(
             )
 
         while True:
+            # One Spark session serves all rounds, because its start takes seconds. With --every only a signal ends the
+            # loop, so the exit code below belongs to a single round.
             clean = _run_once(pipeline, ingest, as_json=as_json)
             if every is None:
                 break
@@ -207,6 +209,8 @@ def replay(
         queue, tuple(name or ()), tuple(error or ()), _instant("--since", since), _instant("--until", until)
     )
     with _pipeline(lake, master, made=True) as pipeline:
+        # A second run of the same campaign and version does nothing, so a user may repeat a command that was
+        # interrupted.
         found = pipeline.replay(
             chosen,
             campaign,
@@ -295,6 +299,7 @@ def _session(master: str) -> Generator[SparkSession]:
         if error.getCondition() != "JAVA_GATEWAY_EXITED":
             raise
         raise CommandError("Java ended when Spark started it; install version 17 or newer", UNAVAILABLE) from error
+    # Spark prints warnings to standard error, where they would hide the hints and errors of the command.
     session.sparkContext.setLogLevel("ERROR")
     try:
         yield session

@@ -26,6 +26,8 @@ def need_java() -> None:
     """Raise CommandError unless Java is installed or Spark runs already."""
     from glidemq_async.spark.requirements import require_java
 
+    # spark-submit starts Python from its own JVM and passes this port. PySpark then connects to that JVM and starts no
+    # `java`.
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         return
     try:

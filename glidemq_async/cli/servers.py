@@ -26,6 +26,8 @@ def functions(target: Target, load: Load = False, as_json: AsJson = False) -> No
 
     async def look() -> Document:
         async with targets.open_store(target, make=load) as store:
+            # Only `connect` loads the library. The connections of `open_wires` look at the servers without loading
+            # anything.
             if load:
                 await store.storage.connect()
             async with targets.open_wires(store.storage) as wires:

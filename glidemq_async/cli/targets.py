@@ -35,6 +35,8 @@ T = TypeVar("T")
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run the work of a command. Ctrl-C ends it, and an invalid value is a usage error."""
+    # `run_interruptible` returns None after an interruption. The result is passed in a list, because None may also be
+    # the result of the work.
     done: list[T] = []
 
     async def collect() -> bool:
@@ -45,6 +47,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         finished = run_interruptible(collect())
     except GlideMQError:
         raise
+    # The library raises these errors for invalid arguments, and here all arguments were typed by the user.
     except (ValueError, TypeError) as error:
         raise CommandError(str(error), USAGE) from error
     if not finished:
@@ -144,6 +147,7 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
             return
     finally:
         wire.drop("asked")
+    # Only after the queue was not found, because `queue_names` scans all keys of the server.
     near = get_close_matches(keys.queue, await queue_names(storage, keys.prefix), 1)
     hint = f": did you mean {near[0]!r}?" if near else ""
     raise CommandError(f"there is no queue {keys.queue!r} on {storage.url}{hint}", NOT_FOUND)
@@ -152,6 +156,8 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
     """Return the names of all queues. It scans all keys of the server, some thousands per call."""
     pattern = QueueKeys.pattern(prefix)
+    # A set, because SCAN may return a key twice. Each primary is scanned, because a Cluster distributes the queues over
+    # them.
     found: set[bytes] = set()
     async with open_wires(storage) as wires:
         for wire in wires:
@@ -179,6 +185,8 @@ async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
     finally:
         for wire in wires:
             wire.drop("asked")
+        # `drop` aborts the transports, and the event loop closes their sockets in its next iteration, which this waits
+        # for.
         await asyncio.sleep(0)
 
 
@@ -199,6 +207,8 @@ async def ask(wire: Wire, *words: str | bytes | int) -> Reply:
     Raises CommandError if the server refuses the command or the connection ends.
     """
     loop = asyncio.get_running_loop()
+    # A command asks once, by a person who waits. It does not repeat the call for 30 seconds as a client does, and it
+    # waits only for a server that says that it is loading.
     deadline = loop.time() + ASK_SECONDS
     while True:
         reply = await wire.send(pack(*words), deadline)

@@ -29,6 +29,8 @@ def backoff_form(backoff: Backoff) -> BackoffForm:
     """Return the stored form of a backoff strategy, a small dict for msgpack."""
     if backoff.kind == "custom":
         return {"k": "c", "n": backoff.name}
+    # Fields with a default value are left out. Most jobs of a queue have a backoff, and each of their records stores
+    # this form.
     form: BackoffForm = {"k": backoff.kind[0], "d": round(backoff.initial * 1000)}
     if backoff.max is not None:
         form["m"] = round(backoff.max * 1000)

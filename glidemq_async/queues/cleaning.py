@@ -94,6 +94,8 @@ class Cleaning(Inspection[Data, Result]):
         ids: list[str] = []
         cursor = ""
         while limit:
+            # The limit applies to the whole method. The cursor contains the number of jobs that earlier steps have
+            # removed.
             cursor, cleaned = await step(cursor, state, grace_ms, limit)
             ids += cleaned
             if not cursor:
@@ -165,6 +167,8 @@ class Cleaning(Inspection[Data, Result]):
         await self.connect()
         functions, removed, cursor = self._client.functions, 0, ""
         while True:
+            # `force` goes with every step. Only the first step looks at it: after that claims are paused, so no further
+            # job starts.
             step = await functions.obliterate.step(cursor, sorted(SINGLE_KEYS), force=force)
             if step.refused:
                 raise QueueBusy(self.name, step.refused)

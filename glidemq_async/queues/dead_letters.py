@@ -120,6 +120,9 @@ class DeadLetters(Inspection[Data, Result]):
             except FunctionError as error:
                 raise origin.refused(error) from None
         if letters:
+            # All copies are deleted, whatever the status of their revival was: "superseded" means that the job in its
+            # own queue was already retried or added again, and then this copy is out of date. If the call to one origin
+            # raises, no copy of the step is deleted.
             await self._client.functions.replaying.drop_moved([one.id for one in letters])
         return revived
 

@@ -127,6 +127,7 @@ class Limits(QueuePart[Data, Result]):
         check_id("key", key)
         length = to_ms("seconds", seconds)
         await self.connect()
+        # A duration and not an instant is sent, so that the clock of this process does not matter.
         await self._client.functions.limits.pause_key(key, length)
 
 

@@ -1,4 +1,4 @@
-"""Where jobs live: one protocol, and storages for a server, a cluster, Sentinel and the embedded server."""
+"""The storages of jobs: one protocol, and storages for a server, a cluster, Sentinel and the embedded server."""
 
 from glidemq_async._internal import lazy
 

@@ -24,7 +24,7 @@ REQUIRED: Final = (
 # them for a function that may never touch a queue. It is a FileStorage so that code which looks at the storage of an
 # app finds one of the usual kinds.
 class WithheldStorage(FileStorage):
-    """A storage that modules can make, and that refuses to connect: jobs would be added where no worker looks."""
+    """A storage that modules can create and that refuses to connect, because no worker reads jobs of its process."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Path.home())

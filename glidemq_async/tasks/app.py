@@ -80,12 +80,16 @@ class GlideMQ(Declaring, Generic[State]):
         require_url: bool = False,
         ids: GeneratedIds = "sequence",
     ) -> None:
+        # Queues and workers check these options too, but an app creates them when they are first used. Checked here, a
+        # mistake is found when the module of the app is imported.
         codecs_of(codecs)
         check_mode(mode)
         if payload_limit is not None:
             whole_number("payload_limit", payload_limit, least=1)
         id_maker(ids)
         grace = inf if unknown_task_grace is None else to_ms("unknown_task_grace", unknown_task_grace) / 1000
+        # An option that was not given is left out of `shared`, so that the defaults of Queue and Worker apply, which
+        # are stated only there.
         settings = AppSettings(
             shared={
                 "prefix": prefix,
@@ -211,5 +215,7 @@ def _checked_lifespan(lifespan: Lifespan[State]) -> Lifespan[State]:
 
 
 def _opened(lifespan: Lifespan[State], app: GlideMQ[State]) -> AbstractAsyncContextManager[State]:
+    # Each opening calls the function again. An app that is closed and opened again, perhaps in another event loop, gets
+    # a new state.
     opening = asynccontextmanager(lifespan) if isasyncgenfunction(lifespan) else lifespan
     return cast("AbstractAsyncContextManager[State]", opening(app))

@@ -148,6 +148,8 @@ class Declaring:
             schedule = Schedule(cron=expression, **fields)
 
         def declare(function: Callable[..., Any]) -> Any:
+            # The jobs of a schedule are made on the server from a template, without a call of Python code that could
+            # compute arguments.
             _check_callable_alone(function)
             task = self._declare(function, given)
             self._core.crons.append(Cron(task, schedule))
@@ -167,6 +169,7 @@ class Declaring:
                 f"process, but executor={definition.executor!r} runs the function in another process; create it inside "
                 "the function"
             )
+        # Two classes only for type checkers: a call of the one returns a coroutine, a call of the other the value.
         kind = AsyncTask[..., Any] if definition.is_async else PlainTask[..., Any]
         task = kind(self._core, definition)
         self._core.tasks.add(task)

@@ -95,10 +95,13 @@ class TaskDefinition:
     @property
     def remote(self) -> Callable[..., Any]:
         """The function that other processes call with stored arguments: the original, or `stored` if that differs."""
+        # A child process imports this function by its name. Without conversions it is the user's function itself.
         return self.function if self.arguments.plain and self.arguments.result is None else self.stored
 
     def check_provided(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Raise TypeError unless a direct call passes every parameter that has a provider."""
+        # Otherwise the function would receive the `Dependency` object itself as its argument, and would fail far from
+        # the cause.
         bound = inspect.signature(self.function).bind_partial(*args, **kwargs)
         bound.apply_defaults()
         for name in self.dependencies:

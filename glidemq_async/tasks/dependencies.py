@@ -126,6 +126,8 @@ def _check_places(function: Callable[..., Any], found: dict[str, Dependency]) ->
 
 
 def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
+    # `above` is the path to this provider and not all that was visited: two branches may depend on the same provider,
+    # and share its value.
     provider = dependency.provider
     if provider in above:
         circle = " -> ".join(_name(each) for each in (*above, provider))
@@ -177,6 +179,8 @@ def _in_loop(
 ) -> Callable[..., AbstractAsyncContextManager[Any]]:
     @asynccontextmanager
     async def opened(**needs: Any) -> AsyncGenerator[Any]:
+        # In the event loop, so that a generator is opened and closed in one thread and shares the context variables of
+        # the run. One that blocks delays every job of the worker.
         with opener(**needs) as value:
             yield value
 

@@ -95,6 +95,8 @@ class Chain:
         self, begun: list[Middleware], task: AnyTask, job: Job[Any, Any], error: BaseException
     ) -> None:
         """Report a failed run to each middleware whose `before_run` has succeeded."""
+        # Only middleware whose `before_run` has succeeded: what it began (a span, a transaction) ends here, and the
+        # others have begun nothing.
         for one in reversed(begun):
             try:
                 await one.on_failure(task, job, error)

@@ -57,6 +57,7 @@ async def _checks(target: Target, *, deep: bool) -> AsyncIterator[Check]:
     from glidemq_async.cli.exits import USAGE, CommandError
     from glidemq_async.errors import GlideMQError
 
+    # The checks that need no server come first, so the report contains them also if the server cannot be reached.
     for check in check_machine():
         yield check
     try:
@@ -97,6 +98,8 @@ async def _deep(store: Store) -> AsyncIterator[Check]:
     for name in await targets.queue_names(store.storage, store.prefix):
         title = f"queue {name}"
         try:
+            # Opening a queue connects the storage, which loads a library that is missing or older, as in every client.
+            # All other checks of the doctor use connections that load nothing.
             async with store.queue(name) as queue:
                 findings = await queue.check()
         except IncompatibleQueueError as error:

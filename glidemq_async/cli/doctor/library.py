@@ -63,6 +63,8 @@ async def check_library(wire: Wire) -> Check:
         beside = ", ".join(one["library"] for one in others)
         return ok("functions", f"not loaded yet; the first client loads {mine['version']}" + (beside and f"; {beside}"))
     version = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
+    # `Library.stamped` appends `storageStamp` to each text that it loads. A library without that function was loaded in
+    # another way.
     if not theirs["version"]:
         return fail("functions", f"{LIBRARY} is {version}", "it was loaded by hand; connect a client to replace it")
     if theirs["fingerprint"] == mine["fingerprint"]:

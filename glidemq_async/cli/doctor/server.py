@@ -55,6 +55,8 @@ async def _settings(wire: Wire) -> dict[str, str]:
     """Return the settings. Settings that the user may not read are missing."""
     found: dict[str, str] = {}
     for name in _SETTINGS:
+        # Not with `ask`, which raises when the server refuses a command: managed servers often forbid CONFIG, and the
+        # other checks must still run.
         reply = await wire.send(pack("CONFIG", "GET", name), asyncio.get_running_loop().time() + ASK_SECONDS)
         values: list[Reply] = as_list(reply) or []
         if len(values) == 2:
@@ -102,6 +104,7 @@ def _memory(info: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Check]:
+    # INFO first: it can be read where CONFIG is forbidden.
     if info.get("aof_enabled", "1" if settings.get("appendonly") == "yes" else "0") == "1":
         fsync = settings.get("appendfsync", _UNKNOWN)
         value = f"append-only file, fsync {fsync}"
@@ -153,6 +156,8 @@ async def _latency(wire: Wire) -> Check:
         await ask(wire, "PING")
         times.append(time.perf_counter() - began)
     value = f"round trip {median(times) * 1000:.2f} ms, {max(times) * 1000:.2f} ms the slowest of {PINGS} pings"
+    # The median decides, because a single slow ping says nothing about the connection. The report shows the slowest one
+    # too.
     if median(times) > SLOW_SECONDS:
         return warn("latency", value, "run the workers closer to the server")
     return ok("latency", value)

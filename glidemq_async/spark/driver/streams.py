@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 CHECK_SECONDS: Final = 0.2
-"""Maximum delay in seconds distance a change of `job.abort` and the stop of the query."""
+"""Maximum delay in seconds between a change of `job.abort` and the stop of the query."""
 MOST_DEPTH: Final = 8
 
 
@@ -105,7 +105,7 @@ def _state(query: StreamingQuery) -> StreamState:
 
 
 def lag_of(offsets: list[tuple[object, object]]) -> int | None:
-    """Return the number of rows distance (end, latest) of all sources, or None if an offset has no numbers.
+    """Return the number of rows between the `(end, latest)` pairs of all sources, or None if an offset has no numbers.
 
     Offsets are JSON: a number, or nested objects of numbers, as in Kafka and `format("glidemq")`.
     """

@@ -125,6 +125,7 @@ def figures(attempts: DataFrame, jobs: DataFrame, slo: Slo) -> Figures:
         first=first,
         last=last,
         step=step,
+        # Computed again over all jobs, because percentiles of the names cannot be combined into a percentile of all.
         total=_names(attempts, jobs, [])[0],
         points=tuple(_points(attempts, jobs, step)),
         causes=tuple(_causes(attempts, jobs)),
@@ -143,6 +144,7 @@ def step_of(seconds: float) -> int:
 def _first_and_last(attempts: DataFrame, jobs: DataFrame) -> tuple[datetime | None, datetime | None]:
     """Return the first and the last instant in the tables."""
     instants = ("added", "started", "closed")
+    # `least` and `greatest` of Spark skip nulls: a job that waits has only `added`.
     seen = jobs.agg(F.min(F.least(*instants)), F.max(F.greatest(*instants))).collect()[0]
     ran = attempts.agg(F.max(F.greatest("started", "finished"))).collect()[0][0]
     last = max((each for each in (seen[1], ran) if each is not None), default=None)
@@ -233,6 +235,8 @@ def _burns(jobs: DataFrame, slo: Slo) -> list[Burn]:
 
 
 def _campaigns(jobs: DataFrame) -> list[Campaign]:
+    # The id of a replayed job is `replay:<campaign>:<original id>`. A campaign contains no colon, and an id may contain
+    # some, so the split ends after three parts.
     name = F.split("job_id", ":", 3)[1]
     found = (
         jobs.where(F.col("job_id").startswith(f"{PREFIX}:"))

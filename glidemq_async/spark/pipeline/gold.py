@@ -150,10 +150,12 @@ def percentiles_of(measure: str) -> list[Column]:
 
 
 def _share(part: Column, whole: Column) -> Column:
+    # Null and not 0 without ended jobs: a rate of 0 would look like a minute without failures.
     return F.when(whole > 0, part / whole)
 
 
 def _values(rows: DataFrame, instant: str, measure: str) -> DataFrame:
+    # A job whose start or add was trimmed before it was read has no duration.
     known = rows.where(F.col(instant).isNotNull() & F.col(measure).isNotNull())
     return known.select(
         *SERIES, start_of(instant).alias("minute"), F.lit(measure).alias("measure"), F.col(measure).alias("value")

@@ -122,6 +122,8 @@ class Pipeline:
             ended = False
             while not ended:
                 ended = bool(query.awaitTermination(_POLL_SECONDS))
+                # Spark keeps the progress of the last 100 batches only, so it is collected while the query runs. The
+                # number of the batch is the key, because each poll returns most batches again.
                 seen |= {each.batchId: each.numInputRows for each in query.recentProgress}
                 if progress is not None:
                     progress("events", sum(seen.values()))
@@ -133,6 +135,8 @@ class Pipeline:
         """Compute silver and gold from bronze. Readers see the old tables until the new ones are complete."""
         events = self.lake.events(self.spark)
         audits = tuple(bronze.audit(events))
+        # The tables go to a new folder, which no reader knows before `publish`. A refresh that is killed leaves an
+        # unused folder and changes nothing else.
         version, rows = self.lake.begin(), dict[str, int]()
         for name, table in self._tables(events, version):
             folder = uri(self.lake.folder(version) / name)
@@ -204,6 +208,8 @@ class Pipeline:
             reader = self.spark.read.format("glidemq").options(kind=kind, url=url, prefix=prefix, **more)
             return reader.option("subscribe", json.dumps([of])).option("includeData", "true").load()
 
+        # `payload` has the stored bytes, and `data` is null if no codec here can read them. Such bytes are sealed for
+        # the id of the original job, so a new job with another id could not read them either.
         data = F.when(F.col("data").isNotNull(), F.col("payload")).alias("data")
         failed = kept("jobs", queue, states="failed").select(F.col("id").alias("job_id"), "name", data)
         if dead_letters is None:

@@ -70,6 +70,8 @@ def failed_jobs(jobs: DataFrame, selection: Selection) -> DataFrame:
     Jobs with a completed replay, of any campaign, are not selected either. A replay in another queue belongs to the job
     of that queue with this id if there is one, and otherwise to the job here.
     """
+    # An id may have had several lives: a job that was removed and added again. Only the last one says whether the job
+    # still needs a replay.
     newest = Window.partitionBy("queue", "job_id").orderBy(F.desc_nulls_last("added"), F.desc("life"))
     last = jobs.withColumn("age", F.row_number().over(newest)).where("age = 1").drop("age")
     wanted: list[Column] = [

@@ -59,6 +59,8 @@ class Slo:
 
     def burn(self, counts: Mapping[int, Count], minute: int, length: int) -> float:
         """Return the burn rate of the `length` minutes that end with `minute`, or 0 if no job ended in them."""
+        # Minutes without ended jobs have no entry. The rate is the share of bad jobs of the whole window and not an
+        # average over minutes, which would give a minute with one job the weight of one with thousands.
         seen = [counts[each] for each in range(minute - length + 1, minute + 1) if each in counts]
         total = sum(count.total for count in seen)
         return sum(count.bad for count in seen) / total / self.budget if total else 0.0

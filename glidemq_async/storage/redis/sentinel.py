@@ -31,9 +31,23 @@ LEFT_SECONDS: Final = 15.0
 
 
 HEAR_SECONDS: Final = 1.0
-"""How long the first connection waits for the sentinels to say whether a failover is under way."""
+"""Maximum time in seconds that the first connection waits until the sentinels report whether a failover runs."""
 
 
+# The kinds of failover, and what protects the calls in each of them:
+#
+# 1. Planned (`SENTINEL FAILOVER`). The old primary is alive, answers ROLE with "master" and acknowledges writes until
+#    it is demoted, some ten seconds after the promotion. The demotion loses these writes. `_begin_failover` leaves it
+#    before the promotion, and `_refuse_left` refuses its address for LEFT_SECONDS, although sentinels still name it.
+# 2. Unplanned. The connections to a dead primary end, `recheck_node` leaves it, and calls are repeated until the
+#    sentinels name another one. No event is needed for that.
+# 3. The old primary comes back before it is demoted. It still believes that it is the primary. Only `_follow`, which
+#    noted its address at the switch, keeps the storage away from it.
+# 4. Given up. The old primary stays. `_stay` ends the refusal; otherwise calls would wait LEFT_SECONDS for a new
+#    primary.
+#
+# Replication is asynchronous. So none of this saves a write that the old primary acknowledged before the failover and
+# that no replica has received; the durability "replicated" does.
 class WatchedServer(OneServer):
     """The primary that the sentinels of a service name. Without `service`: of the only service that they watch."""
 

@@ -36,6 +36,10 @@ LONGEST_PAUSE: Final = 5.0
 log: Final = logging.getLogger("glidemq_async.storage")
 
 
+# Why each sentinel, and not one? Only the sentinel that leads a failover announces PROMOTING and PROMOTED, and any of
+# them can lead. The others announce SWITCHED later, when they have learned the new configuration. If the event of an
+# unplanned failover is missed, lost connections and the check with ROLE lead to the new primary too. In a planned
+# failover only the events do.
 class SentinelWatch:
     """Listens to every sentinel of a service.
 
@@ -113,6 +117,8 @@ class SentinelWatch:
                 asked.set()
             while wire.alive:
                 await asyncio.wait([wire.lost], timeout=CHECK_SECONDS)
+                # A dead sentinel may end without closing its connection, for example with its machine. A subscription
+                # then waits for ever, and the next failover would be missed.
                 if not heard:
                     wire.drop("the sentinel is silent")
                 heard = False
@@ -121,7 +127,7 @@ class SentinelWatch:
             wire.drop("the watch ended")
 
     async def _ask_for_failover(self, sentinel: Endpoint) -> None:
-        """Leave the primary if this sentinel is replacing it now. The other sentinels do not know of that."""
+        """Leave the primary if this sentinel leads a failover of it now. The other sentinels do not set this flag."""
         # A second connection, because a subscribed connection of RESP2 takes no other commands.
         wire = await dial(sentinel)
         try:

@@ -56,7 +56,7 @@ class OneServer(Servers):
 
 
 class RedisStorage(ServerStorage):
-    """A single server; `open_storage` makes it from `redis://`, `rediss://`, `unix://` URLs and their kin.
+    """A single server; `open_storage` makes it from URLs such as `redis://`, `rediss://` and `unix://`.
 
     `timeout`: seconds for which a call is tried before it raises StorageUnavailable (30).
     """
