@@ -1,4 +1,7 @@
-"""Process many jobs in one call: one bulk insert per batch. A bad row fails alone."""
+"""Process many jobs in one call, with `Queue` and `Worker` directly, because tasks run one job in each call.
+
+Each batch is one bulk insert. A bad row fails alone.
+"""
 
 import asyncio
 

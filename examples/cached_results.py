@@ -2,12 +2,15 @@
 
 import asyncio
 
-from glidemq_async import Execution, Job, Queue, Worker
+from glidemq_async import Execution, GlideMQ
+
+mq = GlideMQ("memory://", queue="lengths")
 
 
-async def measure(job: Job[str, int]) -> int:
-    print("measuring", job.data)
-    return len(job.data)
+@mq.task
+async def measure(text: str) -> int:
+    print("measuring", text)
+    return len(text)
 
 
 def keep_longer(execution: Execution) -> None:
@@ -15,21 +18,19 @@ def keep_longer(execution: Execution) -> None:
         execution.result_ttl = 24 * 3600
 
 
-async def length(queue: Queue[str, int], text: str) -> int:
-    job = await queue.add("measure", text, job_id=f"length-{text}", result_ttl=1)
+async def length(text: str) -> int:
+    job = await measure.options(job_id=f"length-{text}", result_ttl=1).add(text)
     return await job.result(timeout=10)
 
 
 async def main() -> None:
-    async with (
-        Queue[str, int]("lengths", "memory://") as queue,
-        Worker("lengths", measure, queue.storage, after_execution=keep_longer),
-    ):
+    async with mq, mq.worker(after_execution=keep_longer):
         for text in ("short", "short", "a long text", "a long text"):
-            print(await length(queue, text))
+            print(await length(text))
         await asyncio.sleep(1.1)
-        print(await length(queue, "short"), await length(queue, "a long text"))
-        await queue.update_result_ttl("length-a long text", None)  # back to the retention of the queue
+        print(await length("short"), await length("a long text"))
+        # Back to the retention of the queue.
+        await mq.queue("lengths").update_result_ttl("length-a long text", None)
 
 
 if __name__ == "__main__":

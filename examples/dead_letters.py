@@ -2,32 +2,32 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, UnrecoverableError, Worker
+from glidemq_async import GlideMQ, UnrecoverableError
 
+mq = GlideMQ("memory://", queue="emails")
 addresses = {"ada": "ada@example.com"}
 
 
-async def send(job: Job[str, str]) -> str:
-    if job.data not in addresses:
-        raise UnrecoverableError(f"no address for {job.data}")
-    return f"sent to {addresses[job.data]}"
+@mq.task
+async def welcome(user: str) -> str:
+    if user not in addresses:
+        raise UnrecoverableError(f"no address for {user}")
+    return f"sent to {addresses[user]}"
 
 
 async def main() -> None:
-    async with (
-        Queue[str, str]("emails", "memory://") as emails,
-        Queue[str, str]("emails-dead", emails.storage) as dead,
-    ):
-        jobs = await emails.add_bulk([("welcome", "ada"), ("welcome", "grace")])
-        await Worker("emails", send, emails.storage, dead_letter_queue="emails-dead").run(until_empty=True)
+    async with mq:
+        jobs = await welcome.add_many([("ada",), ("grace",)])
+        await mq.run_worker(until_empty=True, dead_letter_queue="emails-dead")
 
+        dead = mq.queue("emails-dead")
         for job in await dead.get_dead_letter_jobs():
             if origin := job.dead_letter:
                 print(f"{job.name} of {origin.queue}: {origin.cause}, {origin.reason}")
 
         addresses["grace"] = "grace@example.com"
         print("replayed:", await dead.replay_dead_letter_jobs(cause="unrecoverable"))
-        async with Worker("emails", send, emails.storage):
+        async with mq.worker():
             for job in jobs:
                 print(await job.result(timeout=10))
 

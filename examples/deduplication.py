@@ -2,34 +2,37 @@
 
 import asyncio
 
-from glidemq_async import Deduplication, Job, Queue, Worker
+from glidemq_async import Deduplication, GlideMQ
+
+mq = GlideMQ("memory://", queue="search")
 
 
-async def index(job: Job[str]) -> str:
-    return f"indexed {job.data}"
+@mq.task
+async def index(page: str) -> str:
+    return f"indexed {page}"
 
 
 async def main() -> None:
-    async with Queue("search", "memory://") as queue:
-        while_not_ended = Deduplication("page-7")
-        first = await queue.add("index", "page 7", deduplication=while_not_ended)
-        again = await queue.add("index", "page 7", deduplication=while_not_ended)
+    async with mq:
+        while_not_ended = index.options(deduplication=Deduplication("page-7"))
+        first = await while_not_ended.add("page 7")
+        again = await while_not_ended.add("page 7")
         print(again.outcome, again.id == first.id)
 
-        at_most_each_hour = Deduplication("sitemap", ttl=3600, mode="throttle")
-        print((await queue.add("index", "sitemap", deduplication=at_most_each_hour)).outcome)
-        print((await queue.add("index", "sitemap", deduplication=at_most_each_hour)).outcome)
+        at_most_each_hour = index.options(deduplication=Deduplication("sitemap", ttl=3600, mode="throttle"))
+        print((await at_most_each_hour.add("sitemap")).outcome)
+        print((await at_most_each_hour.add("sitemap")).outcome)
 
-        last_of_a_burst = Deduplication("draft-3", ttl=0.1, mode="debounce")
-        await queue.add("index", "d", deduplication=last_of_a_burst)
-        await queue.add("index", "dr", deduplication=last_of_a_burst)
-        typed = await queue.add("index", "draft", deduplication=last_of_a_burst)
+        last_of_a_burst = index.options(deduplication=Deduplication("draft-3", ttl=0.1, mode="debounce"))
+        await last_of_a_burst.add("d")
+        await last_of_a_burst.add("dr")
+        typed = await last_of_a_burst.add("draft")
 
-        async with Worker("search", index, queue.storage):
+        async with mq.worker():
             print(await typed.result(timeout=10))
-            once = await queue.add("index", "page 8", job_id="page-8-v1")
-            await once.result(timeout=10)
-            known = await queue.add("index", "page 8", job_id="page-8-v1")
+            once = index.options(job_id="page-8-v1")
+            await (await once.add("page 8")).result(timeout=10)
+            known = await once.add("page 8")
             print(known.outcome, known.return_value)
 
 

@@ -2,21 +2,24 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import GlideMQ
+
+mq = GlideMQ("memory://", queue="reminders")
 
 
-async def remind(job: Job[str]) -> None:
-    print(job.data)
+@mq.task
+async def remind(text: str) -> None:
+    print(text)
 
 
 async def main() -> None:
-    async with Queue("reminders", "memory://") as queue:
-        tea = await queue.add("remind", "tea", delay=60)
-        bath = await queue.add("remind", "bath", delay=3600)
-        print(tea.state, await queue.count())
+    async with mq:
+        tea = await remind.options(delay=60).add("tea")
+        bath = await remind.options(delay=3600).add("bath")
+        print(tea.state, await mq.queue("reminders").count())
         await bath.change_delay(0.2)
         await tea.promote()
-        async with Worker("reminders", remind, queue.storage):
+        async with mq.worker():
             await bath.result(timeout=10)
 
 

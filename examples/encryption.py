@@ -2,39 +2,40 @@
 
 import asyncio
 
-from glidemq_async import Codec, Compression, Encryption, Job, JobFailed, Queue, Worker, generate_key
+from glidemq_async import Compression, Encryption, GlideMQ, JobFailed, generate_key
+from glidemq_async.storage import StorageLike
 
 # Keep them in a secret store: a key decrypts every payload that was written with it.
 OLD, NEW = generate_key(), generate_key()
 
 
-async def greet(job: Job[dict[str, str], str]) -> str:
-    return f"dear {job.data['name']}"
+async def greet(name: str) -> str:
+    return f"dear {name}"
 
 
-def codecs(keys: dict[str, bytes]) -> list[Codec]:
-    return [Compression(threshold=500), Encryption(keys)]
+def app(storage: StorageLike, keys: dict[str, bytes]) -> GlideMQ:
+    """The app of one release. The first key encrypts; all keys decrypt."""
+    return GlideMQ(storage, queue="letters", codecs=[Compression(threshold=500), Encryption(keys)])
 
 
 async def main() -> None:
-    async with Queue[dict[str, str], str]("letters", "memory://", codecs=codecs({"2025": OLD})) as before:
-        first = await before.add("greet", {"name": "Ada"})
+    async with app("memory://", {"2025": OLD}) as before:
+        old_greet = before.task(greet)
+        first = await old_greet.add("Ada")
         print("stored:", first.data_size, "bytes")
 
         # The new key encrypts new payloads. The old one still decrypts waiting jobs.
-        both = codecs({"2026": NEW, "2025": OLD})
-        async with (
-            Queue[dict[str, str], str]("letters", before.storage, codecs=both) as queue,
-            Worker("letters", greet, before.storage, codecs=both),
-        ):
-            found = await queue.get_job(first.id)
-            assert found is not None
-            print(await found.result(timeout=10))
-            print(await queue.add_and_wait("greet", {"name": "Grace"}, wait_timeout=10))
+        both = app(before.storage, {"2026": NEW, "2025": OLD})
+        new_greet = both.task(greet)
+        async with both, both.worker():
+            print(await new_greet.result(first.id, timeout=10))
+            print(await (await new_greet.add("Grace")).result(timeout=10))
 
         # Without the old key its payloads cannot be read: such a job fails without a retry, and can be replayed.
-        late = await before.add("greet", {"name": "Alan"}, attempts=3)
-        async with Worker("letters", greet, before.storage, codecs=codecs({"2026": NEW})):
+        late = await old_greet.options(attempts=3).add("Alan")
+        after = app(before.storage, {"2026": NEW})
+        after.task(greet)
+        async with after, after.worker():
             try:
                 await late.result(timeout=10)
             except JobFailed as error:

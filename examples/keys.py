@@ -2,24 +2,28 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import GlideMQ, current_job
 
+# A queue in keyed mode refuses jobs without a key. Without `mode` a queue takes jobs of both kinds.
+mq = GlideMQ("memory://", queue="bookings", mode="keyed")
 running: list[str | None] = []
 
 
-async def book(job: Job[str]) -> None:
-    others = running.count(job.key)
-    running.append(job.key)
+@mq.task
+async def book(number: int) -> None:
+    account = current_job().key
+    others = running.count(account)
+    running.append(account)
     await asyncio.sleep(0.005)
-    running.remove(job.key)
-    print(f"{job.key}: {job.data}, while {others} others of this account ran")
+    running.remove(account)
+    print(f"{account}: booking {number}, while {others} others of this account ran")
 
 
 async def main() -> None:
-    async with Queue("bookings", "memory://", mode="keyed") as queue:
-        for account in ("ada", "ada", "bob"):
-            await queue.add("book", f"booking {await queue.count()}", key=account)
-        await Worker("bookings", book, queue.storage, concurrency=10).run(until_empty=True)
+    async with mq:
+        for number, account in enumerate(("ada", "ada", "bob")):
+            await book.options(key=account).add(number)
+        await mq.run_worker(until_empty=True, concurrency=10)
 
 
 if __name__ == "__main__":

@@ -2,18 +2,21 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import GlideMQ
+
+mq = GlideMQ("memory://", queue="previews")
 
 
-async def render(job: Job[str]) -> None:
-    print(job.data)
+@mq.task(lifo=True)
+async def render(page: str) -> None:
+    print(page)
 
 
 async def main() -> None:
-    async with Queue("previews", "memory://") as queue:
+    async with mq:
         for page in ["page 1", "page 2", "page 3"]:
-            await queue.add("render", page, lifo=True)
-        await Worker("previews", render, queue.storage).run(until_empty=True)
+            await render.add(page)
+        await mq.run_worker(until_empty=True)
 
 
 if __name__ == "__main__":

@@ -2,31 +2,40 @@
 
 import asyncio
 
-from glidemq_async import Backoff, Job, Queue
+from glidemq_async import Backoff, GlideMQ, current_job
 from glidemq_async.testing import Harness
 
-
-async def sign_up(queue: Queue[str, str], address: str) -> None:
-    await queue.add("welcome", address, attempts=2, backoff=Backoff.fixed(600))
-    await queue.add("how is it going", address, delay=7 * 24 * 3600)
+mq = GlideMQ(queue="emails")
 
 
-async def send(job: Job[str, str]) -> str:
-    if job.attempts_made == 0 and job.name == "welcome":
+@mq.task(attempts=2, backoff=Backoff.fixed(600))
+async def welcome(address: str) -> str:
+    if current_job().attempts_made == 0:
         raise ConnectionError("the mail server is down")
-    return f"{job.name}: {job.data}"
+    return f"welcome: {address}"
+
+
+@mq.task
+async def ask_for_feedback(address: str) -> str:
+    return f"how is it going: {address}"
+
+
+async def sign_up(address: str) -> None:
+    await welcome.add(address)
+    await ask_for_feedback.options(delay=7 * 24 * 3600).add(address)
 
 
 async def main() -> None:
     async with Harness() as harness:
-        await sign_up(harness.queue("emails"), "ada@example.com")
-        await harness.assert_added("emails", "welcome", data="ada@example.com")
+        harness.use(mq)
+        await sign_up("ada@example.com")
+        await harness.assert_added("emails", "welcome")
 
-        print("now:", [job.return_value for job in await harness.drain("emails", send)])
+        print("now:", [job.return_value for job in await harness.drain(mq)])
         await harness.clock.advance(600)
-        print("ten minutes later:", [job.return_value for job in await harness.drain("emails", send)])
+        print("ten minutes later:", [job.return_value for job in await harness.drain(mq)])
         await harness.clock.advance(7 * 24 * 3600)
-        print("a week later:", [job.return_value for job in await harness.drain("emails", send)])
+        print("a week later:", [job.return_value for job in await harness.drain(mq)])
 
 
 if __name__ == "__main__":

@@ -2,21 +2,24 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import GlideMQ
+
+mq = GlideMQ("memory://", queue="mail")
 
 
-async def show(job: Job[str]) -> None:
-    print(job.data)
+@mq.task
+async def send(letter: str) -> None:
+    print(letter)
 
 
 async def main() -> None:
-    async with Queue("mail", "memory://") as queue:
-        await queue.add("send", "newsletter", priority=9)
-        late = await queue.add("send", "monthly report", priority=9)
-        await queue.add("send", "invoice", priority=2)
-        await queue.add("send", "password reset")
+    async with mq:
+        await send.options(priority=9).add("newsletter")
+        late = await send.options(priority=9).add("monthly report")
+        await send.options(priority=2).add("invoice")
+        await send.add("password reset")
         await late.change_priority(1)
-        await Worker("mail", show, queue.storage).run(until_empty=True)
+        await mq.run_worker(until_empty=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Add jobs and run them in one process: the smallest complete program."""
+"""Use `Queue` and `Worker` directly, without an app: the smallest complete program. For tasks see tasks.py."""
 
 import asyncio
 

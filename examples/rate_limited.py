@@ -2,24 +2,22 @@
 
 import asyncio
 
-from glidemq_async import Job, Queue, RateLimited, Worker
+from glidemq_async import GlideMQ, RateLimited, current_job
 
+mq = GlideMQ("memory://", queue="geocoding")
 refusals = iter([True])
 
 
-async def call(job: Job[str]) -> str:
+@mq.task(key="osm")
+async def locate(address: str) -> str:
     if next(refusals, False):
         raise RateLimited(0.2)
-    return f"{job.data} after {job.attempts_made} failures"
+    return f"{address} after {current_job().attempts_made} failures"
 
 
 async def main() -> None:
-    async with (
-        Queue("geocoding", "memory://") as queue,
-        Worker("geocoding", call, queue.storage, concurrency=5),
-    ):
-        jobs = [await queue.add("call", address, key="osm") for address in ("Oak Street 1", "Elm Street 2")]
-        for job in jobs:
+    async with mq, mq.worker(concurrency=5):
+        for job in await locate.add_many([("Oak Street 1",), ("Elm Street 2",)]):
             print(await job.result(timeout=10))
 
 

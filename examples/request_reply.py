@@ -1,23 +1,23 @@
-"""Add a job and wait for its result. An error of the handler is raised as JobFailed."""
+"""Add a job and wait for its result. An error of the task is raised as JobFailed."""
 
 import asyncio
 
-from glidemq_async import Job, JobFailed, Queue, Worker
+from glidemq_async import GlideMQ, JobFailed
+
+mq = GlideMQ("memory://", queue="calculator")
 
 
-async def divide(job: Job[list[float], float]) -> float:
-    dividend, divisor = job.data
+@mq.task
+async def divide(dividend: float, divisor: float) -> float:
     return dividend / divisor
 
 
 async def main() -> None:
-    async with (
-        Queue[list[float], float]("calculator", "memory://") as queue,
-        Worker("calculator", divide, queue.storage, concurrency=10),
-    ):
-        print(await queue.add_and_wait("divide", [22.0, 7.0], wait_timeout=10))
+    async with mq, mq.worker():
+        job = await divide.add(22.0, 7.0)
+        print(await job.result(timeout=10))
         try:
-            await queue.add_and_wait("divide", [1.0, 0.0], wait_timeout=10)
+            await (await divide.add(1.0, 0.0)).result(timeout=10)
         except JobFailed as error:
             print(error.error_type)
 

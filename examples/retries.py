@@ -2,23 +2,24 @@
 
 import asyncio
 
-from glidemq_async import Backoff, Job, JobFailed, Queue, UnrecoverableError, Worker
+from glidemq_async import Backoff, GlideMQ, JobFailed, UnrecoverableError, current_job
+
+mq = GlideMQ("memory://", queue="pages")
 
 
-async def fetch(job: Job[str, str]) -> str:
-    if job.data == "gone":
+@mq.task(attempts=5, backoff=Backoff.exponential(0.05, max=1, jitter=0.2))
+async def fetch(page: str) -> str:
+    if page == "gone":
         raise UnrecoverableError("there is no such page")
-    if job.attempts_made < 2:
+    if current_job().attempts_made < 2:
         raise ConnectionError("try again")
-    return f"{job.data} after {job.attempts_made + 1} runs"
+    return f"{page} after {current_job().attempts_made + 1} runs"
 
 
 async def main() -> None:
-    async with Queue[str, str]("pages", "memory://") as queue, Worker("pages", fetch, queue.storage):
-        backoff = Backoff.exponential(0.05, max=1, jitter=0.2)
-        job = await queue.add("fetch", "page", attempts=5, backoff=backoff)
-        print(await job.result(timeout=10))
-        job = await queue.add("fetch", "gone", attempts=5, backoff=backoff)
+    async with mq, mq.worker():
+        print(await (await fetch.add("page")).result(timeout=10))
+        job = await fetch.add("gone")
         try:
             await job.result(timeout=10)
         except JobFailed as error:

@@ -1,23 +1,25 @@
-"""Revoke a running job: its handler is cancelled and can clean up."""
+"""Revoke a running job: its task is cancelled and can clean up."""
 
 import asyncio
 
-from glidemq_async import Job, JobFailed, Queue, Worker
+from glidemq_async import GlideMQ, JobFailed, current_job
 
+mq = GlideMQ("memory://")
 started = asyncio.Event()
 
 
-async def endless(job: Job[None, None]) -> None:
+@mq.task
+async def endless() -> None:
     started.set()
     try:
         await asyncio.Event().wait()
     finally:
-        print("stopped because:", job.abort.reason)
+        print("stopped because:", current_job().abort.reason)
 
 
 async def main() -> None:
-    async with Queue[None, None]("endless", "memory://") as queue, Worker("endless", endless, queue.storage):
-        job = await queue.add("run", None)
+    async with mq, mq.worker():
+        job = await endless.add()
         await started.wait()
         await job.revoke()
         try:

@@ -1,4 +1,7 @@
-"""Add jobs on a schedule: at an interval, by cron, and now. Any process that has the queue open fires them."""
+"""Change schedules while the program runs, with `Queue` and `Worker` directly. For fixed schedules see cron_task.py.
+
+A scheduler adds jobs at an interval, by cron, and now. Any process that has the queue open fires it.
+"""
 
 import asyncio
 from datetime import UTC, datetime

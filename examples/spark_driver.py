@@ -1,4 +1,6 @@
-"""Spark work as jobs, and jobs from a streaming query. Needs the extra `spark` and Java 17.
+"""Spark work as jobs, and jobs from a streaming query, with `Queue` and `Worker` directly.
+
+`foreach_batch` adds plain jobs and no tasks. Needs the extra `spark` and Java 17.
 
 Run it with `python examples/spark_driver.py`.
 """

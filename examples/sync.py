@@ -1,41 +1,43 @@
-"""Use a queue without an event loop, for example in a Django view: `queue.sync` has plain methods."""
+"""Use tasks without an event loop, for example in a Django view: `task.sync` and `queue.sync` have plain methods.
 
-import asyncio
-import threading
+The worker is another process: `glidemq worker --app-dir examples sync:mq`.
+"""
 
-from glidemq_async import Job, Queue, Worker
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
 
-# Created once at import. The first call in each process opens the connections.
-emails: Queue[dict[str, str], str] = Queue("emails", "memory://")
+from glidemq_async import GlideMQ, current_job
+
+# Created once at import. The first call in each process opens the connections, to $GLIDEMQ_URL.
+mq = GlideMQ(queue="emails")
+
+
+@mq.task
+def welcome(to: str) -> str:
+    """Run in a thread of the worker. The job has `.sync` too."""
+    current_job().sync.log("sending")
+    return f"sent to {to}"
 
 
 def view(address: str) -> str:
     """A view, which the server may call in any thread."""
-    job = emails.sync.add("welcome", {"to": address}, job_id=f"welcome-{address}")
+    job = welcome.options(job_id=f"welcome-{address}").sync.add(address)
     return job.outcome
 
 
-def send(job: Job[dict[str, str], str]) -> str:
-    """Run in a thread of the worker. The job has `.sync` too."""
-    job.sync.log("sending")
-    return f"sent to {job.data['to']}"
-
-
-async def work(stop: threading.Event) -> None:
-    """Run a worker. This example uses a thread with another loop, and therefore a clone of the storage in memory."""
-    async with emails.storage.clone() as storage, Worker("emails", send, storage, handle_signals=False):
-        await asyncio.to_thread(stop.wait)
+def main() -> None:
+    print(view("ada@example.com"), view("ada@example.com"))
+    worker = ["worker", "--app-dir", str(Path(__file__).parent), "--until-empty", "--log-level", "error", "sync:mq"]
+    subprocess.run([sys.executable, "-m", "glidemq_async.cli", *worker], check=True)
+    print("result:", welcome.sync.result("welcome-ada@example.com", timeout=10))
+    print("log:", mq.queue("emails").sync.get_job_logs("welcome-ada@example.com"))
+    mq.sync.close()
 
 
 if __name__ == "__main__":
-    print(view("ada@example.com"), view("ada@example.com"))
-    stop = threading.Event()
-    worker = threading.Thread(target=asyncio.run, args=[work(stop)])
-    worker.start()
-    job = emails.sync.get_job("welcome-ada@example.com")
-    assert job is not None
-    print("result:", job.sync.result(timeout=10))
-    print("log:", emails.sync.get_job_logs(job.id))
-    stop.set()
-    worker.join()
-    emails.sync.close()
+    with tempfile.TemporaryDirectory() as directory:
+        os.environ["GLIDEMQ_URL"] = f"file://{directory}?linger=0.2"
+        main()

@@ -7,16 +7,29 @@ import asyncio
 import json
 import logging
 import sys
-import urllib.request
 
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import generate_latest
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import GlideMQ
 from glidemq_async.telemetry import JobFilter, JobLogging, JsonFormatter, OpenTelemetry, Prometheus
 
 log = logging.getLogger("shop")
+spans, tracers = InMemorySpanExporter(), TracerProvider()
+tracers.add_span_processor(SimpleSpanProcessor(spans))
+metrics = Prometheus()  # with port=9100 it serves the page
+mq = GlideMQ(
+    "memory://",
+    queue="orders",
+    instrumentation=[OpenTelemetry(tracer_provider=tracers), metrics, JobLogging()],
+)
+
+
+@mq.task
+async def ship(item: str) -> None:
+    log.info("shipping %s", item)
 
 
 class Short(JsonFormatter):
@@ -35,25 +48,12 @@ def set_up_logging() -> None:
     log.setLevel(logging.INFO)
 
 
-async def ship(job: Job[str, None]) -> None:
-    log.info("shipping %s", job.data)
-
-
 async def main() -> None:
     set_up_logging()
-    spans, tracers = InMemorySpanExporter(), TracerProvider()
-    tracers.add_span_processor(SimpleSpanProcessor(spans))
-    metrics = Prometheus(port=0)  # a fixed port in production
-    instrumentation = [OpenTelemetry(tracer_provider=tracers), metrics, JobLogging()]
-    async with (
-        Queue[str, None]("orders", "memory://", instrumentation=instrumentation) as queue,
-        Worker("orders", ship, queue.storage, instrumentation=instrumentation),
-    ):
-        await queue.add_and_wait("ship", "a book", wait_timeout=10)
-        assert metrics.endpoint is not None
-        url = f"http://127.0.0.1:{metrics.endpoint.port}/metrics"
-        page = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=10).read().decode())
-        print(*(line for line in page.splitlines() if line.startswith("glidemq_jobs_added_total")))
+    async with mq, mq.worker():
+        await (await ship.add("a book")).result(timeout=10)
+    page = generate_latest(metrics.registry).decode()
+    print(*(line for line in page.splitlines() if line.startswith("glidemq_jobs_added_total")))
 
     send, process = spans.get_finished_spans()
     print(send.name, "->", process.name)

@@ -2,21 +2,21 @@
 
 import asyncio
 
-from glidemq_async import EventGap, Job, Queue, QueueEvents, Worker
+from glidemq_async import EventGap, GlideMQ, QueueEvents, current_job
+
+mq = GlideMQ("memory://", queue="watched")
 
 
-async def process(job: Job[None, None]) -> None:
+@mq.task
+async def work() -> None:
+    job = current_job()
     await job.log("working")
     await job.update_progress(50)
 
 
 async def main() -> None:
-    async with (
-        Queue[None, None]("watched", "memory://") as queue,
-        QueueEvents("watched", queue.storage) as events,
-        Worker("watched", process, queue.storage),
-    ):
-        job = await queue.add("work", None, delay=0.05)
+    async with mq, QueueEvents("watched", mq.storage) as events, mq.worker():
+        job = await work.options(delay=0.05).add()
         async for event in events:
             if isinstance(event, EventGap):
                 print("missed", event.missed)
@@ -24,7 +24,7 @@ async def main() -> None:
             print(event.kind)
             if event.kind == "completed":
                 break
-        print(await queue.get_job_logs(job.id))
+        print(await mq.queue("watched").get_job_logs(job.id))
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ EXPECTED = {
     ],
     "deduplication": ["duplicate True", "added", "duplicate", "indexed draft", "completed indexed page 8"],
     "delays": ["delayed 2", "tea", "bath"],
-    "encryption": ["stored: 58 bytes", "dear Ada", "dear Grace", "CodecError", "malformed after 1 run"],
+    "encryption": ["stored: 59 bytes", "dear Ada", "dear Grace", "CodecError", "malformed after 1 run"],
     "key_limits": [
         "the third start waits for the window: True",
         "16 tokens of 10 take a while: True",
