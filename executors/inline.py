@@ -21,6 +21,10 @@ class InlineExecutor:
         """Always 0: a cancelled coroutine frees its slot when it ends."""
         return 0
 
+    def may_share(self, job: Job[Any, Any]) -> bool:  # noqa: ARG002
+        """Return True: a run only awaits its handler."""
+        return True
+
     async def start(self, freed: Callable[[], None]) -> None:
         """Do nothing: this executor needs no preparation."""
 

@@ -109,6 +109,15 @@ class AwaitsHandlers(Protocol):
 
 
 @runtime_checkable
+class SharesTasks(Protocol):
+    """Optional part of an executor: the worker may run several jobs in one asyncio task, one after another."""
+
+    def may_share(self, job: Job[Any, Any]) -> bool:
+        """Return True if `run` awaits a coroutine of the handler for this job, and nothing else."""
+        ...
+
+
+@runtime_checkable
 class MayBreak(Protocol):
     """Optional part of an executor: it can break for good while the process of the worker stays alive."""
 

@@ -6,9 +6,12 @@ import asyncio
 import sys
 from collections.abc import Coroutine
 from contextvars import Context
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
+
+HAS_EAGER_TASKS: Final = sys.version_info >= (3, 12)
+"""True if `TaskScope.start_eagerly` takes the first step of a task."""
 
 
 class TaskScope:

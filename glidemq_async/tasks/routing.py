@@ -191,6 +191,10 @@ class TaskExecutor:
             definition_of(self._tasks[job.name]).arguments.split(data)
             raise
 
+    def may_share(self, job: Job[Any, Any]) -> bool:
+        """Return True if only the function of a task is awaited, without middleware and dependencies around it."""
+        return job.name in self._direct and not self._chain.runs
+
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:
         found = self._tasks.get(job.name)
         if found is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import anyio
 
@@ -13,6 +13,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
+from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
@@ -25,6 +26,7 @@ from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.runs import Run, RunFunction, end_unfinished
+from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Held, Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
 from glidemq_async.worker.sweeper import Sweeper
@@ -50,6 +52,7 @@ class Session:
 
     Created when the client is open. The session owns its parts: it creates them, passes itself to the parts that
     call it (as LoopOwner and as LeaseOwner), and ends them. `run` returns False for a run whose lease was lost.
+    `may_share` returns True for a job that may run in a task with others; see SharedTasks.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class Session:
         reports: Reports,
         listeners: Listeners,
         run: RunFunction,
+        may_share: Callable[[Job[Any, Any]], bool] | None,
         tasks: TaskScope,
         on_defect: Callable[[Exception], None],
     ) -> None:
@@ -74,6 +78,8 @@ class Session:
         self._reports = reports
         self._listeners = listeners
         self._run = run
+        self._may_share = may_share
+        self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._run_job)
         self._tasks = tasks
         self._on_defect = on_defect
         self._stopping = StoppingRuns(client.functions, worker, slots.when_ended)
@@ -165,12 +171,21 @@ class Session:
         # All jobs of a claim have their slot, and their lease in `leases`, before the first handler runs. A handler
         # that blocks the loop would otherwise delay the first renewal of the jobs behind it.
         runs, self._taken = self._taken, []
-        start, run_job = self._tasks.start_eagerly, self._run_job
         if self._listeners.wants("active"):
             for run in runs:
                 self._listeners.notify("active", run.job)
+        if self._shared_tasks is None or self._may_share is None:
+            start, run_job = self._tasks.start_eagerly, self._run_job
+            for run in runs:
+                start(run_job(run))
+            return
+        shared: list[Run] = []
         for run in runs:
-            run.task = start(run_job(run))
+            if not run.has_options and self._may_share(run.job):
+                shared.append(run)
+            else:
+                self._tasks.start(self._run_job(run))
+        self._shared_tasks.start(shared)
 
     def renew_leases(self) -> None:
         """Renew the leases now, to learn immediately which jobs were lost or revoked."""
@@ -186,6 +201,7 @@ class Session:
             self._subscription.reset()
 
     async def _run_job(self, run: Run) -> None:
+        run.task = asyncio.current_task()
         try:
             try:
                 stored = await self._run(run)
@@ -302,6 +318,8 @@ class Session:
             _log.warning(
                 "worker %s: could not sign off; others reclaim its jobs when the leases expire: %r", self._worker, error
             )
+        if self._shared_tasks is not None:
+            self._shared_tasks.close()
         # From here on nothing needs the server. These steps also run after a failure above, because tasks, threads and
         # connections must not outlive the worker.
         claiming.cancel()

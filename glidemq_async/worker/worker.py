@@ -8,6 +8,7 @@ import os
 import platform
 import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, Generic, Unpack, cast
 
@@ -17,13 +18,15 @@ from typing_extensions import override
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async._internal.task_scope import HAS_EAGER_TASKS
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.executors.protocol import Executor, Handler, MayBreak, grace_of
+from glidemq_async.executors.protocol import Executor, Handler, MayBreak, SharesTasks, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
+from glidemq_async.jobs.job import Job
 from glidemq_async.options.batch import BatchOptions
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.retry_rules import RetryRules
@@ -122,6 +125,11 @@ class Worker(Runs, Generic[Data, Result]):
         if self._instruments:
             return runner.run_instrumented
         return runner.run if options.after_execution is None else runner.run_reviewed
+
+    def _may_share(self) -> Callable[[Job[Any, Any]], bool] | None:
+        if HAS_EAGER_TASKS or self._instruments or not isinstance(self._executor, SharesTasks):
+            return None
+        return self._executor.may_share
 
     def __repr__(self) -> str:
         return f"<Worker {self.name} of {self._client.queue!r}, {len(self._slots)}/{self._concurrency} running>"
@@ -250,6 +258,7 @@ class Worker(Runs, Generic[Data, Result]):
             reports=self._reports,
             listeners=self._listeners,
             run=self._run,
+            may_share=self._may_share(),
             tasks=self._tasks,
             on_defect=self._break,
         )

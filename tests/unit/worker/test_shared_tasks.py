@@ -1,0 +1,192 @@
+"""Jobs that share a task do not notice it; see the rules in worker/shared_tasks.py."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from types import SimpleNamespace
+from typing import Any, TypeAlias, cast
+
+from glidemq_async._internal.task_scope import TaskScope
+from glidemq_async.worker.runs import Run
+from glidemq_async.worker.shared_tasks import SharedTasks
+from tests.support.helpers import AnyJob, until
+
+Body: TypeAlias = Callable[[Run], Awaitable[None]]
+
+_variable: ContextVar[str] = ContextVar("variable", default="unset")
+
+
+class Shared:
+    """Shared tasks whose runs are `body`, and the task of each run in order."""
+
+    def __init__(self, scope: TaskScope, body: Body) -> None:
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.ended = 0
+        self._body = body
+        self.shared = SharedTasks(scope, self._run)
+
+    async def _run(self, run: Run) -> None:
+        run.task = asyncio.current_task()
+        assert run.task is not None
+        self.tasks.append(run.task)
+        try:
+            await self._body(run)
+        except asyncio.CancelledError:
+            if not run.stop_reason:
+                raise
+        finally:
+            self.ended += 1
+
+    def start(self, count: int) -> list[Run]:
+        """Start runs, whose entries are their numbers."""
+        runs = [
+            Run(cast("AnyJob", SimpleNamespace(abort=SimpleNamespace(set=str))), str(number), has_options=False)
+            for number in range(count)
+        ]
+        for run in runs:
+            run.begun = True
+        self.shared.start(runs)
+        return runs
+
+
+@asynccontextmanager
+async def sharing(body: Body) -> AsyncGenerator[Shared]:
+    """Open a scope with shared tasks. At its end, every task must end."""
+    scope = TaskScope()
+    await scope.open()
+    host = scope._host  # pyright: ignore[reportPrivateUsage]
+    assert host is not None
+    shared = Shared(scope, body)
+    yield shared
+    shared.shared.close()
+    scope.end()
+    await asyncio.wait_for(host, 5)
+
+
+async def nothing(_run: Run) -> None:
+    """A handler that does not wait."""
+
+
+async def test_jobs_that_do_not_wait_share_one_task() -> None:
+    async with sharing(nothing) as shared:
+        for _ in range(3):
+            before = len(asyncio.all_tasks())
+            shared.start(100)
+            await until(lambda: not shared.tasks or shared.ended % 100 == 0)
+            assert len(asyncio.all_tasks()) <= before + 2, "one task, and the one that it has woken"
+        await until(lambda: shared.ended == 300)
+        assert len(set(shared.tasks)) <= 2
+
+
+async def test_a_job_that_waits_delays_no_other() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_run: Run) -> None:
+        await gate.wait()
+
+    async with sharing(wait) as shared:
+        shared.start(50)
+        await until(lambda: len(shared.tasks) == 50)
+        assert len(set(shared.tasks)) == 50, "a job that waits keeps its task"
+        gate.set()
+        await until(lambda: shared.ended == 50)
+        shared.start(50)
+        await until(lambda: shared.ended == 100)
+        assert set(shared.tasks[50:]) <= set(shared.tasks[:50]), "the tasks are used again"
+
+
+async def test_a_context_variable_of_a_job_is_not_seen_by_the_next_one() -> None:
+    seen: list[str] = []
+
+    async def mark(run: Run) -> None:
+        seen.append(_variable.get())
+        _variable.set(run.entry)
+
+    async with sharing(mark) as shared:
+        shared.start(10)
+        await until(lambda: shared.ended == 10)
+    assert seen == ["unset"] * 10
+
+
+async def test_a_context_variable_that_is_reset_keeps_the_task() -> None:
+    async def mark(run: Run) -> None:
+        _variable.reset(_variable.set(run.entry))
+
+    async with sharing(mark) as shared:
+        shared.start(10)
+        await until(lambda: shared.ended == 10)
+        assert len(set(shared.tasks)) <= 2
+
+
+async def test_a_stop_in_the_last_moment_of_a_run_does_not_reach_the_next_one() -> None:
+    async def stop_first(run: Run) -> None:
+        if run.entry == "0":
+            run.stop("revoked")
+
+    async with sharing(stop_first) as shared:
+        shared.start(10)
+        await until(lambda: shared.ended == 10)
+        assert shared.tasks[0] not in shared.tasks[1:], "the stopped task has ended"
+
+
+async def test_a_stop_after_the_end_of_a_run_does_not_reach_the_next_one() -> None:
+    gate = asyncio.Event()
+
+    async def wait(_run: Run) -> None:
+        await gate.wait()
+
+    async with sharing(wait) as shared:
+        first = shared.start(1)[0]
+        gate.set()
+        await until(lambda: shared.ended == 1)
+        gate.clear()
+        second = shared.start(1)[0]
+        await until(lambda: len(shared.tasks) == 2)
+        assert shared.tasks[0] is shared.tasks[1], "the same task, so a late stop could reach it"
+        first.stop("revoked")
+        gate.set()
+        await until(lambda: shared.ended == 2)
+        assert second.stop_reason == ""
+
+
+async def test_a_job_that_cancels_itself_does_not_cancel_the_next_one() -> None:
+    async def cancel(run: Run) -> None:
+        if run.entry == "0":
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+
+    async with sharing(cancel) as shared:
+        shared.start(10)
+        await until(lambda: shared.ended == 10)
+
+
+async def test_an_idle_task_that_a_former_handler_cancels_is_replaced() -> None:
+    async with sharing(nothing) as shared:
+        shared.start(3)
+        await until(lambda: shared.ended == 3)
+        await asyncio.sleep(0)
+        shared.start(3)  # wakes an idle task, which is cancelled before its step
+        for task in set(shared.tasks):
+            task.cancel()
+        await until(lambda: shared.ended == 6)
+
+
+async def test_a_timeout_of_a_handler_ends_with_its_job() -> None:
+    async def limited(run: Run) -> None:
+        if run.entry == "0":
+            try:
+                async with asyncio.timeout(0.01):
+                    await asyncio.sleep(10)
+            except TimeoutError:
+                return
+        await asyncio.sleep(0)
+
+    async with sharing(limited) as shared:
+        shared.start(3)
+        await until(lambda: shared.ended == 3)
+        shared.start(3)
+        await until(lambda: shared.ended == 6)
