@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, cast
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.queue_client import QueueClient
@@ -55,6 +55,28 @@ _PRIVATE: Final = (
 """The attributes that only this class, Job and snapshot.py use."""
 
 
+_LATER: Final[Mapping[str, object]] = {
+    "stalled_count": 0,
+    "outcome": "added",
+    "failed_reason": None,
+    "failure_cause": None,
+    "_unreadable": None,
+    "_options": None,
+    "_stored_options": None,
+    "_progress": None,
+    "_result": None,
+    "_read_result": None,
+    "_error": None,
+    "_created": 0,
+    "_ended": 0,
+    "_due": 0,
+    "_abort": None,
+    "_last_entry": NOT_ACTIVE,
+}
+"""The attributes that most jobs never need, and their first values. A worker creates a job for each claim, so each
+attribute that is set there costs something."""
+
+
 class JobFields(Generic[Data, Result]):
     """The fields of a Job as a snapshot. Payloads are decoded on first access."""
 
@@ -92,40 +114,46 @@ class JobFields(Generic[Data, Result]):
     failure_cause: FailureCause | None
 
     def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
+        # Only the attributes that the life of a plain job reads. `_LATER` has the others; see `__getattr__`.
         self._client = client
         self.id = job_id
         self.name = name
         self.state = "waiting"
-        self.outcome = "added"
-        self.attempts_made = self.stalled_count = self.fence = 0
-        self.failed_reason = None
-        self.failure_cause = None
-        self._letter: bytes | None = None
-        self._unreadable: SerializationError | None = None
+        self.attempts_made = self.fence = 0
         self._data: object = UNREAD
         self._data_bytes = b""
         self._opts = b""
-        self._options: JobOptions | None = None
-        self._stored_options: JobOptions | None = None
-        self._meter: Meter | None = None
-        self._progress: bytes | None = None
-        self._result: bytes | None = None
-        self._read_result: Callable[[Any], Any] | None = None
-        self._error: bytes | None = None
-        self._created = self._started = self._ended = self._due = 0
+        self._started = 0
         self._entry = NOT_ACTIVE
         self._route = PLAIN
-        self._abort: AbortSignal | None = None
+        self._letter: bytes | None = None
+        self._meter: Meter | None = None
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept every name as a field
 
-        def __getattr__(self, name: str) -> NoReturn:
-            # Called for a missing attribute. A job whose record is gone has only the attributes above.
+        def __getattr__(self, name: str) -> object:
+            # Called for a missing attribute. Two kinds of them are missing: those in `_LATER`, which a job gets when it
+            # needs them, and all but the id of a job whose record is gone. Such a job has no state either, so the next
+            # line raises JobNotFound for it.
+            if name in _LATER and self.state:
+                setattr(self, name, _LATER[name])
+                return _LATER[name]
             if name in JobFields.__slots__ and name != "id":
                 raise not_found("read", self.id)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     _last_entry: str
+    _unreadable: SerializationError | None
+    _options: JobOptions | None
+    _stored_options: JobOptions | None
+    _progress: bytes | None
+    _result: bytes | None
+    _read_result: Callable[[Any], Any] | None
+    _error: bytes | None
+    _created: int
+    _ended: int
+    _due: int
+    _abort: AbortSignal | None
 
     def _read(self, record: Record) -> None:
         place = place_of(record)

@@ -10,14 +10,14 @@ Job shows only what a user may call. Queues, workers and executors use these fun
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.client.result_listener import Ended
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
 from glidemq_async.functions.settle import ClaimedJob
-from glidemq_async.jobs.fields import NOT_ACTIVE
+from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions
@@ -27,20 +27,23 @@ from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.record import PLAIN, Route, created_ms, route_of
 
 AnyJob: TypeAlias = Job[Any, Any]
+_new: Final[Callable[[type[AnyJob]], AnyJob]] = object.__new__
 
 # -- creating jobs ------------------------------------------------------------------------------------------------
 
 
 def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     """Return the job of a claim at the server's time `now`."""
-    job_id, job_entry, fence, name, data, opts, history = claimed
-    job: AnyJob = Job(client, job_id, name)
+    # The attributes of `__init__`, each set once, because this runs for each job of a worker.
+    job: AnyJob = _new(Job)
+    job._client = client
+    job.id, job._entry, job.fence, job.name, job._data_bytes, job._opts, history = claimed
     job.state = "active"
-    job._data_bytes = data
-    job._opts = opts
-    job.fence = fence
-    job._entry = job_entry
+    job.attempts_made = 0
+    job._data = UNREAD
     job._started = now
+    job._route = PLAIN
+    job._letter = job._meter = None
     # Absent if the record has none of these fields, as for a plain job in its first run.
     if history is not None:
         job.attempts_made, job.stalled_count = history.failures, history.stalls

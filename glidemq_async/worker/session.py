@@ -156,12 +156,11 @@ class Session:
     def take_slot(self, run: Run) -> None:
         """Take a slot for a run. Raises SerializationError, and takes none, when its options cannot be decoded."""
         lease = run_options(run.job).lock_duration if run.has_options else None
-        if self._slots.holds(run.entry):
+        if not self._slots.take(run):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.
             self.loop.wake()
             return
-        self._slots.take(run)
         if lease is not None:
             self.renewer.shorten(lease)
         self._taken.append(run)
@@ -184,7 +183,7 @@ class Session:
             if not run.has_options and self._may_share(run.job):
                 shared.append(run)
             else:
-                self._tasks.start(self._run_job(run))
+                run.task = self._tasks.start(self._run_job(run))
         self._shared_tasks.start(shared)
 
     def renew_leases(self) -> None:
@@ -201,7 +200,8 @@ class Session:
             self._subscription.reset()
 
     async def _run_job(self, run: Run) -> None:
-        run.task = asyncio.current_task()
+        if run.task is None:  # an eager task, which begins before its start returns
+            run.task = asyncio.current_task()
         try:
             try:
                 stored = await self._run(run)

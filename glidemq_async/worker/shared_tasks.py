@@ -76,7 +76,9 @@ class SharedTasks:
             self._is_next_awake = False
             while self._runs:
                 run = self._runs.popleft()
-                self._wake_next()
+                run.task = task
+                if self._runs and not self._is_next_awake:
+                    self._wake_next()
                 await self._run_job(run)
                 if not self._may_continue(run, task, context):
                     self._wake_next()

@@ -33,11 +33,15 @@ class Slots:
         """Return the number of jobs that can start now."""
         return max(0, self._concurrency - len(self._runs) - self._executor.occupied)
 
-    def take(self, run: Run) -> None:
-        """Take a slot for a claimed run."""
-        if not self._runs:
+    def take(self, run: Run) -> bool:
+        """Take a slot for a claimed run. Return False, and take none, if a current run has its entry."""
+        runs, entry = self._runs, run.entry
+        if entry in runs:
+            return False
+        if not runs:
             self.all_free.clear()
-        self._runs[run.entry] = run
+        runs[entry] = run
+        return True
 
     def release(self, run: Run) -> None:
         """Free the slot of a run that has ended."""
@@ -48,10 +52,6 @@ class Slots:
     def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> None:
         """Call `call` once the handler of an abandoned run has ended. Calls it immediately if no handler is running."""
         when_ended(self._executor, job, call)
-
-    def holds(self, entry: str) -> bool:
-        """Return whether a current run has this entry."""
-        return entry in self._runs
 
     def shortest_lease(self, otherwise: float) -> float:
         """Return the shortest lease of the current runs in seconds.
