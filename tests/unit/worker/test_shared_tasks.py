@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from glidemq_async._internal.task_scope import TaskScope
+from glidemq_async.jobs.abort import AbortSignal
 from glidemq_async.worker.runs import Run
 from glidemq_async.worker.shared_tasks import SharedTasks
 from tests.support.helpers import AnyJob, until
@@ -43,7 +44,7 @@ class Shared:
     def start(self, count: int) -> list[Run]:
         """Start runs, whose entries are their numbers."""
         runs = [
-            Run(cast("AnyJob", SimpleNamespace(abort=SimpleNamespace(set=str))), str(number), has_options=False)
+            Run(cast("AnyJob", SimpleNamespace(abort=AbortSignal())), str(number), has_options=False)
             for number in range(count)
         ]
         for run in runs:
