@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import count
 from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, Wait, text, texts
@@ -55,9 +56,5 @@ class AddCalls(Calls):
 
 def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:
     if listed:
-        yield from listed
-    elif first:
-        number = int(first)
-        while True:
-            yield str(number)
-            number += 1
+        return iter(listed)
+    return map(str, count(int(first))) if first else iter(())

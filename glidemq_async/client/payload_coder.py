@@ -9,7 +9,7 @@ from glidemq_async.errors import CodecError, PayloadTooLarge, SerializationError
 from glidemq_async.options.validation import whole_number
 from glidemq_async.payloads.codecs import Codec, PayloadContext
 from glidemq_async.payloads.codecs.chain import MAGIC, PayloadKind, codecs_of, foreign
-from glidemq_async.payloads.serialization import MsgpackSerializer, Serializer
+from glidemq_async.payloads.serialization import MsgpackSerializer, Serializer, pack_msgpack
 
 #: Default maximum size of one stored value in bytes.
 DEFAULT_LIMIT: Final = 1024 * 1024
@@ -34,7 +34,9 @@ class Payloads:
         self._serializer: Serializer = serializer or MsgpackSerializer()
         self._codecs = codecs_of(codecs)
         self.limit = DEFAULT_LIMIT if limit is None else whole_number("payload_limit", limit, least=1)
-        plain = self._codecs is None and type(self._serializer) is MsgpackSerializer
+        is_default = type(self._serializer) is MsgpackSerializer
+        self._dumps = pack_msgpack if is_default else self._serializer.dumps
+        plain = self._codecs is None and is_default
         #: The stored form of None, computed once because most handlers return None.
         self.packed_none = _NONE if plain else None
 
@@ -50,7 +52,7 @@ class Payloads:
 
         Raises SerializationError, and PayloadTooLarge with the size and the limit.
         """
-        data = self._serializer.dumps(value)
+        data = self._dumps(value)
         if self._codecs is not None:
             try:
                 data = self._codecs.encode(data, PayloadContext(base or self._base, kind, name, job_id))

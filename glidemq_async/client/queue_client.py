@@ -154,6 +154,11 @@ class QueueClient:
     def _other(self, keys: QueueKeys) -> QueueClient:
         return QueueClient(keys.queue, self.storage, prefix=keys.prefix, mode=None)
 
+    @property
+    def has_mode(self) -> bool:
+        """True if the queue, as known from `open`, has a mode that excludes some jobs."""
+        return self.state is not None and self.state.mode is not None
+
     def fits(self, key: str | None) -> bool:
         """Return whether the mode of the queue, as known from `open`, allows a job with this key (or without one)."""
         mode = self.state.mode if self.state else None

@@ -62,9 +62,17 @@ def job_of_record(client: QueueClient, job_id: str, record: Record) -> AnyJob:
 
 def job_of_add(client: QueueClient, request: AddRequest, job_id: str, now: int) -> AnyJob:
     """Return the job of an add, as it was at the server's time `now`."""
-    job: AnyJob = Job(client, job_id, request.name)
-    job._data_bytes = request.data
-    job._opts = request.opts
+    # As in `job_of_claim`, because this runs for each job of a producer.
+    job: AnyJob = _new(Job)
+    job._client = client
+    job.id = job_id
+    _, job.name, job._data_bytes, job._opts, _ = request
+    job.state = "waiting"
+    job.attempts_made = job.fence = job._started = 0
+    job._data = UNREAD
+    job._entry = NOT_ACTIVE
+    job._route = PLAIN
+    job._letter = job._meter = None
     job._created = now
     return job
 

@@ -167,6 +167,8 @@ def _without_subclass(obj: object) -> object:
 
 
 _encoder: Final = _Encoder()
+pack_msgpack: Final = _encoder.dumps
+"""Do the same as `MsgpackSerializer.dumps`, one frame less deep."""
 
 
 def _unencodable(form: str, fault: tuple[str, str] | None, error: Exception | None) -> SerializationError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from glidemq_async._internal import failpoints
@@ -24,11 +25,36 @@ MAX_BYTES: Final = 1024 * 1024
 
 
 class Added(NamedTuple):
-    """The reply for one added job: its id, the outcome, and the server's time in milliseconds."""
+    """The reply for jobs that were submitted together."""
 
-    id: str
-    outcome: str
+    ids: Sequence[str]
+    """An id for each job."""
+    outcomes: Mapping[int, str]
+    """The outcomes of the jobs that were not added, by position."""
     now: int
+    """The server's time in milliseconds."""
+    errors: Mapping[int, BaseException] = {}
+    """The errors of the jobs that are not stored, or perhaps not stored, by position."""
+
+
+class _Entry(NamedTuple):
+    """Jobs of one caller that one call can hold. One future for all of them costs less than one for each."""
+
+    jobs: Sequence[AddRequest]
+    size: int
+    future: asyncio.Future[Added]
+
+
+def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest]]:
+    """Yield parts of the jobs, each of which one call can hold. A large payload is alone."""
+    start = size = 0
+    for position, job in enumerate(jobs):
+        size += len(job.data)
+        if position > start and (size > MAX_BYTES or position - start == MAX_JOBS):
+            yield jobs[start:position]
+            start, size = position, len(job.data)
+    if start < len(jobs):
+        yield jobs[start:]
 
 
 # No timer waits for more jobs. An add that finds nothing in flight is sent immediately, so a single caller loses no
@@ -42,7 +68,7 @@ class Adder:
     def __init__(self, client: QueueClient, wait: Wait) -> None:
         self._client = client
         self._wait: Wait = wait
-        self._line: deque[tuple[AddRequest, asyncio.Future[Added]]] = deque()
+        self._line: deque[_Entry] = deque()
         self._sending = False
         # True if the last call carried several jobs. Their callers have just received their replies and are likely to
         # add again, so the next job waits one iteration of the loop for them instead of being sent alone.
@@ -59,24 +85,27 @@ class Adder:
         # `_sending` is set before the await, so an add that comes during the call goes into the buffer, and `_send_on`
         # sends it afterwards.
         if self._sending or self._crowded or self._closed:
-            return await self.submit(job)
+            added = await self.submit([job])
+            if added.errors:
+                raise added.errors[0]
+            return added
         self._sending = True
         self._all_sent.clear()
         try:
             reply = await self._call([job])
         finally:
             self._send_on()
-        return _added(reply, 0)
+        return Added(reply.ids, reply.outcomes, reply.now)
 
-    def submit(self, job: AddRequest) -> asyncio.Future[Added]:
-        """Append a job to the buffer. The future gets the outcome, or the exception of the call."""
+    def submit(self, jobs: Sequence[AddRequest]) -> asyncio.Future[Added]:
+        """Append jobs to the buffer, at most as many as one call can hold. The future always gets a result."""
         if self._closed:
             raise QueueClosed(f"queue {self._client.queue!r} is closed; create a new Queue")
-        future: asyncio.Future[Added] = asyncio.get_running_loop().create_future()
-        self._line.append((job, future))
+        entry = _entry(jobs)
+        self._line.append(entry)
         if not self._sending:
             self._send_on()
-        return future
+        return entry.future
 
     async def close(self) -> None:
         """Refuse further jobs, and wait for the replies of those in the buffer."""
@@ -105,18 +134,20 @@ class Adder:
             self._sender = None
             self._send_on()
 
-    def _next_batch(self) -> list[tuple[AddRequest, asyncio.Future[Added]]]:
-        batch: list[tuple[AddRequest, asyncio.Future[Added]]] = []
-        size = 0
-        while self._line and len(batch) < MAX_JOBS:
-            size += len(self._line[0][0].data)
-            if size > MAX_BYTES and batch:
+    def _next_batch(self) -> list[_Entry]:
+        batch: list[_Entry] = []
+        count = size = 0
+        while self._line:
+            entry = self._line[0]
+            count += len(entry.jobs)
+            size += entry.size
+            if batch and (size > MAX_BYTES or count > MAX_JOBS):
                 break  # send a large payload alone, so that only its own caller waits for it
             batch.append(self._line.popleft())
         self._crowded = len(batch) > 1
         return batch
 
-    async def _call(self, jobs: list[AddRequest]) -> AddReply:
+    async def _call(self, jobs: Sequence[AddRequest]) -> AddReply:
         if failpoints.armed:
             failpoints.hit("add.before_send")
         reply = await self._answer(jobs)
@@ -124,7 +155,7 @@ class Adder:
             failpoints.hit("add.after_reply")
         return reply
 
-    async def _answer(self, jobs: list[AddRequest]) -> AddReply:
+    async def _answer(self, jobs: Sequence[AddRequest]) -> AddReply:
         # UNDECLARED means that the queue was obliterated or lost since this client declared its mode. The server
         # refuses such a call before it writes anything, so the same jobs can be sent again as a new call. A job added
         # to a queue without its mode could break the promise of that mode.
@@ -138,27 +169,64 @@ class Adder:
                     raise self._client.refused(error) from None
             await self._client.open_again(meant)
 
-    async def _send(self, batch: list[tuple[AddRequest, asyncio.Future[Added]]]) -> None:
+    async def _send(self, batch: Sequence[_Entry]) -> None:
+        jobs = batch[0].jobs if len(batch) == 1 else [job for entry in batch for job in entry.jobs]
         try:
-            reply = await self._call([job for job, _ in batch])
+            reply = await self._call(jobs)
         except BaseException as error:
-            if isinstance(error, IncompatibleQueueError) and len(batch) > 1:
+            if isinstance(error, IncompatibleQueueError) and len(jobs) > 1:
                 # The mode of the queue was set after the jobs were checked. Find the job that does not fit it.
-                for item in batch:
-                    await self._send([item])
+                await self._send_singly(batch)
                 return
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
+            _refuse(batch, error)
             # A cancellation of the sender (a loop that shuts down). The callers have their error now, and the task must
             # still end as cancelled.
             if not isinstance(error, Exception):
                 raise
             return
-        for position, (_, future) in enumerate(batch):
+        now, ids, outcomes = reply
+        start = 0
+        for jobs, _, future in batch:
+            end = start + len(jobs)
             if not future.done():
-                future.set_result(_added(reply, position))
+                future.set_result(Added(ids[start:end], _outcomes(outcomes, start, end) if outcomes else outcomes, now))
+            start = end
+
+    async def _send_singly(self, batch: Sequence[_Entry]) -> None:
+        singles = [[_entry([job]) for job in entry.jobs] for entry in batch]
+        try:
+            for of_entry in singles:
+                for single in of_entry:
+                    await self._send([single])
+        except BaseException as error:
+            _refuse(batch, error)
+            raise
+        for entry, of_entry in zip(batch, singles, strict=True):
+            if not entry.future.done():
+                entry.future.set_result(_joined([single.future.result() for single in of_entry]))
 
 
-def _added(reply: AddReply, position: int) -> Added:
-    return Added(reply.ids[position], reply.outcomes.get(position, "added"), reply.now)
+def _entry(jobs: Sequence[AddRequest]) -> _Entry:
+    size = len(jobs[0].data) if len(jobs) == 1 else sum([len(job.data) for job in jobs])
+    return _Entry(jobs, size, asyncio.get_running_loop().create_future())
+
+
+def _refuse(batch: Sequence[_Entry], error: BaseException) -> None:
+    """Give the error of a call to each caller. It is a part of the result, because a bulk lists its errors."""
+    for entry in batch:
+        if not entry.future.done():
+            entry.future.set_result(Added([], {}, 0, dict.fromkeys(range(len(entry.jobs)), error)))
+
+
+def _outcomes(outcomes: Mapping[int, str], start: int, end: int) -> dict[int, str]:
+    return {at - start: outcome for at, outcome in outcomes.items() if start <= at < end}
+
+
+def _joined(singles: Sequence[Added]) -> Added:
+    """Return the replies to single jobs as one reply. A job with an error has no id."""
+    return Added(
+        [single.ids[0] if single.ids else "" for single in singles],
+        {at: single.outcomes[0] for at, single in enumerate(singles) if single.outcomes},
+        max(single.now for single in singles),
+        {at: single.errors[0] for at, single in enumerate(singles) if single.errors},
+    )

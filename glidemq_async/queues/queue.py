@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias, Unpack, cast
@@ -30,7 +30,7 @@ from glidemq_async.options.stored_options import pack_extra, stored_form
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
-from glidemq_async.queues.add_buffer import Added, Adder
+from glidemq_async.queues.add_buffer import Added, Adder, split_into_calls
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
@@ -46,6 +46,9 @@ Mode: TypeAlias = Literal["global", "keyed"]
 _log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
 #: The outcomes of an add that stored a job. A held job starts when another job has ended, see Deduplication.
+_new_request: Final = cast("Callable[[type[AddRequest], tuple[object, ...]], AddRequest]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+MAX_CHECKED_NAMES: Final = 1_000
+"""Maximum number of job names that a queue remembers as valid."""
 _STORED: Final = frozenset({"added", "held"})
 # The payload of a job that is added without one. A queue with another Data type always passes a payload.
 _NO_DATA: Final[Any] = None
@@ -117,6 +120,7 @@ class Queue(
         if self._new_id is not None:  # so that the default kind of ids costs no check per job
             self._request = self._named_request  # type: ignore[method-assign]
         self._adders: dict[Wait, Adder] = {}
+        self._checked_names: set[str] = set()
         self._closed = False
         forks.watch(self)
 
@@ -195,7 +199,8 @@ class Queue(
         """
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
-            _check_input(item)
+            if type(item) is not tuple or not 2 <= len(item) <= 3:
+                _check_input(item)
             inputs.append((item[0], item[1], layered(self._defaults, item[2], {}) if len(item) > 2 else self._defaults))
         if not self._instruments or not inputs:
             return await self._add_all(inputs)
@@ -211,18 +216,39 @@ class Queue(
         return added
 
     async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> list[Job[Data, Result]]:
-        prepared = [(self._request(name, data, given, b""), given) for name, data, given in inputs]
+        requests = [self._request(name, data, given, b"") for name, data, given in inputs]
         if self._client.state is None or self._closed:
             await self.connect()
-        for _, given in prepared:
-            if not self._client.fits(given.key):
-                await self._client.refuse_key(given.key)
         # Without an await in between, so that the jobs of this call share calls to the server as far as possible.
-        futures = [self._adder(options).submit(request) for request, options in prepared]
-        added = await _all(futures)
-        return [
-            await self._job(request, outcome, given) for (request, given), outcome in zip(prepared, added, strict=True)
-        ]
+        futures = self._submitted(requests, await self._checked_keys([given for _, _, given in inputs]))
+        stored: list[Job[Data, Result]] = []
+        for added in await _all(futures):
+            for offset, job_id in enumerate(added.ids):
+                request, given = requests[len(stored)], inputs[len(stored)][2]
+                if given is _NO_OPTIONS and not added.outcomes:
+                    stored.append(job_of_add(self._client, request, job_id, added.now))
+                else:
+                    outcome = added.outcomes.get(offset, "added")
+                    stored.append(await self._job(request, job_id, outcome, added.now, given))
+        return stored
+
+    async def _checked_keys(self, options: list[JobOptions]) -> list[JobOptions]:
+        """Return the options. Raises ValueError if one has a key that the mode of the queue does not allow."""
+        if self._client.has_mode:
+            for given in options:
+                if not self._client.fits(given.key):
+                    await self._client.refuse_key(given.key)
+        return options
+
+    def _submitted(self, requests: Sequence[AddRequest], options: Sequence[JobOptions]) -> list[asyncio.Future[Added]]:
+        """Submit the requests, in parts of which each is stored by one call. Return the future of each part."""
+        if not options:
+            return []
+        first = options[0]
+        if all(given is first or given.durability == first.durability for given in options):
+            adder = self._adder(first)
+            return [adder.submit(part) for part in split_into_calls(requests)]
+        return [self._adder(given).submit([request]) for request, given in zip(requests, options, strict=True)]
 
     async def add_and_wait(
         self,
@@ -278,7 +304,9 @@ class Queue(
         if not self._client.fits(options.key):
             await self._client.refuse_key(options.key)
         added = await self._adder(options).add(request)
-        return await self._job(request, added, options)
+        if options is _NO_OPTIONS and not added.outcomes:
+            return job_of_add(self._client, request, added.ids[0], added.now)
+        return await self._job(request, added.ids[0], added.outcomes.get(0, "added"), added.now, options)
 
     async def _add_instrumented(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
         addition = Addition(self.name, name, options.headers)
@@ -295,25 +323,36 @@ class Queue(
         return adder
 
     def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
-        check_id("job name", name)
-        packed = self._client.encode(data, "data", name, options.job_id or "")
+        if type(name) is not str or name not in self._checked_names:
+            self._check_name(name)
         if options is _NO_OPTIONS and not reply:
-            return AddRequest("", name, packed, b"", b"")
+            # Calling the class costs twice as much as its __new__.
+            return _new_request(AddRequest, ("", name, self._client.encode(data, "data", name), b"", b""))
+        packed = self._client.encode(data, "data", name, options.job_id or "")
         return AddRequest(options.job_id or "", name, packed, stored_form(options), pack_extra(options, reply))
+
+    def _check_name(self, name: str) -> None:
+        check_id("job name", name)
+        # Most queues have a few names. If a program makes up names, the set must not grow for ever.
+        if len(self._checked_names) >= MAX_CHECKED_NAMES:
+            self._checked_names.clear()
+        self._checked_names.add(name)
 
     def _named_request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
         request = Queue._request(self, name, data, options, reply)
         return request if request.id or self._new_id is None else request._replace(id=self._new_id())
 
-    async def _job(self, request: AddRequest, added: Added, options: JobOptions) -> Job[Data, Result]:
-        if added.outcome in _STORED:
-            job = job_of_add(self._client, request, added.id, added.now)
+    async def _job(
+        self, request: AddRequest, job_id: str, outcome: str, now: int, options: JobOptions
+    ) -> Job[Data, Result]:
+        if outcome in _STORED:
+            job = job_of_add(self._client, request, job_id, now)
             if options is not _NO_OPTIONS:
-                note_options(job, options, added.now, held=added.outcome == "held")
+                note_options(job, options, now, held=outcome == "held")
             return job
         # The record may be missing: a throttle outlives its job, and a job can be removed between the two calls.
-        job = await self.get_job(added.id) or job_of_gone(self._client, added.id)
-        job.outcome = cast("Outcome", added.outcome)
+        job = await self.get_job(job_id) or job_of_gone(self._client, job_id)
+        job.outcome = cast("Outcome", outcome)
         return job
 
     # -- pause and check ------------------------------------------------------------------------------------------
@@ -388,23 +427,34 @@ def _check_input(item: object) -> None:
 
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
-    """Wait for every future, then raise the first error, so that the outcome of each future is read."""
+    """Wait for the reply of every part, then raise the first error."""
     # `asyncio.wait` and not `gather`: the other jobs must not be abandoned when one call fails, because the outcome of
     # each is part of the error.
     if futures:
         await asyncio.wait(futures)
-    errors = [future.exception() for future in futures]
-    first = next(filter(None, errors), None)
-    if first is None:
-        return [future.result() for future in futures]
+    parts = [future.result() for future in futures]
+    if any(part.errors for part in parts):
+        raise _bulk_error(parts)
+    return parts
+
+
+def _bulk_error(parts: Sequence[Added]) -> BaseException:
+    """Return the first error of a bulk. An error of this library lists the outcome of each input."""
+    outcomes: list[str | BaseException] = []
+    for part in parts:
+        ids = part.ids or [""] * len(part.errors)
+        outcomes += [part.errors.get(position, job_id) for position, job_id in enumerate(ids)]
+    errors = {position: error for position, error in enumerate(outcomes) if isinstance(error, BaseException)}
+    first = next(iter(errors.values()))
     if not isinstance(first, GlideMQError):
-        raise first
+        return first
     # Other callers that shared the call get the same exception. Raise a copy, because `bulk` differs for each.
     raised = copy(first)
     raised.bulk = BulkOutcome(
-        {position: future.result().id for position, future in enumerate(futures) if errors[position] is None},
-        tuple(position for position, error in enumerate(errors) if error and not isinstance(error, StorageUnavailable)),
-        tuple(position for position, error in enumerate(errors) if isinstance(error, StorageUnavailable)),
+        {position: job_id for position, job_id in enumerate(outcomes) if isinstance(job_id, str)},
+        tuple(position for position, error in errors.items() if not isinstance(error, StorageUnavailable)),
+        tuple(position for position, error in errors.items() if isinstance(error, StorageUnavailable)),
     )
     raised.add_note(str(raised.bulk))
-    raise raised from first
+    raised.__cause__ = first
+    return raised
