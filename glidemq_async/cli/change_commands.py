@@ -50,7 +50,7 @@ def add(
 ) -> None:
     """Add a job, and print its id; with --wait, its result.
 
-    With --wait a job that fails is exit code 1, and one that has not ended in time too.
+    With --wait, the exit code is 1 if the job fails or does not end in time.
     """
     payload = _payload(data, args, kwargs)
     readers: dict[str, Callable[[Any], object]] = {"at": _instant, "headers": _headers}

@@ -57,7 +57,7 @@ async def _interruptible(work: Coroutine[Any, Any, T]) -> T | None:
 
 
 async def run_until_stdin_ends(worker: Worker[Any, Any]) -> None:
-    """Run a worker until SIGTERM or the end of standard input, which follows every end of the parent process."""
+    """Run a worker until SIGTERM, or until standard input ends, which happens whenever the parent process ends."""
     loop = asyncio.get_running_loop()
 
     def parent_has_ended() -> None:

@@ -56,12 +56,12 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 class NoStore(CommandError):
-    """The target has not been used yet, and a command that only reads must not create it."""
+    """Raised for a target that was never used, because a command that only reads must not create it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """A storage that is not connected yet, and the settings that its queues are read with."""
+    """A storage that is not connected yet, and the settings for reading its queues."""
 
     storage: ServerStorage
     prefix: str

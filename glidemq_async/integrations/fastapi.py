@@ -30,6 +30,7 @@ def QueueDependency(name: str, **options: Unpack[QueueOptions]) -> Any:  # noqa:
 
     A plain (not async) endpoint calls `emails.sync.add(...)`. Raises ValueError for an invalid name.
     """
+    # Checks the name when the module is imported, and not in the first request.
     QueueKeys("glide", name)
 
     async def queue_of(connection: HTTPConnection) -> AnyQueue:

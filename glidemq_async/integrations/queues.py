@@ -77,6 +77,8 @@ class Queues:
                 raise TypeError(f"queue {name!r} takes its options from the app; set {found} on GlideMQ instead")
             _ = self.storage  # open
             return self._app.queue(name)
+        # Nothing is connected here, so endpoints get a queue without an await. The storage is connected already, and
+        # the queue opens with its first call.
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = Queue(name, self.storage, prefix=self._prefix, **options)
@@ -100,6 +102,8 @@ class Queues:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Forgotten before the first await, so that requests that still arrive get the RuntimeError of `storage` and no
+        # queue that is being closed.
         storage, self._storage = self._storage, None
         queues, self._queues = self._queues, {}
         if self._app is not None:
@@ -114,5 +118,7 @@ class Queues:
                 await self._close(storage)
 
     async def _close(self, storage: Storage) -> None:
+        # A Storage of the user stays open, because others may use it. A clone of it, or the storage of a URL, belongs
+        # to this object.
         if storage is not self._where:
             await storage.close()

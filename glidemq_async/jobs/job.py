@@ -74,6 +74,8 @@ class Job(JobFields[Data, Result]):
         self._progress = packed
 
     async def _write_progress(self, packed: bytes) -> None:
+        # The entry is the fence: outside of a handler it is empty, and the server accepts the write in any state of the
+        # job.
         code = await self._client.functions.updates.write(self.id, self._entry, "progress", packed)
         self._check_reply(code, "update the progress of")
 

@@ -136,6 +136,7 @@ class JobOptions:
 
     def __reduce__(self) -> tuple[object, tuple[JobOptionsDict]]:
         found = explicit(self)
+        # The headers are a read-only view (MappingProxyType), which pickle refuses.
         if "headers" in found:
             found["headers"] = dict(self.headers)
         return _rebuild, (found,)
@@ -153,6 +154,8 @@ def explicit(options: JobOptions) -> JobOptionsDict:
 
 def replaced(options: JobOptions, **values: object) -> JobOptions:
     """Return a copy of the options with other values, which are not validated."""
+    # Without `__init__`, which would validate all options again. `options` was validated when it was created, and
+    # `values` come from a record or were validated by the caller.
     changed = object.__new__(JobOptions)
     put = object.__setattr__
     for name in JOB_OPTIONS:

@@ -178,7 +178,7 @@ class Cron:
         return self._offset(first - _LONGEST_OVERLAP) == offset == self._offset(last + _LONGEST_OVERLAP)
 
     def _times_upto(self, second: int) -> int:
-        """Return how many times of a matching day are not later than this second of the day."""
+        """Return the number of times from the start of a matching day up to this second of the day, inclusive."""
         minute = second - second % 60
         at = bisect_left(self._minutes, minute)
         whole = at * len(self._seconds)

@@ -38,10 +38,11 @@ CATCH_UP: Final = 100
 _LONGEST_EXPRESSION: Final = 512
 
 PROMPT_MS: Final = 5_000
-"""A fire time counts as on time if a process checks within this time after it, because processes may take over."""
+"""A fire time counts as on time if a process checks within this time after it. Another process needs some of this time
+to take over after the first one has died."""
 GRACE_MS: Final = 90_000
-"""The newest fire time counts as missed if no process checks within this time. It is longer than a process needs to
-notice the absence of the others."""
+"""With "skip", the newest fire time is still fired if it is not older than this. A process needs less time to notice
+that the other processes are gone."""
 _MOST_COUNTED: Final = 1_000
 """Missed fire times of a cron expression are counted up to this number."""
 

@@ -81,6 +81,8 @@ def storage_here(place: StorageLike, *, timeout: float | timedelta | None = None
     """Return the result of `open_storage`, or a clone if that storage belongs to another loop than the running one."""
     storage = open_storage(place, timeout=timeout, require_url=require_url)
     loop: object = getattr(storage, "loop", None)
+    # A module may create one Storage for a whole program, for example for an app and for a web server in another
+    # thread. Each loop then needs its own connections, and a clone has the same address and options.
     return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
 
 
@@ -137,6 +139,7 @@ def _is_demanded() -> bool:
 def default_url() -> str:
     """The embedded default: `file://` in the user's state directory."""
     state = os.environ.get("XDG_STATE_HOME") or ""
+    # The XDG specification demands that a relative path is ignored.
     base = Path(state) if Path(state).is_absolute() else _home() / ".local" / "state"
     return (base / "glidemq").as_uri()
 
@@ -171,7 +174,6 @@ def masked(url: str) -> str:
         query = parse_qsl(parts.query, keep_blank_values=True)
     except ValueError:
         return _hidden(url)
-    # An '@' after the host means that a '/', '?' or '#' in a password has split the login.
     if (parts.netloc or "://" not in url) and "@" in parts.path + parts.query + parts.fragment:
         return _hidden(url)
     login, at, hosts = parts.netloc.rpartition("@")
@@ -295,6 +297,8 @@ def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, 
     sentinel_login = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     number = _number("db", options.pop("db", db or "0"))
     base = _with_options(base, options, *_LOGIN_OPTIONS, "db", "sentinel_username", "sentinel_password")
+    # The login of the URL is for the primary. Sentinels have users of their own, and without a login for them they get
+    # none.
     login = replace(base, username=sentinel_login[0], password=sentinel_login[1])
     sentinels = [login.at(*host) for host in _hosts(parts, SENTINEL_PORT)]
     return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown, timeout=timeout)
@@ -303,6 +307,7 @@ def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, 
 def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
     hosts: list[tuple[str, int]] = []
     for text in parts.netloc.rpartition("@")[2].split(","):
+        # `urlsplit` and not a split at the colon, because an IPv6 address in brackets contains colons.
         one = urlsplit(f"//{text}")
         if text and not one.hostname:
             raise ValueError(f"{text!r} is no host")
@@ -312,6 +317,7 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
 
 def _login(text: str) -> tuple[str | None, str | None]:
     user, _, password = text.partition(":")
+    # An empty name, as in `redis://:password@host`, is the default user of the server.
     return unquote(user) or None, unquote(password) or None
 
 

@@ -55,6 +55,8 @@ def failure_of(error: BaseException) -> Failure:
         message = str(error)[:MESSAGE_LIMIT]
     with suppress(Exception):
         trace = _formatted(error)
+    # Both ends are kept: the beginning has the user's function, and the end has the error. A recursion repeats its
+    # frames in the middle.
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
     # An exception may contain lone surrogates, for example from a file name. They cannot be encoded, and the settle
@@ -95,5 +97,6 @@ def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
     """Return the exception for callers that await a failed job, from the handler's error or the server's reason."""
     if packed:
         return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
+    # Without a stored failure the server ended the job (expired, stalled, revoked), and only its reason exists.
     cause, _, said = reason.partition(": ")
     return JobFailed(cause or "failed", said)

@@ -43,6 +43,7 @@ def route_of(stored: bytes | None) -> Route:
         return PLAIN
     kind, _, rest = stored.decode().partition(" ")
     if kind == "k":
+        # The key is the last part, because it may contain spaces.
         priority, _, cost, _, key = rest.split(" ", 4)
         return Route(int(priority), key=key, cost=int(cost) / 1000)
     return Route(lifo=True) if kind == "l" else Route(int(rest))

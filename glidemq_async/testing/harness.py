@@ -38,7 +38,7 @@ _CONCURRENCY: Final = 10
 
 
 class Harness(Connectable):
-    """The engine of production in the process of a test, without anything installed.
+    """A private server for one test, with the function library of production. Nothing has to be running.
 
     A context manager: the server starts within milliseconds, and it is removed at the end with all its queues. Use
     `async with` in coroutine tests; everything then runs in the loop of the test. Use `with` in plain tests; a

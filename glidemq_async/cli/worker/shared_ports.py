@@ -18,7 +18,7 @@ from glidemq_async.cli.worker.metrics import is_metrics, merged
 PAGE_SECONDS: Final = 5.0
 """Seconds that a process may take for a page. A process with a blocked loop does not reply."""
 PROBE_SECONDS: Final = 2.5
-"""The same for a probe. Probes like `glidemq healthcheck` wait for three seconds or a little longer."""
+"""Seconds that a process may take to answer a probe. `glidemq healthcheck` itself waits for three seconds."""
 _PROBES: Final = ("/healthz", "/livez", "/readyz")
 
 

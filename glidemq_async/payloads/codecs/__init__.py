@@ -1,4 +1,4 @@
-"""Payload codecs: what is done to encoded data, results and progress before they are sent, and undone when read.
+"""Payload codecs: they transform encoded data, results and progress before sending, and reverse that on reading.
 
 See docs/serialization.md.
 """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 WATERMARK: Final = "5 minutes"
-"""Maximum delay of an event. Its time is the server's, so only a failover to another clock makes it late."""
+"""Maximum delay of an event. Events have the server's time, so they are late only after a failover to another clock."""
 LONGEST_SHORT: Final = max(pair.short for pair in PAIRS)
 KEPT_MINUTES: Final = max(pair.long for pair in PAIRS) + LONGEST_SHORT
 

@@ -36,9 +36,9 @@ CALL_TIMEOUT: Final = 30.0
 READ_PATIENCE: Final = 30.0
 """Seconds for which a read is retried while the server cannot be reached, beyond the time it may block."""
 SHORTEST_TRY: Final = 0.1
-"""Seconds without progress that the last try of a call has at least."""
+"""Minimum limit in seconds for the time without progress of a try, also if the deadline of the call is nearer."""
 SCANNED_AT_ONCE: Final = 2_000
-"""Keys of which one SCAN compares the names; about 0.2 ms of the server's time."""
+"""Number of keys whose names one SCAN compares, in about 0.2 ms of the server's time."""
 LAST_MOMENT: Final = 0.5
 """Seconds beyond its deadline that a call may spend on a connection that is being opened."""
 _function_name = cache(loader.function_name)
@@ -312,7 +312,7 @@ async def find_keys(storage: ServerStorage, match: str) -> list[bytes]:
 
     async def attempt(_: object, deadline: float) -> Reply:
         # A set, because SCAN may return a key twice, and because a cluster slot that moves during the walk has its
-        # keys on two nodes.
+        # keys on two nodes. A key that moves from a node later in the walk to an earlier one is not found.
         found: set[bytes] = set()
         for node in await servers.primaries():
             cursor: Reply = b"0"

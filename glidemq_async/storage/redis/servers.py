@@ -29,7 +29,7 @@ class Servers(ABC):
         self.hub = SubscriptionHub(self)
         forks.watch(self)
 
-    # Where a key lives
+    # The nodes of the keys
 
     @abstractmethod
     def known_node(self, key: str) -> Node | None:
@@ -39,6 +39,9 @@ class Servers(ABC):
     async def find_node(self, key: str) -> Node:
         """Return the node that serves `key`, after a lookup if needed. Raises `OSError` if it cannot be found now."""
 
+    # `problem` may be an error reply (READONLY, MOVED) or a lost connection. Many calls share one connection, so one
+    # loss is reported many times. An implementation must not drop a connection that an earlier report has already
+    # replaced.
     @abstractmethod
     async def recheck_node(self, key: str, problem: Exception) -> bool:
         """Handle a sign that the node of `key` is gone or has another role. Return true to retry without a pause."""
@@ -82,6 +85,8 @@ class Servers(ABC):
             raise QueueClosed(f"the storage {self.url} is closed; open another one or use clone()")
         if self.home is None:
             self.home = loop
+        # Sockets, futures and locks of the nodes belong to the loop of the first use. A call in another loop would wait
+        # for replies that are delivered to a future of the first one.
         elif self.home is not loop:
             raise elsewhere(self.home, f"the storage {self.url}")
 
@@ -93,6 +98,7 @@ class Servers(ABC):
     async def close(self) -> None:
         """Close every connection. Idempotent. Raises RuntimeError if another running loop uses them."""
         refuse_elsewhere(self.loop, f"the storage {self.url}")
+        # The flag comes first. A call whose connection ends below would otherwise connect again, see `_persist`.
         self.closed = True
         await self.hub.close()
         await self.close_nodes()
