@@ -13,7 +13,8 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.stored.names import QueueKeys
 from tests.support.helpers import AnyJob, AnyQueue, worker_of
 
-LATER = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+# A fixed time, because it is part of a test's id: all processes that share the tests must find the same ids.
+LATER = datetime(2090, 1, 1, tzinfo=UTC)
 
 EVERY_KIND = [
     JobOptions(delay=60, ttl=90),

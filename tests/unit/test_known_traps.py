@@ -200,6 +200,7 @@ SELF_FOUND = frozenset(
         "regression_a_worker_whose_subscription_failed_is_started_by_the_next_start",
         "regression_the_end_of_a_lost_run_wakes_a_worker",
         "regression_a_reader_that_missed_events_gets_a_gap",
+        "regression_events_of_a_queue_created_in_the_same_millisecond_are_delivered",
     }
 )
 """Regressions that occurred only in this library."""
