@@ -11,7 +11,7 @@ from glidemq_async import telemetry as telemetry
 from glidemq_async import testing as testing
 from glidemq_async import worker as worker
 from glidemq_async._internal.version import __version__ as __version__
-from glidemq_async.bulk_outcome import BulkOutcome as BulkOutcome
+from glidemq_async.errors import BulkOutcome as BulkOutcome
 from glidemq_async.errors import CodecError as CodecError
 from glidemq_async.errors import CycleError as CycleError
 from glidemq_async.errors import EmbeddedServerMissing as EmbeddedServerMissing

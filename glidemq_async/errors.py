@@ -34,6 +34,7 @@ of the server to these classes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
@@ -41,10 +42,8 @@ from typing_extensions import override
 from glidemq_async.durations import to_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
-
-    from glidemq_async.bulk_outcome import BulkOutcome
 
 __all__ = [
     "CodecError",
@@ -75,6 +74,26 @@ __all__ = [
     "UnrecoverableError",
     "UnsupportedDurability",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class BulkOutcome:
+    """The outcome of each input of an `add_bulk` that raised: `error.bulk`. Each input is in exactly one field.
+
+    - `stored`: the position of the input and the id of its job, or of the existing job that it duplicates.
+    - `refused`: the positions of inputs that are not stored.
+    - `unknown`: the positions of inputs that were sent but not confirmed. Adding such an input again creates a second
+    job unless it has a `job_id`.
+    """
+
+    stored: Mapping[int, str]
+    refused: tuple[int, ...]
+    unknown: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return (
+            f"add_bulk: {len(self.stored)} inputs stored, {len(self.refused)} not stored, {len(self.unknown)} unknown"
+        )
 
 
 class GlideMQError(Exception):

@@ -35,7 +35,7 @@ async def add_job(store: Store, queue: str, name: str, payload: object, options:
 
     definition = definition_of(task)
     call = _call(definition, payload)
-    return await core_of(store.app).add_call(task, definition, call, merge(definition.options, options))
+    return await core_of(store.app).add_call(definition, call, merge(definition.options, options))
 
 
 def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:

@@ -14,9 +14,15 @@ from glidemq_async._internal.blocking import blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.loops import refuse_elsewhere
-from glidemq_async.bulk_outcome import BulkOutcome
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
-from glidemq_async.errors import GlideMQError, PayloadTooLarge, QueueClosed, ResultTimeout, StorageUnavailable
+from glidemq_async.errors import (
+    BulkOutcome,
+    GlideMQError,
+    PayloadTooLarge,
+    QueueClosed,
+    ResultTimeout,
+    StorageUnavailable,
+)
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding

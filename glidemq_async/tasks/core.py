@@ -247,10 +247,9 @@ class AppCore:
 
     # -- the jobs of tasks ----------------------------------------------------------------------------------------
 
-    async def add_call(
-        self, task: AnyTask, definition: TaskDefinition, call: dict[str, Any], options: JobOptions
-    ) -> Job[Any, Any]:
+    async def add_call(self, definition: TaskDefinition, call: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
         """Add one job for a stored call; see Enqueuer."""
+        task = self.tasks[definition.name]
         options = await self.chain.before_add(task, options)
         try:
             job = await add_prepared(self.queue(definition.queue), definition.name, call, options)
@@ -259,9 +258,10 @@ class AppCore:
         return await self._added(task, definition, job)
 
     async def add_calls(
-        self, task: AnyTask, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
+        self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
     ) -> list[Job[Any, Any]]:
         """Add one job for each stored call; see Enqueuer."""
+        task = self.tasks[definition.name]
         chosen = [await self.chain.before_add(task, options) for _ in calls]
         rows = [(definition.name, call, given) for call, given in zip(calls, chosen, strict=True)]
         try:

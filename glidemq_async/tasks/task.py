@@ -26,14 +26,12 @@ R_co = TypeVar("R_co", covariant=True)
 class Enqueuer(Protocol):
     """Adds and finds the jobs of tasks. It belongs to one event loop."""
 
-    async def add_call(
-        self, task: AnyTask, definition: TaskDefinition, call: dict[str, Any], options: JobOptions
-    ) -> Job[Any, Any]:
-        """Add one job for a stored call. Middleware receives the task."""
+    async def add_call(self, definition: TaskDefinition, call: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
+        """Add one job for a stored call. Middleware receives the task of the definition."""
         ...
 
     async def add_calls(
-        self, task: AnyTask, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
+        self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
     ) -> list[Job[Any, Any]]:
         """Add one job for each stored call, like `add_call`."""
         ...
@@ -136,11 +134,11 @@ class Task(Generic[P, R]):
 
     async def _add(self, options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[Any, R]:
         definition = self._definition
-        return await self._enqueuer.add_call(self, definition, definition.arguments.stored(args, kwargs), options)
+        return await self._enqueuer.add_call(definition, definition.arguments.stored(args, kwargs), options)
 
     async def _add_many(self, options: JobOptions, calls: Iterable[Call]) -> list[Job[Any, R]]:
         definition = self._definition
-        return await self._enqueuer.add_calls(self, definition, definition.stored_calls(calls), options)
+        return await self._enqueuer.add_calls(definition, definition.stored_calls(calls), options)
 
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
         """Return the task with other options for its jobs, as JobOptions, keywords, or both. Keywords take precedence.

@@ -160,7 +160,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
         "added assert_added assert_nothing_added clock close connect drain eager queue storage sync use",
     ),
     MovableClock: (lambda: MovableClock(MemoryStorage()), "advance move_to now sync"),
-    InlineExecutor: (InlineExecutor, "awaits_handlers occupied run runs_here start stop"),
+    InlineExecutor: (InlineExecutor, "awaits_handlers may_share occupied run runs_here start stop"),
     ThreadExecutor: (lambda: ThreadExecutor(1), "occupied run runs_here start stop when_ended"),
     SubprocessExecutor: (lambda: SubprocessExecutor(1), "check_handler grace occupied run start stop"),
     RedisStorage: (lambda: RedisStorage(Endpoint()), f"{STORAGE} endpoint"),

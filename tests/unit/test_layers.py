@@ -29,7 +29,7 @@ LUA_OWN = frozenset(
 
 # From the lowest layer up: modules and packages of the library. Its own __init__ is in the layer of the interfaces.
 LAYERS = (
-    "bulk_outcome durations functions instrumentation",
+    "durations functions instrumentation",
     "errors",
     "stored",
     "options",
