@@ -1,12 +1,12 @@
-"""The FastAPI example with a clock: `python -m benchmarks.http_service PORT FILE` serves until it is stopped.
+"""A FastAPI service with a clock: `python -m benchmarks.http_service PORT FILE` serves until it is stopped.
 
-At its end it writes, for each million of order numbers, the time of every `add` and the processor time of the
-process.
+At its end it writes, for each million of order numbers, the time of every `add` and the processor time of the process.
+`python -m benchmarks.http_service worker` runs the jobs.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import asyncio
 import json
 import signal
 import sys
@@ -15,14 +15,44 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import uvicorn
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel
 
-from glidemq_async import Queue
+from glidemq_async import Job, Queue, StorageUnavailable, Worker
+from glidemq_async.integrations.fastapi import QueueDependency, lifespan
 
-EXAMPLE: Final = Path(__file__).parents[1] / "examples" / "fastapi_service.py"
 PHASE: Final = 1_000_000
+
+
+class Order(BaseModel):
+    """The body of a request."""
+
+    number: int
+    item: str
+
+
+Payload = dict[str, int | str]
+Orders = Annotated[Queue[Payload, str], QueueDependency("orders")]
+
+app = FastAPI(lifespan=lifespan())
+
+
+@app.post("/orders", status_code=202)
+async def place(order: Order, orders: Orders) -> dict[str, str]:
+    """Add the order as a job."""
+    try:
+        job = await orders.add("ship", order.model_dump(), job_id=f"order-{order.number}")
+    except StorageUnavailable as error:
+        raise HTTPException(503, "try again") from error
+    return {"job": job.id, "outcome": job.outcome}
+
+
+async def ship(job: Job[Payload, str]) -> str:
+    """Run one job."""
+    return f"shipped {job.data['item']}"
 
 
 class Clock:
@@ -59,22 +89,19 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
     pass
 
 
-def main(port: str, file: str) -> None:
-    """Serve the example on uvloop and httptools."""
-    spec = importlib.util.spec_from_file_location("fastapi_service", EXAMPLE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["fastapi_service"] = module
-    spec.loader.exec_module(module)
+def serve(port: str, file: str) -> None:
+    """Serve on uvloop and httptools."""
     clock = Clock()
     Queue.add = clock.around(Queue.add)  # type: ignore[method-assign, assignment]  # pyright: ignore[reportAttributeAccessIssue]
     # uvicorn raises the signal again after its shutdown. It must not end this process before the measurements are
     # written.
     signal.signal(signal.SIGTERM, _ignore)
-    uvicorn.run(module.app, port=int(port), loop="uvloop", http="httptools", access_log=False, log_level="warning")
+    uvicorn.run(app, port=int(port), loop="uvloop", http="httptools", access_log=False, log_level="warning")
     clock.write(Path(file))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:] == ["worker"]:
+        asyncio.run(Worker("orders", ship, concurrency=100).run())
+    else:
+        serve(*sys.argv[1:])

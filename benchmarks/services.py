@@ -1,4 +1,4 @@
-"""The FastAPI example with 200 clients: the time of a request and of its `add`, and the cost of the process.
+"""A FastAPI service with 200 clients: the time of a request and of its `add`, and the cost of the process.
 
 Four processes share the machine: the service, its worker, the server, and the load. The rates leave the service idle
 time. Without a limit, 200 clients that never pause mainly measure the queue in front of one busy process.
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .bench import Bench
-from .http_service import EXAMPLE, PHASE
+from .http_service import PHASE
 from .meter import Metrics, Rows, latency_metrics
 
 RATES: Final = (500, 1_000, 0)
@@ -33,7 +33,7 @@ async def fastapi_service(bench: Bench, requests: int) -> Rows:
         found = Path(directory) / "found"
         port = _free_port()
         service = _program(bench, "-m", "benchmarks.http_service", str(port), str(found))
-        async with _program(bench, str(EXAMPLE), "worker"), service:
+        async with _program(bench, "-m", "benchmarks.http_service", "worker"), service:
             await _answers(port)
             await _load(port, 9, requests // 10, 0)  # warm up
             loads = [await _load(port, phase, requests, rate) for phase, rate in enumerate(RATES)]

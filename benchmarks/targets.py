@@ -90,7 +90,7 @@ DEEP_TARGETS: Final = (
 
 SERVICE_TARGETS: Final = (
     Target(
-        "add in the FastAPI example with 200 clients and 1,000 requests/s, p99",
+        "add in a FastAPI service with 200 clients and 1,000 requests/s, p99",
         _found("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
         "<=",
         10_000,

@@ -5,35 +5,34 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Awaitable, Callable
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
-from glidemq_async import Worker
+from typing_extensions import override
+
+from glidemq_async import GlideMQ, Middleware, Task
 from tests.support.helpers import AnyJob
 
 
-def handler_of(path: str) -> Callable[[AnyJob], Awaitable[Any]]:
-    """The handler of an example."""
-    spec = spec_from_file_location("service", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    found: Callable[[AnyJob], Awaitable[Any]] = module.ship
-    return found
+class Journal(Middleware):
+    """Writes a line for each run, before the run can count as ended."""
+
+    def __init__(self, path: str) -> None:
+        self._noted = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    @override
+    async def before_run(self, task: Task[..., Any], job: AnyJob) -> None:
+        os.write(self._noted, f"{job.id}\n".encode())
 
 
 async def main(path: str, journal: str) -> None:
-    """Work until a signal comes. Each run writes one line before it can count as ended."""
-    ship = handler_of(path)
-    noted = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-
-    async def note(job: AnyJob) -> Any:
-        os.write(noted, f"{job.id}\n".encode())
-        return await ship(job)
-
-    await Worker[Any, Any]("orders", note, concurrency=100).run()
+    """Work until a signal comes."""
+    example = Path(path)
+    sys.path.insert(0, str(example.parent))
+    mq: GlideMQ = import_module(example.stem).mq
+    mq.add_middleware(Journal(journal))
+    await mq.run_worker(concurrency=100)
 
 
 if __name__ == "__main__":
