@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
@@ -38,6 +38,7 @@ help:
 	@echo "make crash    the crash tests: 1,000 kills and 20,000 jobs"
 	@echo "make nightly  every test, the slow ones too, and a crash report of 20 times the size"
 	@echo "make bench    run the benchmarks"
+	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
 	@echo "make bench-spark  those of Spark, which make bench leaves out (needs Java 17; ARGS='--rows 20000' for less)"
 	@echo "make lint | format | types | wheel | clean"
 	@echo "make release-functions  note the fingerprint of the server's functions, as part of a release"
@@ -104,6 +105,10 @@ nightly: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+# A figure more than 3 % above benchmarks/instructions.json fails. ARGS=--store stores new figures.
+instructions: $(STAMP)
+	$(BIN)/python -m benchmarks.instructions $(ARGS)
 
 bench-spark: $(STAMP)
 	$(BIN)/python -m benchmarks --only spark $(ARGS)

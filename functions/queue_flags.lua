@@ -21,15 +21,15 @@ local function look(base, keys, from, last, seen)
   look(base, keys, middle + 1, last, seen)
 end
 
--- Return { paused, touched, turn, dead_letter, incarnation, limited, keep = { completed, failed }, <structure> = true
--- if it exists }. limited: keys have limits, see keyed.lua. A function that creates one of the structures updates this
--- table.
+-- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, keep = { completed, failed },
+-- <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost: `lane` may hold entries that
+-- are not pending, see entries.lua. A function that creates one of the structures updates this table.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits')
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost')
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
-    limited = meta[8] == '1', keep = {completed = meta[2] or '', failed = meta[3] or ''}}
+    limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   local keys = {}
   for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
   look(base, keys, 1, #keys, seen)

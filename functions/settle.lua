@@ -114,8 +114,9 @@ local function release_entries(base, args, n, call)
   local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', active) == n
   -- The keys that the caller sent are trusted only if every run holds its lease.
   if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
-  entries.delete(base .. ':stream', stream)
-  entries.delete(base .. ':lane', active)
+  -- If a run had lost its lease, the entries are not all acknowledged by this call.
+  entries.delete_acknowledged(base .. ':stream', stream, not valid)
+  entries.delete_acknowledged(base .. ':lane', active, not valid or call.seen.lane_lost)
   if keys[1] then keyed.release(base, keys, call) end
   return valid
 end

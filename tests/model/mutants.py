@@ -15,7 +15,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if false then",
     ),
     "a settled entry is not deleted": (
-        "  entries.delete(base .. ':lane', active)\n",
+        "  entries.delete_acknowledged(base .. ':lane', active, not valid or call.seen.lane_lost)\n",
+        "",
+    ),
+    "a settle deletes the entries of older runs": (
+        "    if rows[1] then return rows[1][1] end\n",
         "",
     ),
     "a dropped entry is not acknowledged": (

@@ -252,3 +252,39 @@ def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(dri
     machine.add([("", NewJob())], "once")  # wakes w2, which has registered two free slots
     machine.trouble("w2", "crash and close", "once")
     machine.look()
+
+
+def length(driver: Driver, stream: str) -> object:
+    return driver.wire.send("XLEN", f"{BASE}:{stream}")
+
+
+@pytest.mark.parametrize(("lifo", "stream"), [(False, "stream"), (True, "lane")])
+@pytest.mark.parametrize("order", ["older first", "newer first"])
+def test_a_settle_deletes_only_the_entries_of_its_runs(
+    driver: Driver, call: Call, lifo: bool, stream: str, order: str
+) -> None:
+    ids = [*add(driver, 30, lifo=lifo)] if lifo else [*add(driver, 30)]
+    older, newer = call("w1", 10), call("w2", 10)
+    first, second = (older, newer) if order == "older first" else (newer, older)
+    waiting = 0 if lifo else 10
+    assert call("w1", 0, *end(first)).refused == {}
+    assert length(driver, stream) == 10 + waiting
+    assert call("w2", 0, *end(second)).refused == {}
+    assert length(driver, stream) == waiting
+    last = call("w1", 30)
+    assert {*ids_of(older), *ids_of(newer), *ids_of(last)} == {*ids}
+    assert call("w1", 0, *end(last)).refused == {}
+    assert length(driver, stream) == 0
+    assert driver.findings(ids) == []
+
+
+def test_a_settle_keeps_the_entries_of_a_group_that_was_destroyed(driver: Driver, call: Call) -> None:
+    ids = add(driver, 20, lifo=True)
+    lost = call("w1", 10)
+    driver.wire.send("XGROUP", "DESTROY", f"{BASE}:lane", "workers")
+    held = call("w2", 10)
+    assert call("w2", 0, *end(held)).refused == {}
+    assert length(driver, "lane") == 10, "the jobs of the destroyed group are returned by the sweep, from their entries"
+    run(driver.functions.stalled.sweep(9, 0, 10**9, resume=False))
+    assert {*ids_of(call("w2", 20))} == {*ids_of(lost)}
+    assert driver.findings(ids) == []

@@ -1,0 +1,239 @@
+"""`python -m benchmarks.instructions`: the instructions of the server per job, compared with stored figures.
+
+Wall times scatter by a third on a shared machine. The instructions that callgrind counts differ by less than one
+percent between two runs. The calls go directly to the functions, in batches of a fixed size, so that the timing of a
+worker has no influence.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.outcomes import Completed
+from glidemq_async.functions.settle import ClaimedJob
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.options.stored_options import pack_extra
+from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.standalone import RedisStorage
+
+STORED: Final = Path(__file__).with_suffix(".json")
+SERVER: Final = "7.0.15"
+"""The version of Redis that the stored figures are for."""
+TOLERANCE: Final = 0.03
+START_SECONDS: Final = 60.0
+CALL_SECONDS: Final = 120.0
+LEASE_MS: Final = 600_000
+WARM_UP: Final = 1200
+"""Number of jobs before the measured ones. After them, retention removes one record for each job that completes."""
+PAYLOAD: Final = b"\x83\xa2to\xb0user@example.com\xa7subject\xabhello world\xa1n\xcd\x01\x00"
+NONE: Final = b"\xc0"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of jobs, the number of jobs in a call, and the number of measured jobs."""
+
+    options: JobOptions
+    batch: int = 100
+    jobs: int = 1000
+    keys: int = 0
+    """Number of ordering keys among the jobs."""
+    reply: bytes = b""
+    """The channel on which a client waits for the results."""
+
+    def request(self, number: int) -> AddRequest:
+        """Return the add of one job."""
+        options = JobOptions(key=f"k{number % self.keys}") if self.keys else self.options
+        return AddRequest("", "job", PAYLOAD, b"", pack_extra(options, self.reply))
+
+
+KINDS: Final = {
+    "plain": Kind(JobOptions()),
+    "one by one": Kind(JobOptions(), batch=1, jobs=200),
+    "prioritized": Kind(JobOptions(priority=3)),
+    "LIFO": Kind(JobOptions(lifo=True)),
+    "keyed": Kind(JobOptions(), keys=200),
+    "awaited": Kind(JobOptions(), reply=b"client"),
+}
+
+
+class Server:
+    """A Redis server under callgrind, which counts only while a part is measured."""
+
+    def __init__(self, directory: str, port: int, process: subprocess.Popen[bytes]) -> None:
+        self.directory = Path(directory)
+        self.port = port
+        self._process = process
+
+    def start_counting(self) -> None:
+        """Set the counter to zero and start it."""
+        self._control("--instr=on")
+        self._control("--zero")
+
+    def stop_counting(self, name: str) -> int:
+        """Return the instructions since the start. The dump is a file whose name contains `name`."""
+        self._control(f"--dump={name}")
+        self._control("--instr=off")
+        newest = max(self.directory.glob("out.*"), key=lambda path: path.stat().st_mtime_ns)
+        found = re.search(r"^(?:summary|totals): (\d+)", newest.read_text(), re.MULTILINE)
+        assert found is not None, f"{newest} has no total"
+        newest.rename(self.directory / f"dump.{name}".replace(" ", "_"))
+        return int(found[1])
+
+    def _control(self, command: str) -> None:
+        subprocess.run(["callgrind_control", command, str(self._process.pid)], check=True, capture_output=True)
+
+
+@contextmanager
+def counted_server(directory: str) -> Generator[Server]:
+    """Run a server under callgrind. It stores its dumps in `directory`."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = [
+        "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out",
+        "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory, "--hz", "1",
+        "--dynamic-hz", "no", "--busy-reply-threshold", "0", "--stream-node-max-entries", "100",
+    ]  # fmt: skip
+    with (Path(directory) / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        _await_port(port)
+        yield Server(directory, port, process)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _await_port(port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+class Client:
+    """Adds and drains the jobs of one kind with direct calls of the functions."""
+
+    def __init__(self, functions: Functions, kind: Kind, channel: RequestChannel) -> None:
+        self._functions = functions
+        self._kind = kind
+        self._channel = channel
+
+    async def add(self, jobs: int) -> None:
+        """Add jobs in batches."""
+        batch = self._kind.batch
+        for first in range(0, jobs, batch):
+            await self._functions.add.jobs([self._kind.request(first + i) for i in range(batch)])
+
+    async def drain(self, jobs: int) -> None:
+        """Run jobs as a worker with as many slots as the batch has jobs, until none waits."""
+        claimed: list[ClaimedJob] = []
+        done = 0
+        while done < jobs or claimed:
+            claimed = await self._turn(claimed)
+            done += len(claimed)
+        assert done == jobs, f"{done} jobs ran instead of {jobs}"
+
+    async def _turn(self, claimed: list[ClaimedJob]) -> list[ClaimedJob]:
+        settle = self._functions.settle
+        request = settle.request(
+            self._channel, "worker", self._kind.batch, LEASE_MS, subscribed=True, ran_ms=(len(claimed), 0)
+        )
+        for job in claimed:
+            route = job.history.route if job.history else None
+            key = route.rsplit(b" ", 1)[1].decode() if route and self._kind.keys else None
+            request.settle(job.id, job.entry, key, Completed(NONE))
+        return (await settle.send(request)).jobs
+
+
+async def measure(server: Server, name: str, kind: Kind) -> dict[str, int]:
+    """Return the instructions per added and per drained job."""
+    async with RedisStorage(Endpoint("127.0.0.1", server.port), timeout=CALL_SECONDS) as storage:
+        functions = Functions(storage, f"bench:{{{name}}}")
+        await functions.queue.open(None)
+        channel = RequestChannel("worker")
+        client = Client(functions, kind, channel)
+        warm_up = Client(functions, Kind(kind.options, keys=kind.keys), channel)
+        await warm_up.add(WARM_UP)
+        await warm_up.drain(WARM_UP)
+        figures: dict[str, int] = {}
+        for part in (client.add, client.drain):
+            server.start_counting()
+            await part(kind.jobs)
+            figures[f"{name}, {part.__name__}"] = server.stop_counting(f"{name} {part.__name__}") // kind.jobs
+        return figures
+
+
+def compare(found: dict[str, int], stored: dict[str, int]) -> list[str]:
+    """Return a sentence for each figure that is above the stored one by more than the tolerance."""
+    return [
+        f"{name}: {count} instructions per job, more than {stored[name]} + {TOLERANCE:.0%}. Make the function cheaper, "
+        f"or store the new figure with `make instructions ARGS=--store` and say why in the commit."
+        for name, count in found.items()
+        if name in stored and count > stored[name] * (1 + TOLERANCE)
+    ]
+
+
+def lacking() -> str | None:
+    """Return why the figures cannot be measured here, None if they can."""
+    if not all(shutil.which(name) for name in ("valgrind", "callgrind_control", "redis-server")):
+        return "valgrind or redis-server is not installed"
+    version = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, text=True).stdout
+    return None if f"v={SERVER} " in version else f"the stored figures are for Redis {SERVER}"
+
+
+def main(given: Sequence[str] | None = None) -> int:
+    """Measure, print the table, and compare or store the figures."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=main.__doc__)
+    parser.add_argument("--store", action="store_true", help="store the figures instead of comparing them")
+    parser.add_argument("--only", metavar="KIND", action="append", choices=KINDS, help=f"one of {', '.join(KINDS)}")
+    parser.add_argument("--keep", type=Path, help="a directory for the dumps, which callgrind_annotate reads")
+    asked = parser.parse_args(given)
+    reason = lacking()
+    if reason:
+        print(f"!!! {reason}: the instructions were NOT counted", file=sys.stderr)
+        return 0
+    stored: dict[str, int] = json.loads(STORED.read_text()) if STORED.exists() else {}
+    found: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="glidemq-instructions-") as directory:
+        with counted_server(directory) as server:
+            for name in asked.only or KINDS:
+                for figure, count in asyncio.run(measure(server, name, KINDS[name])).items():
+                    found[figure] = count
+                    print(f"{figure:24} {count:9} {stored.get(figure, 0):9}", flush=True)
+        if asked.keep:
+            shutil.copytree(directory, asked.keep, dirs_exist_ok=True)
+    if asked.store:
+        STORED.write_text(json.dumps({**stored, **found}, indent=2) + "\n")
+        return 0
+    problems = compare(found, stored)
+    print(*problems, sep="\n")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
