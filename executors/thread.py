@@ -149,6 +149,6 @@ def _plain(value: object) -> object:
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
-    # The thread may outlive the loop. Then there is no receiver.
+    # The thread may outlive the loop. Its result then has no receiver.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(call)

@@ -1,4 +1,4 @@
-"""Typed calls of the functions that remove many jobs, or start many anew: `cleaning.lua`.
+"""Typed calls of the functions that remove many jobs, or start many again: `cleaning.lua`.
 
 Each call is one step. Pass cursor "" first, then the returned cursor, until that is "".
 """
@@ -40,7 +40,7 @@ class CleaningCalls(Calls):
         return text(reply[0]), cast("int", reply[1])
 
     async def retry(self, cursor: str, state: str, limit: int | None) -> tuple[str, int]:
-        """Start ended jobs anew, the newest first. Return the next cursor and the number of started jobs."""
+        """Start ended jobs again, the newest first. Return the next cursor and the number of started jobs."""
         most = -1 if limit is None else limit
         reply = cast("list[object]", await self._caller.once("retryJobs", [cursor, state, most, STEP]))
         return text(reply[0]), cast("int", reply[1])

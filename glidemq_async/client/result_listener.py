@@ -45,7 +45,7 @@ class Ended(NamedTuple):
 
 
 Waiter: TypeAlias = "asyncio.Future[Ended | None]"
-"""Resolves to the end of a job, or to None if there is no such job."""
+"""Its result is the end of a job, or None if the job does not exist."""
 
 
 def _ended_of(state: str, record: Record) -> Ended:

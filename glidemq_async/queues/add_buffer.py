@@ -188,6 +188,8 @@ class Adder:
         start = 0
         for jobs, _, future in batch:
             end = start + len(jobs)
+            # The future of a cancelled caller is done already. Its jobs are sent all the same: the call may have been
+            # in flight when the caller was cancelled, so a cancelled add may have stored its jobs in any case.
             if not future.done():
                 future.set_result(Added(ids[start:end], _outcomes(outcomes, start, end) if outcomes else outcomes, now))
             start = end

@@ -137,7 +137,7 @@ class EventGap:
 # - The next number shows losses. The server numbers all events of a queue, and trimming removes whole entries. A reader
 #   that finds a larger number than the expected one has missed exactly the difference.
 #
-# A smaller number means that the queue was obliterated and created again, and that the numbers begin anew. The size of
+# A smaller number means that the queue was obliterated and created again, and that the numbers begin again. The size of
 # the loss is unknown then, unless the reader has seen the event `obliterated`; its position records that as `_OVER`.
 #
 # The server keeps no cursor. Any number of readers cost nothing there, and a position stays valid in another process.

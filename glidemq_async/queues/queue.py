@@ -51,10 +51,10 @@ Mode: TypeAlias = Literal["global", "keyed"]
 
 _log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
-#: The outcomes of an add that stored a job. A held job starts when another job has ended, see Deduplication.
 _new_request: Final = cast("Callable[[type[AddRequest], tuple[object, ...]], AddRequest]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
 MAX_CHECKED_NAMES: Final = 1_000
 """Maximum number of job names that a queue remembers as valid."""
+#: The outcomes of an add that stored a job. A held job starts when another job has ended, see Deduplication.
 _STORED: Final = frozenset({"added", "held"})
 # The payload of a job that is added without one. A queue with another Data type always passes a payload.
 _NO_DATA: Final[Any] = None
@@ -329,6 +329,8 @@ class Queue(
         return adder
 
     def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+        # Anything but a plain str goes to the check: a list cannot be looked up in a set, and an instance of a subclass
+        # may equal a checked name and contain something else.
         if type(name) is not str or name not in self._checked_names:
             self._check_name(name)
         if options is _NO_OPTIONS and not reply:

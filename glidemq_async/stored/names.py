@@ -95,7 +95,7 @@ class QueueKeys:
     def found(cls, keys: Iterable[bytes]) -> list[str]:
         """Return the names of the queues whose keys `pattern` has found, sorted and each once."""
         names = {key.decode(errors="replace").partition(":{")[2].removesuffix("}:meta") for key in keys}
-        # The key of a job's record matches too if its id ends like the pattern, for ids are free text.
+        # The key of a job's record matches too if its id ends like the pattern, because ids are free text.
         return sorted(name for name in names if "}" not in name)
 
     def key(self, name: str) -> str:

@@ -51,8 +51,8 @@ class DelegatedPorts:
 
     def hear(self, message: Message) -> None:
         """Handle a message of the supervisor about a port. Called in a separate thread."""
-        # In the thread that reads the socket. The futures and pages belong to the event loop, so only
-        # `call_soon_threadsafe` and its kin are used from here.
+        # In the thread that reads the socket. The futures and pages belong to the event loop, so this uses only
+        # thread-safe methods of the loop, such as `call_soon_threadsafe`.
         loop, _ = self._pages.get((message["host"], message["port"]), (None, None))
         if loop is None or loop.is_closed():
             return

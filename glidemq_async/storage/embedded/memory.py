@@ -28,6 +28,12 @@ START_SECONDS: Final = 10.0
 GRACE_SECONDS: Final = 0.5
 """Seconds for which a server that has answered before is tried again. Nothing restarts it."""
 
+# Why a shell between the owner and the server? The owner may die by SIGKILL, which no code of it survives. The shell
+# notices that, because the kernel closes the pipe from which it reads. It ignores the signals of terminals and service
+# managers, which would otherwise end it before it has removed the server and the directory. The order is a part of the
+# cleanup: the server is killed and awaited first, because it could create files in the directory. There are no data to
+# save, so SIGKILL is the right signal.
+#
 # $1 is the directory, the rest the command line. `read` returns when the owner closes the pipe or dies.
 HOLDER: Final = """
 trap '' INT HUP TERM QUIT

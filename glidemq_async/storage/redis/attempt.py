@@ -27,7 +27,7 @@ class SharedAttempt(Generic[_T]):
         return self._task is not None
 
     def start(self) -> asyncio.Task[_T]:
-        """Begin an attempt, or return the one that is under way."""
+        """Begin an attempt, or return the one that runs."""
         if self._task is None:
             # The task belongs to no caller: it must survive the cancellation of the caller that happened to come first.
             # `_finished` is its first callback, so it runs before any waiting caller continues. A caller that tries
@@ -38,7 +38,7 @@ class SharedAttempt(Generic[_T]):
         return self._task
 
     async def outcome(self) -> _T:
-        """Wait for the attempt that is under way, or make one; raises `ConnectionAbortedError` once it is closed."""
+        """Wait for the running attempt, or make one. Raises `ConnectionAbortedError` after it was closed."""
         if self._closed:
             raise self._aborted()
         task = self.start()

@@ -8,7 +8,7 @@
 # number and its reply. If the server executed the first attempt and only the reply was lost, the second attempt finds
 # its number and gets the stored reply. It has no second effect. Three rules follow:
 #
-# 1. A retry sends the same bytes. A call that is built anew would have a new number, and would be executed twice.
+# 1. A retry sends the same bytes. A call that is built again would have a new number, and would be executed twice.
 # 2. The next call of a channel is sent after the reply to the current one, because a channel stores only its last
 #    reply.
 # 3. No other layer may retry. redis-py is therefore used without retries: it would repeat commands without numbers.
