@@ -1,4 +1,4 @@
-"""Measures a section of work: wall time, processor time of this process, and the time of the server."""
+"""Measures wall time, processor time of this process, and server time of a block of code."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ FUNCTION_CALLS: Final = ("fcall", "fcall_ro")
 class Meter:
     """Measures the body of an `async with`. The figures are available afterwards.
 
-    `commands` names the commands whose time counts as the server's work. These are the commands of the client,
-    because the time of a function includes the commands that it runs.
+    `commands` names the commands whose time is added up as server time. Name only commands that the client sends: the
+    server already includes the commands of a function in the time of the function.
     """
 
     def __init__(self, wire: Wire, commands: Sequence[str] = FUNCTION_CALLS) -> None:

@@ -25,9 +25,10 @@ function clock.now()
   return t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
 end
 
--- The server's clock can be set back, and the clock of a replica that takes over can be behind. A stored "now" is then
--- in the future, and a feature that waits for it would wait too long. So each file that stores an instant calls this
--- function before it uses the instant, and treats an instant in the future as unknown.
+-- Return true if a stored "now" is in the future. An administrator can set the server's clock back, and the clock of a
+-- replica that takes over can be behind. A feature that waits for such an instant would wait too long. So each file
+-- that stores an instant calls this function before it uses the instant, and treats an instant in the future as
+-- unknown.
 -- docs/internals/stored-data.md lists every stored instant.
 clock.SLACK_MS = 1000
 function clock.is_ahead(instant, now)
@@ -50,7 +51,7 @@ local function digits(n)
 end
 
 do
-  local tails = {}               -- '000' to '999', as far as they were needed
+  local tails = {}               -- texts of the numbers 0 to 999, each stored when it is first used
 
   -- Return a number below 1000 as text with three digits.
   function three_digits(n)
@@ -97,10 +98,10 @@ local function in_chunks(command, key, head, values)
   return total
 end
 
--- This name is longer than any list encoding may hold. The server stores a small zset or hash as a list and walks it
--- for each member that a command names, so a call that adds n members takes O(n²) steps. One long member converts the
--- list to a table, and it stays a table after that member is removed. No id and no key has this name, because they
--- contain no control characters.
+-- A member that converts a small zset or hash from a list to a table. The server stores a small one as a list and walks
+-- it for each member that a command names, so a call that adds n members takes O(n²) steps. This name is longer than a
+-- list may hold. The table stays a table after the member is removed. Ids and keys contain no control characters, so
+-- this name never equals one.
 local WIDENER = SEP .. '--------------------------------------------------------------------------------'
 local MANY = 8                   -- from this many members on, converting costs less than walking the list
 

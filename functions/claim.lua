@@ -15,8 +15,8 @@ local REFUSED_BYTES = 4096
 local PROGRESS = 10              -- position of the progress of a job with a history; it may be as large as the data
 local TURNS = {'stream', 'lifo', 'ready'}
 
--- Each function reads the fields of a claimed job as its worker receives them, with id and entry. The name is the read
--- hint, see record.lua. Returns nil when there is no record, otherwise also the job's last claim.
+-- The readers of a claimed job, by read hint (see record.lua). A reader returns the fields in the order in which the
+-- worker expects them, with id and entry, and the job's last claim. It returns nil if the record is missing.
 local read = {}
 
 function read.i(key, id, entry)

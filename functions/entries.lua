@@ -72,7 +72,7 @@ function entries.key_of(fields)
   return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
 end
 
--- Return the job of an entry, its key if it has one, and the entry with its prefix. nil: there is no such entry.
+-- Return the job of an entry, its key if it has one, and the entry with its prefix. Return nil if the entry is missing.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
@@ -91,9 +91,9 @@ end
 do
   local before = entries.before
 
-  -- Return the ordering keys of these entries of keyed jobs. An entry that does not exist any more has no key in the
-  -- reply. Runs that are settled together were usually claimed together, so one range read finds most entries. The few
-  -- entries that it misses have many runs of other workers between them, and are read one by one.
+  -- Return the ordering keys of these entries of keyed jobs, without the keys of removed entries. A worker usually
+  -- claims the runs together that it settles together, so one range read finds most entries. It misses an entry if many
+  -- runs of other workers lie between. The function reads each missed entry by its id.
   function entries.keys_of(stream, raw)
     local keys, found, first, last = {}, {}, raw[1], raw[1]
     if #raw > 1 then

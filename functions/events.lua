@@ -36,7 +36,7 @@ function events.note(lines, kind, id, detail)
   if DETAIL[kind] then line[n + 2] = detail or '' end
 end
 
--- Return the first entry at or after this id, and the number of its first event. nil: there is none.
+-- Return the first entry at or after this id, and the number of its first event. Return nil after the last entry.
 function events.first_from(key, id)
   local found = redis.call('XRANGE', key, id, '+', 'COUNT', 1)[1]
   if found then return found[1], tonumber(found[2][2]) end

@@ -3,8 +3,8 @@
 --   waiters  hash  id -> reply channels, joined by spaces; for an ended job, the channels without a receipt.
 --            "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to 64 KiB,
 --            otherwise "<state>? …"
---   held     zset  id -> instant until which the record is held, even if no retention keeps it. A record with the
---            field `drop` is then deleted
+--   held     zset  id -> instant until which no retention policy may remove the record. A record with the field
+--            `drop` is deleted at that instant
 --   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
@@ -48,8 +48,8 @@ local function answer(base, channels, state, id, payload)
   end
 end
 
--- Publish the end of these jobs to their waiters. Return the ids that had any, as a list and a set; nil when no client
--- waits in this queue.
+-- Publish the end of these jobs to their waiters. Return the ids of the jobs with waiters, as a list and a set in one
+-- table. Return nil if no client waits in this queue.
 function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
@@ -85,8 +85,8 @@ local function remove_finished(base, state, ids, seen)
   record.unlink(base, ids)
 end
 
--- Release held records and delete those that no retention keeps. received: true if the replies have arrived; then
--- records with a time to live stay. Return the number of released records.
+-- Release held records, and delete the released records with the field `drop`. received: true if the clients have
+-- received the replies. Records with a time to live then stay held. Return the number of released records.
 local function release(base, ids, received)
   local ending, gone = {}, {completed = {}, failed = {}}
   for _, id in ipairs(ids) do

@@ -26,7 +26,7 @@ local function server_of(now)
   return id, uptime and now - uptime * 1000
 end
 
--- Return when an outage ended in which live workers could not renew; nil when there was none.
+-- Return when the last outage ended in which live workers could not renew, or nil without an outage.
 --
 -- A lease must not expire because the server was unreachable: its worker could not renew it. A lease must expire if its
 -- worker is gone. When no worker has renewed for a while, this function decides which of the two happened:
@@ -98,7 +98,7 @@ local function own(stream, consumer, raw)
   if rows.err then return held end
   for _, row in ipairs(rows) do found[row[1]] = true end
   for _, id in ipairs(raw) do
-    -- The consumer has more pending entries than it named, and the range was cut off.
+    -- The reply was cut off at `most` rows, because the range holds pending entries that the consumer did not name.
     if not found[id] and #rows == most then
       found[id] = redis.call('XPENDING', stream, GROUP, id, id, 1, consumer)[1] ~= nil
     end
@@ -128,7 +128,7 @@ local function is_last_call(base, consumer, number)
   return kept and string.sub(kept, 1, #number + 1) == number .. ' '
 end
 
--- Return the ids of the entries in `stream` and of those in `lane`, from tokens at every `step`th position.
+-- Return the entry ids in `stream`, and the entry ids in `lane`. The tokens are at every `step`th position from `at`.
 local function by_stream(tokens, at, step)
   local waited, active = {}, {}
   for i = at, #tokens, step do
@@ -138,9 +138,9 @@ local function by_stream(tokens, at, step)
   return waited, active
 end
 
--- The reply of a claim is on its way to the worker, maybe for longer than a lease: one large payload on a slow
--- connection is enough. The worker cannot name the jobs that it does not know yet, so it names its call. These entries
--- keep their delivery count, because the worker has not received the claim.
+-- Renew the jobs of a claim whose reply the worker has not received yet. A large payload on a slow connection can take
+-- longer than a lease. The worker does not know these jobs, so it names the number of its call. The entries keep their
+-- delivery count, because the worker has not received the claim.
 local function renew_in_transit(base, consumer, number)
   if not is_last_call(base, consumer, number) then return end
   local waited, active = by_stream(settle.claimed_last(base, consumer), 1, 1)
@@ -148,7 +148,7 @@ local function renew_in_transit(base, consumer, number)
   extend(base .. ':lane', consumer, active, false)
 end
 
--- Return the tokens among args that were not renewed, and those of revoked jobs.
+-- Return the tokens among args that were not renewed, and the tokens of revoked jobs.
 local function sort_out(base, args, renewed, revoking)
   local lost, revoked = {}, {}
   for i = FIRST_TOKEN, #args, 2 do

@@ -23,13 +23,13 @@ function locations.is_final(state)
   return state == 'completed' or state == 'failed'
 end
 
--- Return true if a job in this state has not started yet. nil means no job.
+-- Return true if a job in this state has not started yet. The state is nil if the job does not exist.
 function locations.is_unstarted(state)
   return state and state ~= 'active' and not locations.is_final(state)
 end
 
--- Remove an entry whose run is not settled, with everything the run held. Return its job and the entry with its prefix,
--- nil when there is no such entry.
+-- Remove the entry of a run that is not settled, and free its key and its place in the limits. Return its job and the
+-- entry with its prefix, or nil if the entry does not exist.
 function locations.give_up(base, stream, raw, call)
   local id, key, entry = entries.find(stream, raw)
   entries.drop(stream, {raw})
@@ -59,7 +59,7 @@ leave['key-waiting'] = function(base, id, _, call)
   keyed.leave(base, id, call)
 end
 
--- Only a removal takes a running job out of its structure. Its handler still executes, see stopping.lua.
+-- Only the removal of a job calls this. The handler still executes, see stopping.lua.
 function leave.active(base, id, entry, call)
   local stream, raw = entries.stream_of(base, entry)
   local row = stopping.is_limited(base, entry, call) and entries.pending_row(stream, raw)
@@ -90,7 +90,7 @@ function locations.leave(base, id, call)
   return entry
 end
 
--- Return how many jobs could be claimed now, as a lower bound: each ready key counts as one.
+-- Return a lower bound of the number of jobs that can be claimed now. Each ready key counts as one job.
 function locations.ready_count(base)
   local stream = base .. ':stream'
   return redis.call('XLEN', stream) - entries.pending_count(stream) + redis.call('ZCARD', base .. ':returned')

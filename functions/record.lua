@@ -5,10 +5,10 @@
 --                          The entry of a running job is its lease token. A finished job keeps the entry of its last
 --                          run.
 --     route                how the job waits when it is ready, see routes.lua; absent for a plain job
---     claim                "<fencing token> <started ms> <lease ms> [<order>]" of the last claim ("0 0 0" before the
---                          first claim of a job that was added with a delay); order: see returned.lua. A job without
---                          this field was never claimed. Of the fields below it can have only those that a user writes,
---                          or that its end writes.
+--     claim                "<fencing token> <started ms> <lease ms> [<order>]" of the last claim; order: see
+--                          returned.lua. A job that was added with a delay has "0 0 0" before its first claim. Other
+--                          jobs have no such field before their first claim. Runs write only the records of claimed
+--                          jobs: without this field, a user or the job's end wrote the fields below.
 --     added                creation time, ms. Absent while the id of the first stream entry contains it, and for keyed
 --                          jobs, whose route contains it.
 --     failures, stalls     number of runs that failed; number of leases that expired
@@ -32,7 +32,7 @@ function record.key(base, id)
   return base .. ':job:' .. id
 end
 
--- Return state and entry, or nil when there is no such job.
+-- Return state and entry, or nil if the job does not exist.
 function record.location(base, id)
   local location = redis.call('HGET', base .. ':job:' .. id, 'place')
   if not location then return nil end

@@ -252,7 +252,7 @@ do
     return found, status
   end
 
-  -- Return the stored scheduler, checked and with its extra unpacked; {} when there is none.
+  -- Return the stored scheduler, checked and with its extra unpacked, or {} if it does not exist.
   local function read(base, id, mode)
     local flat, stored = redis.call('HGETALL', key_of(base, id)), {}
     for i = 1, #flat, 2 do stored[flat[i]] = flat[i + 1] end

@@ -144,8 +144,8 @@ local function release(base, args, n, call)
   return refused
 end
 
--- Final fields are written first and checked afterwards. If every field was new, there was no record (it was deleted by
--- hand), and the record that the write created is removed. That saves a read per job.
+-- Check a write of final fields after it was made, which saves a read per job. If the write created every field, the
+-- record was missing (somebody deleted it by hand). The write has then created a record, and this function removes it.
 local function undone(key, written, fields)
   if written < fields then return nil end
   redis.call('UNLINK', key)

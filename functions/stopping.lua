@@ -27,7 +27,7 @@ function stopping.keep(base, id, entry, key, row, call)
   return true
 end
 
--- Return consumer, lease and key of a stopping run; nil if there is none under this entry.
+-- Return consumer, lease and key of the stopping run of this entry, or nil.
 local function find(base, entry)
   local run = redis.call('HGET', base .. ':stopping_runs', entry)
   if not run then return nil end

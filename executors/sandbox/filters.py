@@ -33,8 +33,8 @@ _Instruction = tuple[int, int, int, int]
 class Rule:
     """Refuse a call. With `argument`, only if `argument & mask` is (or, with `unless`, is not) in `values`.
 
-    `only` is another argument and the one value of it for which the rule applies. Only the low 32 bits of an argument
-    are compared, because the kernel uses no more of the arguments here.
+    `only` restricts the rule to one value of another argument. The filter compares the low 32 bits of an argument,
+    because the kernel ignores the high bits of these arguments.
     """
 
     call: str

@@ -22,7 +22,7 @@ from glidemq_async.executors.subprocess.records import (
 )
 
 _SEND_SECONDS: Final = 0.1
-"""Seconds for which sending may block the logging thread. After that, sends do not wait until one succeeds again."""
+"""Seconds for which a send may block the logging thread. After a failed send, sends do not block until one succeeds."""
 
 _log = logging.getLogger("glidemq_async.executors.subprocess")
 _run: ContextVar[str] = ContextVar("glidemq_run", default="")
@@ -31,7 +31,8 @@ _run: ContextVar[str] = ContextVar("glidemq_run", default="")
 class Forwarding(logging.Handler):
     """The only handler of a child. The worker's logging decides where records go.
 
-    At most 1,000 records a second are sent. Further records, and records that the worker accepts too late, are counted.
+    It sends at most 1,000 records a second. It drops and counts further records, and records that the worker does not
+    accept in time.
     """
 
     def __init__(self, link: Link, levels: Levels) -> None:
@@ -44,7 +45,7 @@ class Forwarding(logging.Handler):
         self._is_accepted = True
 
     def take_over(self) -> None:
-        """Undo the logging set-up of imported code. The same set-up ran in the worker, where it is in effect."""
+        """Remove the handlers and levels that imported code has set. The worker runs the same code and applies them."""
         root = logging.getLogger()
         for one in list(root.manager.loggerDict.values()):
             if isinstance(one, logging.Logger):
@@ -77,9 +78,9 @@ class Forwarding(logging.Handler):
     @override
     def emit(self, record: logging.LogRecord) -> None:
         """Send a record, or drop and count it."""
-        # Logging must neither stop a job nor raise into it. So the number of records per second is limited here, where
-        # a dropped record costs nothing, and a slow worker makes this handler drop records and count them. The worker
-        # repeats both limits, because a hostile job can bypass this handler.
+        # Logging must not block a job, and must not raise in it. So this handler limits the records per second, and
+        # drops records that a slow worker does not accept. The worker applies the same limits again, because a hostile
+        # job can bypass this handler.
         if os.getpid() != self._pid:  # a fork shares the channel with its parent and must not write to it
             if logging.lastResort is not None and record.levelno >= logging.lastResort.level:
                 logging.lastResort.handle(record)
@@ -120,7 +121,7 @@ class Forwarding(logging.Handler):
 
 
 def _span_ids() -> dict[str, str]:
-    # Without an import of OpenTelemetry there is no span.
+    # A program that has not imported OpenTelemetry has no current span.
     if "opentelemetry.trace" not in sys.modules:
         return {}
     from opentelemetry import trace

@@ -70,18 +70,16 @@ class Settings:
     flow: Flow
 
 
-# A child is in exactly one place: idle, assigned to a run, or still starting. Every path must keep that true, because a
-# child that is lost between two places occupies a process for ever, and one in two places would run two jobs
-# concurrently.
+# A child is starting, idle or assigned to one run. It is never in two of these states: such a child would run two jobs
+# concurrently. It is never in none of them: such a child would occupy a process for ever. Four events can break this:
 #
-# - A run may be cancelled in the moment in which its child is assigned. `take` then finds a finished future, and passes
-#   the child on before it lets the cancellation continue.
-# - A child may die at any time, also while it is idle. `take` and `_offer` check `is_alive`, and a child that dies
-#   later is noticed by its run, whose channel ends.
-# - A start may fail. It then refuses one waiting run, not all of them, and the next start waits longer. `_started`
-#   calls `_grow` after each attempt, so the other waiting runs get their own attempt.
-# - `retire` and `end` remove a child from the tables before it has ended. Its number stays known to the guard until the
-#   process is reaped, so a late signal cannot reach another process. `stop` waits for the ends of all of them.
+# - A run is cancelled in the moment in which the pool assigns a child to it. `take` then finds a finished future. It
+#   passes the child on before it lets the cancellation continue.
+# - A child dies. `take` and `_offer` check `is_alive`. If the child dies later, its channel ends, and its run notices.
+# - A start fails. The pool refuses one waiting run and waits longer before the next start. `_started` calls `_grow`
+#   after each attempt, so each of the other waiting runs gets an attempt.
+# - `retire` and `end` remove a child from the tables before its process has ended. The guard knows the number of the
+#   child until it has reaped the process, so a late signal cannot reach another process. `stop` waits for these ends.
 class Pool:
     """Assigns children to runs, each child to one run at a time."""
 

@@ -1,15 +1,14 @@
 """The background tasks of a component that lives from `open` to `close`."""
 
-# A task group is the better owner wherever one function contains the life of its tasks. It cannot be one here, because
-# an `async with` block would have to begin in one method and end in another. A task group must be left in the task that
-# entered it. Different tasks call `open` and `close` of a queue or of a storage, for example the fixtures of tests, the
-# lifespan of web services, or the first of several callers. A failed child would also cancel the task that happened to
-# call `open`, and that task belongs to the user.
+# Code that starts and ends its tasks in one function uses a task group. The users of this class cannot: they start
+# tasks in `open` and end them in `close`, and different tasks call the two methods (fixtures of tests, the lifespan of
+# a web service, the first of several callers). asyncio requires that one task enters and leaves a group. A failed child
+# would also cancel the task that called `open`, and that task belongs to the user.
 #
-# `TaskScope` solves this with a host task, which must be awaited before the first child can start. The components here
-# start tasks from callbacks, for example for an accepted connection.
+# `TaskScope` uses a host task instead. Its user must await the host before the first child can start. The users of this
+# class start tasks from callbacks, which cannot await.
 #
-# This owner keeps the two rules of a task group that matter here: no task outlives `close`, and no error disappears.
+# This class keeps two rules of a task group: no task outlives `close`, and no error disappears.
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Owns tasks that nobody awaits. `on_error` receives their exceptions, which are logged otherwise."""
+    """Owns tasks that no caller awaits. `on_error` receives their exceptions. Without it, they are logged."""
 
     __slots__ = ("_on_error", "_tasks")
 

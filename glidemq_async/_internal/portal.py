@@ -82,8 +82,8 @@ class _Call(Generic[T]):
         self._task = self._loop.create_task(self._run(), context=self._context)
 
     async def _run(self) -> None:
-        # Every exception belongs to the caller. A KeyboardInterrupt or SystemExit that is raised here would end the
-        # loop for all other calls, and a cancellation has nobody else to report to.
+        # `wait` raises every exception in the thread of the caller. A KeyboardInterrupt or SystemExit that leaves this
+        # task would end the loop for all other calls. A cancellation must reach the caller, which would wait for ever.
         try:
             self._result = await self._work
         except BaseException as error:  # noqa: BLE001

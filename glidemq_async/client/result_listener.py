@@ -53,20 +53,20 @@ def _ended_of(state: str, record: Record) -> Ended:
     return Ended(state, payload, record.get(b"reason", b"").decode(errors="replace"))
 
 
-# A waiter must learn of the end of its job although every message may be lost, and although the end may come before the
-# waiter exists. Four rules make that safe:
+# Every message may be lost, and a job may end before its waiter exists. Four rules ensure that each waiter still
+# receives the end of its job:
 #
-# 1. A message is only a faster way to read the record. Each waiter also reads the record itself: when the subscription
-#    is confirmed (messages before that were lost), and then every few seconds.
+# 1. Each waiter reads the record when the server confirms the subscription, because earlier messages were lost. It
+#    reads the record again every few seconds. Messages only make the reply faster.
 # 2. The reading call registers the channel for the job and returns its state, in one step on the server. The job cannot
 #    end between the two.
 # 3. add_and_wait registers with the add itself. The job may have ended before the reply to the add arrives, so ends of
 #    unknown jobs are kept in `_early` while such an add is in flight.
-# 4. The record may be removed by its retention immediately after the end. The server therefore keeps it until this
-#    client confirms the reply, or for a minute (`held` in functions/finish.lua).
+# 4. The retention policy may allow no record after the end. The server therefore holds the record until this client
+#    confirms the reply, at most a minute (`held` in functions/finish.lua).
 #
-# A confirmed id may be used again for another job. `expect` and `confirm_before` keep the end of the old job from being
-# taken for the end of the new one.
+# A new job may use a confirmed id again. `expect` and `confirm_before` ensure that its waiter does not receive
+# the end of the old job.
 class ResultListener:
     """All tasks of one client that wait for results of one queue."""
 
@@ -83,7 +83,7 @@ class ResultListener:
         self._subscribing = asyncio.Lock()
         self._answered = asyncio.Event()
         self._subscribed = False
-        # Calls in the background whose failure has no consequence, because waiters also read the record.
+        # The calls in the background may fail, because waiters also read the record.
         self._background = BackgroundTasks(_note_failure)
         # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
@@ -247,7 +247,7 @@ class ResultListener:
     def _on_change(self, subscribed: bool) -> None:
         self._subscribed = subscribed
         self._answered.set()
-        # A message that was published while the link was down is gone.
+        # Messages that were published while the connection was down are lost.
         if subscribed and self._waiters:
             self._background.start(self._look_at_all())
 

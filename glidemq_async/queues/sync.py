@@ -1,4 +1,4 @@
-"""The blocking forms of the parts of a queue. `SyncQueue` in `queue.py` adds the methods of Queue itself."""
+"""Blocking methods for the parts of a queue. `SyncQueue` in `queue.py` adds the methods of `Queue`."""
 
 from __future__ import annotations
 
