@@ -48,6 +48,7 @@ def set_abort(signal: AbortSignal, reason: str) -> None:
     """Set the signal. Only call this in the worker's event loop. The first reason is kept."""
     if signal._flag.is_set():
         return
+    # The reason comes first: a handler in a thread may see the flag immediately and read the reason.
     signal.reason = reason
     signal._flag.set()
     for waiter in signal._waiters:

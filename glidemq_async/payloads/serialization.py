@@ -167,6 +167,7 @@ def _without_subclass(obj: object) -> object:
 
 
 _encoder: Final = _Encoder()
+# One bound method serves all threads: the attributes that it reads through `self` are those of the calling thread.
 pack_msgpack: Final = _encoder.dumps
 """Do the same as `MsgpackSerializer.dumps`, one frame less deep."""
 

@@ -60,6 +60,7 @@ def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> Docto
     checks.append(_server("the driver", ours["server"]) if url else unchecked)
     # One row per task, so that Spark runs the function in several Python workers, if possible on several hosts.
     rows = spark.range(0, tasks, 1, tasks).mapInArrow(_inspecting(url), "place map<string, string>").collect()
+    # Tasks with equal findings are reported once. The host is one of the findings, so each host appears.
     for theirs in {tuple(sorted(row[0].items())): row[0] for row in rows}.values():
         where = f"a task on {theirs['host']}"
         for name in ("python", "pyspark", "glidemq-async"):

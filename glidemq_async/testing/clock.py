@@ -12,6 +12,7 @@ from glidemq_async.durations import to_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 
+# Each call of a function names a key. The clock belongs to the whole server, and its functions do not read this key.
 _NO_QUEUE: Final = "glide:{clock}"
 
 

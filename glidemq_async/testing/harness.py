@@ -159,7 +159,7 @@ class Harness(Connectable):
     async def assert_added(
         self, queue: str | AnyQueue, name: str | None = None, *, data: object = None, times: int = 1
     ) -> list[AnyJob]:
-        """Return the added jobs with this name and data. Raises AssertionError unless there are `count` of them."""
+        """Return the added jobs with this name and data. Raises AssertionError unless their number is `times`."""
         found = await self.added(queue, name, data)
         if len(found) == times:
             return found

@@ -24,7 +24,8 @@ _SHOWN_FINDINGS: Final = 5
 def doctor(target: Target, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
-    Changes nothing; --deep reads every job. Exit code 1 when a check fails, 3 when the server cannot be reached.
+    Changes nothing; --deep reads every job and, like each client, loads a missing function library. Exit code 1 when a
+    check fails, 3 when the server cannot be reached.
     """
     from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
