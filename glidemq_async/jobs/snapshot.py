@@ -44,6 +44,8 @@ def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     job._started = now
     job._route = PLAIN
     job._letter = job._meter = None
+    if job._opts:
+        job._stored_options = None
     # Absent if the record has none of these fields, as for a plain job in its first run.
     if history is not None:
         job.attempts_made, job.stalled_count = history.failures, history.stalls

@@ -62,7 +62,18 @@ RELEASED: Final = Released()
 class Run:
     """One claimed job, from its claim until its outcome is stored."""
 
-    __slots__ = ("begun", "entry", "has_options", "job", "outcome", "seconds", "stop_reason", "task", "value")
+    __slots__ = (
+        "begun",
+        "entry",
+        "has_options",
+        "job",
+        "options",
+        "outcome",
+        "seconds",
+        "stop_reason",
+        "task",
+        "value",
+    )
 
     def __init__(self, job: Job[Any, Any], entry: str, *, has_options: bool) -> None:
         self.job = job
@@ -70,6 +81,8 @@ class Run:
         """The fencing token of the run."""
         self.has_options = has_options
         """False if `run_options` of the job returns only defaults."""
+        self.options: JobOptions | None = None
+        """The options of the job, set by its session. None if it has none."""
         self.task: asyncio.Task[None] | None = None
         self.stop_reason: StopReason = ""
         self.begun = False
@@ -205,14 +218,14 @@ class Runner:
         try:
             if failpoints.armed:
                 failpoints.hit("run.before_handler")
-            if run.has_options or not self._awaits_handlers:
-                timeout = run_options(job).timeout if run.has_options else None
-                value = await self._executor.run(self._handler, job, timeout)
-            else:
+            timeout = None if run.options is None else run.options.timeout
+            if timeout is None and self._awaits_handlers:
                 value = await self._handler(job)
+            else:
+                value = await self._executor.run(self._handler, job, timeout)
             if failpoints.armed:
                 failpoints.hit("run.after_handler")
-            if value is None and self._completed_none is not None and not run.has_options:
+            if value is None and self._completed_none is not None and run.options is None:
                 run.outcome = self._completed_none
                 stored = True
             else:
@@ -248,10 +261,11 @@ class Runner:
 
     def _completed(self, run: Run, value: object) -> bool:
         job = run.job
-        payload = self._client.encode(value, "result", job.name, job.id)
-        options = run_options(job) if run.has_options else None
+        options = run.options
         retention = _retention(options.keep_completed, options.result_ttl) if options else None
-        return run.end(Completed(payload, retention), value)
+        if value is None and retention is None and self._completed_none is not None:
+            return run.end(self._completed_none, None)
+        return run.end(Completed(self._client.encode(value, "result", job.name, job.id), retention), value)
 
     async def _review(self, run: Run, after_execution: AfterExecution) -> None:
         """Pass a final outcome to `after_execution`. If that function fails, the outcome is stored unchanged."""

@@ -155,14 +155,14 @@ class Session:
 
     def take_slot(self, run: Run) -> None:
         """Take a slot for a run. Raises SerializationError, and takes none, when its options cannot be decoded."""
-        lease = run_options(run.job).lock_duration if run.has_options else None
+        options = run.options = run_options(run.job) if run.has_options else None
         if not self._slots.take(run):
             # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
             # still free.
             self.loop.wake()
             return
-        if lease is not None:
-            self.renewer.shorten(lease)
+        if options is not None and options.lock_duration is not None:
+            self.renewer.shorten(options.lock_duration)
         self._taken.append(run)
 
     def start_runs(self) -> None:
@@ -180,7 +180,7 @@ class Session:
             return
         shared: list[Run] = []
         for run in runs:
-            if not run.has_options and self._may_share(run.job):
+            if (run.options is None or run.options.timeout is None) and self._may_share(run.job):
                 shared.append(run)
             else:
                 run.task = self._tasks.start(self._run_job(run))

@@ -30,8 +30,8 @@ RunJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
 # 4. A task is not shared at the same time. A job that waits keeps its task to itself, so timeouts, task groups and
 #    cancel scopes work as usual: they are left before the handler returns.
 #
-# A job with options (it may have a timeout), a run with instrumentation, and a handler that another executor runs keep
-# a separate task: there, the gain is small.
+# A job with a timeout, a run with instrumentation, and a handler that another executor runs keep a separate task. The
+# gain is small there.
 class SharedTasks:
     """Runs jobs in as few tasks as possible: one, and one more for each handler that waits."""
 

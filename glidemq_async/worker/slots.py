@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 
 from glidemq_async.executors.protocol import Executor, when_ended
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.worker.runs import Run, StopReason
 
 Held: TypeAlias = tuple[str, str]
@@ -58,7 +57,7 @@ class Slots:
 
         `otherwise` is the lease of jobs without their own.
         """
-        own = [run_options(run.job).lock_duration for run in self.runs() if run.has_options]
+        own = [run.options.lock_duration for run in self.runs() if run.options is not None]
         return min([otherwise, *(lease for lease in own if lease is not None)])
 
     def runs(self) -> list[Run]:
