@@ -185,7 +185,7 @@ async def test_the_status_of_a_pool_covers_all_of_its_workers(server: Server) ->
 
 
 async def test_a_worker_that_cannot_start_frees_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RedisStorage, "connect_timeout", 0.1)
+    monkeypatch.setattr(RedisStorage, "_connect_timeout", 0.1)
     port = free_port()
     async with HealthServer([], port):
         with pytest.raises(OSError, match="address already in use"):

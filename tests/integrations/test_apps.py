@@ -106,7 +106,7 @@ async def test_an_app_without_a_lifespan_reports_what_is_missing() -> None:
 
 
 async def test_an_app_does_not_start_without_its_storage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RedisStorage, "connect_timeout", 0.1)
+    monkeypatch.setattr(RedisStorage, "_connect_timeout", 0.1)
     with pytest.raises(StorageUnavailable):
         async with Queues(f"redis://127.0.0.1:{free_port()}"):
             pass
@@ -182,7 +182,7 @@ async def test_a_cleanup_context_opens_and_closes_a_glidemq_app() -> None:
 
 
 async def test_a_glidemq_app_that_cannot_open_is_left_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RedisStorage, "connect_timeout", 0.1)
+    monkeypatch.setattr(RedisStorage, "_connect_timeout", 0.1)
     queues = Queues(GlideMQ(f"redis://127.0.0.1:{free_port()}"))
     with pytest.raises(StorageUnavailable):
         await queues.__aenter__()
