@@ -16,4 +16,6 @@ class ChangeCalls(Calls):
 
     async def set_delay(self, job_id: str, delay_ms: int) -> str:
         """Delay a job that has not started by `delay_ms` from now on. Return the status."""
+        # The delay counts from the first execution of the call. A repeated call gets the stored reply and does not
+        # delay the job again.
         return text(await self._caller.once("changeDelay", [job_id, delay_ms]))

@@ -12,6 +12,7 @@ class DeadLetterCalls(Calls):
 
     async def set_queue(self, name: str) -> None:
         """Set the queue that receives copies of dead letters; "": none."""
+        # Without a number: the call stores a state, and each worker that starts with this setting stores it again.
         await self._caller.call("setDeadLetter", [name])
 
     async def get_queue(self) -> str:

@@ -15,6 +15,8 @@ class JobWaiterCalls(Calls):
 
     async def add(self, job_id: str, channel: str) -> tuple[str, Record]:
         """Request a message on a reply channel when a job ends. Return the state, and the record if it has ended."""
+        # One call looks at the job and registers the channel, so the job cannot end in between. Without a number:
+        # registering a channel twice has one effect.
         reply = cast("list[object]", await self._caller.call("awaitJob", [job_id, channel]))
         return text(reply[0]), record(reply[1]) if len(reply) > 1 else {}
 

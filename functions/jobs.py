@@ -16,6 +16,8 @@ class JobCalls(Calls):
 
     async def retry(self, job_id: str) -> str:
         """Start a completed or failed job again, with fresh attempts. Return the status."""
+        # With a number, like all changes here. A copy of this call that arrives after the job has failed again would
+        # otherwise start it once more.
         return text(await self._caller.once("retryJob", [job_id]))
 
     async def promote(self, job_id: str) -> str:

@@ -29,6 +29,8 @@ class LeaseCalls(Calls):
         not verify who owns each entry. 0 requests the verification. `in_transit` is the number of the call whose reply
         is on its way, 0 for none. The server renews the jobs that this call has claimed, too.
         """
+        # Without a number: a renewal never creates a lease, it only verifies and extends the leases of this consumer. A
+        # repeated or delayed one has no second effect, so renewals need not wait for each other.
         args: list[Arg] = [consumer, info, answered, in_transit]
         for pair in held:
             args += pair

@@ -50,4 +50,5 @@ class QueueCalls(Calls):
 
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""
+        # With a number: a delayed copy of a pause must not pause a queue that was resumed since.
         await self._caller.once("setPaused", [int(paused)])

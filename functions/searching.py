@@ -16,6 +16,8 @@ class SearchingCalls(Calls):
         self, state: str, cursor: str, count: int, name: str, *, backwards: bool = False
     ) -> tuple[str, list[str]]:
         """Look at `count` jobs of a state. Return the next cursor and the ids of the jobs with that name."""
+        # `count` limits the jobs that the server looks at, so that a call stays short whatever the name is. A step may
+        # therefore return no id although the cursor continues.
         args: list[Arg] = [state, cursor, count, name, int(backwards)]
         cursor_bytes, ids = cast("list[object]", await self._caller.read("searchJobs", args))
         return text(cursor_bytes), texts(ids)

@@ -146,6 +146,8 @@ class SettleCalls(Calls):
     async def send(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         caller = self._caller
+        # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
+        # claim loop repeats it over many calls of this method, during an outage for hours.
         reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
         now, refused, rows, due, listeners, posted, past = cast(
             "tuple[int, list[object], list[_Row], int, int, int, int]", reply

@@ -25,6 +25,8 @@ class StalledCalls(Calls):
 
     async def sweep(self, max_stalled: int, interval_ms: int, gap_ms: int, *, resume: bool) -> SweepReply | None:
         """Reclaim stalled jobs and clean up, in one bounded step. Return None if another process has just swept."""
+        # Any number of workers may call this. The server accepts one sweep per interval; `resume` continues a sweep
+        # that ended with `more`, without waiting for the next interval.
         reply = await self._caller.once("sweep", [max_stalled, interval_ms, gap_ms, int(resume)])
         if not reply:
             return None

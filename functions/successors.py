@@ -16,4 +16,5 @@ class DeduplicationCalls(Calls):
 
     async def release(self, dedup_id: str) -> bool:
         """Free a deduplication id although its owner has not ended. Return True if it had an owner."""
+        # With a number: a second execution could release the id from a job that has owned it since the first one.
         return await self._caller.once("releaseDeduplication", [dedup_id]) == 1
