@@ -69,13 +69,17 @@ def _open(
     if not isinstance(spec, str):
         check_executor(spec)
         return spec
+    if spec == "inline" and not is_async:
+        raise TypeError(f"{handler!r} is a plain function and would block the event loop; use executor='thread'")
+    if spec == "thread" and is_async:
+        raise TypeError(f"{handler!r} is a coroutine function, and threads run plain ones; use executor='inline'")
+    return _open_by_name(spec, concurrency, permissions)
+
+
+def _open_by_name(spec: str, concurrency: int, permissions: Permissions | None) -> Executor:
     if spec == "inline":
-        if not is_async:
-            raise TypeError(f"{handler!r} is a plain function and would block the event loop; use executor='thread'")
         return InlineExecutor()
     if spec == "thread":
-        if is_async:
-            raise TypeError(f"{handler!r} is a coroutine function, and threads run plain ones; use executor='inline'")
         return ThreadExecutor(concurrency)
     if spec == "subprocess":
         from glidemq_async.executors.subprocess import SubprocessExecutor

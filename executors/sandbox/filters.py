@@ -62,17 +62,25 @@ def install(rules: Iterable[Rule]) -> None:
 
 def assemble(architecture: str, rules: Iterable[Rule]) -> bytes:
     """Return the BPF program of the rules. Calls that this architecture does not have are skipped."""
-    # The program is a list of refused calls, and everything else is allowed. Such a list is only safe with a frame
-    # around it. Without the first check, a call by the 32-bit entry would pass, because its numbers mean other calls.
-    # Calls above the last known number fail with ENOSYS, so a new kernel opens nothing. The C library takes ENOSYS for
-    # an older kernel and falls back to a call that the rules know.
-    #
     # Each rule loads the number again at its end, and the rules follow each other. A jump therefore never leaves its
     # own rule. A jump has only eight bits for its distance, and a program with one common "refuse" at its end would
     # exceed them.
     numbers = NUMBERS[architecture]
-    # In other tables of system calls (32-bit entry, x32) the same number means another call.
-    code: list[_Instruction] = [
+    code = _prologue(architecture)
+    for rule in rules:
+        if rule.call in numbers:
+            body = _body(rule)
+            code += [(_IF_EQUAL, 0, len(body), numbers[rule.call]), *body]
+    code.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+
+
+# The program is a list of refused calls, and everything else is allowed. Such a list is only safe behind two checks.
+# In other tables of system calls (32-bit entry, x32) the same number means another call, so their calls are refused.
+# Calls above the last known number fail with ENOSYS, so a new kernel opens nothing. The C library takes ENOSYS for an
+# older kernel and falls back to a call that the rules know.
+def _prologue(architecture: str) -> list[_Instruction]:
+    return [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_IF_EQUAL, 1, 0, _ARCHITECTURES[architecture]),
         _refuse(errno.EPERM),
@@ -82,12 +90,6 @@ def assemble(architecture: str, rules: Iterable[Rule]) -> bytes:
         (_IF_ABOVE, 0, 1, LAST),
         _refuse(errno.ENOSYS),
     ]
-    for rule in rules:
-        if rule.call in numbers:
-            body = _body(rule)
-            code += [(_IF_EQUAL, 0, len(body), numbers[rule.call]), *body]
-    code.append((_RETURN, 0, 0, _ALLOW))
-    return b"".join(struct.pack("HBBI", *instruction) for instruction in code)
 
 
 def _refuse(error: int) -> _Instruction:

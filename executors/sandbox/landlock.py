@@ -6,7 +6,7 @@ import ctypes
 import os
 import stat
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -52,21 +52,9 @@ def restrict(permissions: Permissions, landlock: int) -> None:
     """Apply a ruleset to the calling thread. Needs no_new_privs. Raises OSError, also if a granted path is missing."""
     handled = _handled(permissions, landlock)
     ports = 0 if permissions.network is True or landlock < 4 else _BIND_TCP | _CONNECT_TCP
-    scoped = 0 if landlock < 6 else _SCOPE_SIGNALS | (0 if permissions.network is True else _SCOPE_SOCKETS)
-    # An older kernel refuses fields that it does not know, so it gets only the ones of its version.
-    size = 8 if landlock < 4 else 16 if landlock < 6 else 24
-    attributes = struct.pack("QQQ", handled, ports, scoped)[:size]
-    ruleset = _call("create_ruleset", ctypes.create_string_buffer(attributes, size), size, 0)
-    lists = (permissions.read, permissions.write)
-    asked = {path for listed in lists if isinstance(listed, tuple) for path in listed}
+    ruleset = _create_ruleset(permissions, landlock, handled, ports)
     try:
-        for path, access in _granted(permissions).items():
-            # If this user cannot open a path of the default set, its jobs cannot read it either.
-            try:
-                _allow_path(ruleset, path, access & handled)
-            except OSError:
-                if path in asked:
-                    raise
+        _allow_paths(ruleset, permissions, handled)
         if ports and not isinstance(permissions.network, bool):
             for port in permissions.network:
                 _call("add_rule", ruleset, _NET_PORT, struct.pack("QQ", _CONNECT_TCP, port), 0)
@@ -74,6 +62,27 @@ def restrict(permissions: Permissions, landlock: int) -> None:
         _call("restrict_self", ruleset, 0)
     finally:
         os.close(ruleset)
+
+
+def _create_ruleset(permissions: Permissions, landlock: int, handled: int, ports: int) -> int:
+    """Create an empty ruleset, and return its descriptor."""
+    scoped = 0 if landlock < 6 else _SCOPE_SIGNALS | (0 if permissions.network is True else _SCOPE_SOCKETS)
+    # An older kernel refuses fields that it does not know, so it gets only the ones of its version.
+    size = 8 if landlock < 4 else 16 if landlock < 6 else 24
+    attributes = struct.pack("QQQ", handled, ports, scoped)[:size]
+    return _call("create_ruleset", ctypes.create_string_buffer(attributes, size), size, 0)
+
+
+def _allow_paths(ruleset: int, permissions: Permissions, handled: int) -> None:
+    lists = (permissions.read, permissions.write)
+    asked = {path for listed in lists if isinstance(listed, tuple) for path in listed}
+    for path, access in _granted(permissions).items():
+        # If this user cannot open a path of the default set, its jobs cannot read it either.
+        try:
+            _allow_path(ruleset, path, access & handled)
+        except OSError:
+            if path in asked:
+                raise
 
 
 def _handled(permissions: Permissions, landlock: int) -> int:
@@ -94,25 +103,27 @@ def _handled(permissions: Permissions, landlock: int) -> int:
 
 def _granted(permissions: Permissions) -> Mapping[str, int]:
     granted: dict[str, int] = {}
-
-    def grant(paths: Iterable[str], access: int) -> None:
+    for paths, access in _grants(permissions):
         for path in paths:
             granted[path] = granted.get(path, 0) | access
+    return granted
 
+
+def _grants(permissions: Permissions) -> Iterator[tuple[Iterable[str], int]]:
+    """Yield lists of paths with the access to them. A path may be in several lists."""
     programs = _EXECUTE if permissions.subprocess else 0
-    grant(runtime_paths(), _READ)
-    grant(listed_paths(), _READ_DIR)
-    grant(device_paths(), _READ_FILE | _WRITE_FILE)
+    yield runtime_paths(), _READ
+    yield listed_paths(), _READ_DIR
+    yield device_paths(), _READ_FILE | _WRITE_FILE
     if permissions.subprocess:
-        grant(program_paths(), _READ | programs)
+        yield program_paths(), _READ | programs
     if isinstance(permissions.read, tuple):
-        grant(permissions.read, _READ | programs)
+        yield permissions.read, _READ | programs
     if permissions.write is True:
-        grant(every_path(), _WRITE | _MAKE_SOCKET | _IOCTL_DEV)
+        yield every_path(), _WRITE | _MAKE_SOCKET | _IOCTL_DEV
     else:
         sockets = _MAKE_SOCKET if permissions.network is True else 0
-        grant(permissions.write or (), _READ | _WRITE | programs | sockets)
-    return granted
+        yield permissions.write or (), _READ | _WRITE | programs | sockets
 
 
 def _allow_path(ruleset: int, path: str, access: int) -> None:

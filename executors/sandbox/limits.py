@@ -34,9 +34,7 @@ def limit(permissions: Permissions, *, apart: bool, threads: int, preparing: int
         *_try("file_size", resource.RLIMIT_FSIZE, permissions.file_size),
         *_try("open_files", resource.RLIMIT_NOFILE, permissions.open_files),
     ]
-    if permissions.cpu is not None:
-        seconds = _after(permissions.cpu + preparing)
-        missing += _try("cpu", resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE)
+    missing += _limit_cpu(permissions, preparing)
     return missing + _limit_processes(permissions, apart=apart, threads=threads)
 
 
@@ -75,6 +73,15 @@ def _after(seconds: int) -> int:
     return ceil(time.process_time() + seconds)
 
 
+def _limit_cpu(permissions: Permissions, preparing: int) -> list[str]:
+    if permissions.cpu is None or sys.platform == "win32":
+        return []
+    import resource
+
+    seconds = _after(permissions.cpu + preparing)
+    return _try("cpu", resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE)
+
+
 def _limit_processes(permissions: Permissions, *, apart: bool, threads: int) -> list[str]:
     if permissions.processes is None or sys.platform == "win32":
         return []
@@ -85,11 +92,19 @@ def _limit_processes(permissions: Permissions, *, apart: bool, threads: int) -> 
     if apart:
         _lower(resource.RLIMIT_NPROC, permissions.processes + threads)
         return []
+    return _limit_processes_of_the_user(permissions.processes, threads)
+
+
+def _limit_processes_of_the_user(processes: int, threads: int) -> list[str]:
+    if sys.platform == "win32":
+        return []
+    import resource
+
     running = _tasks_of_the_user()
     if running is None:
         return ["processes: there is no user namespace, and no /proc to count the user's processes by"]
-    _lower(resource.RLIMIT_NPROC, running - 1 + permissions.processes + threads)
-    counted = f"the limit is the {running} running now and {permissions.processes - 1} more, for all of them together"
+    _lower(resource.RLIMIT_NPROC, running - 1 + processes + threads)
+    counted = f"the limit is the {running} running now and {processes - 1} more, for all of them together"
     return [f"processes: without a user namespace the kernel counts all processes of the user: {counted}"]
 
 

@@ -53,9 +53,14 @@ def enter_user_namespace() -> bool:
         return False
     # The kernel may clear the death signal when credentials change.
     prctl(PR_SET_PDEATHSIG, signal.value)
+    _map_ids(user, group)
+    return True
+
+
+def _map_ids(user: int, group: int) -> None:
+    """Keep the ids of the user and the group inside the namespace."""
     with suppress(OSError):
         Path("/proc/self/setgroups").write_text("deny")
     with suppress(OSError):
         Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
         Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
-    return True

@@ -75,26 +75,31 @@ def rules_for(permissions: Permissions, landlock: int) -> list[Rule]:
 
 def _neighbours(permissions: Permissions, landlock: int) -> Iterator[Rule]:
     """Yield rules for priorities, limits and signals of other processes: the kernel checks only the user."""
-    yield Rule("prlimit64", 0, (0,), unless=True)
-    for call in ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
-        yield Rule(call, 0, (0,), unless=True)
-    for call in ("setpriority", "ioprio_set"):
-        yield Rule(call, 0, (0,) if call == "setpriority" else (1,), unless=True)
-        yield Rule(call, 1, (0,), unless=True)
-    # Signals through asynchronous input: the kernel sends them on behalf of the process.
-    yield Rule("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
+    yield from _scheduling()
     # A process that opens a leased file waits for the holder, for up to 45 seconds.
     yield Rule("fcntl", 1, (_F_SETLEASE, _F_NOTIFY))
     yield Rule("ioctl", 1, (*_TERMINAL, *_SIGNALS_BY_IO))
     # Without the death signal, the child would outlive a worker that is killed.
     yield Rule("prctl", 0, (_PR_SET_PDEATHSIG,))
     yield Rule("personality", 0, (_QUERY_PERSONALITY,), unless=True)
+    # Signals through asynchronous input: the kernel sends them on behalf of the process.
+    yield Rule("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
     if landlock < 6 and not permissions.subprocess:
         # Landlock confines signals from version 6 on. A process without child processes needs only its own id.
         own = (os.getpid(),)
         for call in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
             yield Rule(call, 0, own, unless=True)
         yield from (Rule("tkill"), Rule("pidfd_send_signal"))
+
+
+def _scheduling() -> Iterator[Rule]:
+    """Yield rules that permit limits and priorities only of the process itself, which has the number 0."""
+    yield Rule("prlimit64", 0, (0,), unless=True)
+    for call in ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr"):
+        yield Rule(call, 0, (0,), unless=True)
+    for call in ("setpriority", "ioprio_set"):
+        yield Rule(call, 0, (0,) if call == "setpriority" else (1,), unless=True)
+        yield Rule(call, 1, (0,), unless=True)
 
 
 def _processes(permissions: Permissions) -> Iterator[Rule]:
@@ -121,7 +126,12 @@ def _network(permissions: Permissions) -> Iterator[Rule]:
     yield Rule("socketpair", 1, (_STREAM, _PACKETS), mask=_KIND, unless=True)
     if permissions.network is False:
         yield from (Rule(call) for call in _SOCKETS_OFF.split())
-        return
+    else:
+        yield from _tcp_clients()
+
+
+def _tcp_clients() -> Iterator[Rule]:
+    """Yield rules that permit only connections whose port Landlock checks."""
     # Landlock checks the ports, but only for TCP and only in bind and connect.
     yield Rule("socket", 0, (_INET, _INET6), unless=True)
     yield Rule("socket", 1, (_STREAM,), mask=_KIND, unless=True)
@@ -144,10 +154,14 @@ def _files(permissions: Permissions, landlock: int) -> Iterator[Rule]:
     for call, argument in (("open", 2), ("creat", 1), ("openat", 3), ("mknod", 1), ("mknodat", 2)):
         yield Rule(call, argument, (_S_ISUID, _S_ISGID, _S_ISUID | _S_ISGID), mask=_S_ISUID | _S_ISGID)
     if landlock < 3:
-        # Landlock checks truncation from version 3 on. Before that, at least truncation by opening is refused.
-        yield Rule("truncate")
-        for call, argument in (("open", 1), ("openat", 2)):
-            yield Rule(call, argument, (_O_TRUNC, _O_TRUNC | _O_BOTH), mask=_O_TRUNC | _O_WRITES)
+        yield from _truncation()
+
+
+def _truncation() -> Iterator[Rule]:
+    # Landlock checks truncation from version 3 on. Before that, at least truncation by opening is refused.
+    yield Rule("truncate")
+    for call, argument in (("open", 1), ("openat", 2)):
+        yield Rule(call, argument, (_O_TRUNC, _O_TRUNC | _O_BOTH), mask=_O_TRUNC | _O_WRITES)
 
 
 def _buffers(permissions: Permissions) -> Iterator[Rule]:

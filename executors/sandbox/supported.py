@@ -66,11 +66,13 @@ def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> lis
     if version < 6 and (permissions.subprocess or not filtered):
         missing.append("signals to other processes of the user (Linux 6.12)")
     missing += _uncounted(permissions)
-    if not filtered:
-        names = ["network"] if permissions.network is not True else []
-        names += [] if permissions.subprocess else ["subprocess"]
-        missing += [f"{name}: {_NO_FILTERS}" for name in (*names, "system calls")]
-    return missing
+    return missing if filtered else missing + _unfiltered(permissions)
+
+
+def _unfiltered(permissions: Permissions) -> list[str]:
+    names = ["network"] if permissions.network is not True else []
+    names += [] if permissions.subprocess else ["subprocess"]
+    return [f"{name}: {_NO_FILTERS}" for name in (*names, "system calls")]
 
 
 def _uncounted(permissions: Permissions) -> list[str]:

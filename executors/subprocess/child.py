@@ -114,19 +114,29 @@ class Child:
         # runs code. The thread that reads starts after that, because the kernel confines only the calling thread and
         # its later threads. Each import may set up logging, so `_take_over_logging` follows each of them. `gc.freeze`
         # comes last: it exempts everything that exists now from collections.
-        lacking: list[str] = []
-        if self._config["permissions"] is not None:
-            # Imported only if needed: children without permissions start without the sandbox.
-            sandbox = importlib.import_module("glidemq_async.executors.sandbox")
-            allowed = Permissions(**self._config["permissions"])
-            lacking = sandbox.apply(allowed, channels=[self._link.descriptor], threads=1, preparing=PREPARING)
-            self._begin_job = lambda: sandbox.begin_job(allowed)
-            self._is_worn = lambda: sandbox.is_worn(allowed)
-            self._denied = lambda error: sandbox.denied(error, allowed) or error
+        lacking = self._apply_permissions()
         if self._config["withheld"]:
             withhold_default()
         self._take_over_logging()
-        # From here on the user's code runs.
+        self._import_functions()
+        gc.freeze()
+        return lacking
+
+    def _apply_permissions(self) -> list[str]:
+        """Enter the sandbox if this child has one. Return the permissions that could not be enforced."""
+        if self._config["permissions"] is None:
+            return []
+        # Imported only if needed: children without permissions start without the sandbox.
+        sandbox = importlib.import_module("glidemq_async.executors.sandbox")
+        allowed = Permissions(**self._config["permissions"])
+        lacking: list[str] = sandbox.apply(allowed, channels=[self._link.descriptor], threads=1, preparing=PREPARING)
+        self._begin_job = lambda: sandbox.begin_job(allowed)
+        self._is_worn = lambda: sandbox.is_worn(allowed)
+        self._denied = lambda error: sandbox.denied(error, allowed) or error
+        return lacking
+
+    def _import_functions(self) -> None:
+        """Run the user's code: the main module, the set-up function, and the modules of the handlers."""
         read_main(MainModule(*self._config["main"]))
         if self._config["setup"]:
             setup = resolve(self._config["setup"])
@@ -136,8 +146,6 @@ class Child:
         for reference in self._config["handlers"]:
             self._functions[reference] = resolve(reference)
         self._take_over_logging()
-        gc.freeze()
-        return lacking
 
     def _take_over_logging(self) -> None:
         if self._logs is not None:
@@ -147,22 +155,26 @@ class Child:
 
     def _read(self) -> None:
         for frame in self._link.frames():
-            if frame[0] == "answer":
-                if self._client is not None:
-                    self._client.functions.updates.answered(frame)
-            elif frame[0] == "abort":
-                self._abort(frame)
-            elif frame[0] == "levels":
-                if self._logs is not None:
-                    self._logs.follow(frame[1])
-            else:
-                self._inbox.put(None if frame[0] == "stop" else frame)
-                if frame[0] == "stop":
-                    return
+            if frame[0] == "stop":
+                self._inbox.put(None)
+                return
+            self._receive(frame)
         # The worker is gone, so the result of this run has no receiver. The process group belongs to this process.
         with suppress(OSError):
             os.killpg(0, signal.SIGKILL)
         os._exit(STOPPED)
+
+    def _receive(self, frame: Frame) -> None:
+        if frame[0] == "answer":
+            if self._client is not None:
+                self._client.functions.updates.answered(frame)
+        elif frame[0] == "abort":
+            self._abort(frame)
+        elif frame[0] == "levels":
+            if self._logs is not None:
+                self._logs.follow(frame[1])
+        else:
+            self._inbox.put(frame)
 
     def _abort(self, frame: Frame) -> None:
         _, job_id, reason = frame
@@ -224,11 +236,7 @@ class Child:
         try:
             if self._logs is not None:
                 self._logs.begin(job.id)
-            function = self._function(reference)
-            handler: Callable[[Job[Any, Any]], Any] = function
-            if call is not None:
-                args, kwargs = cast("tuple[list[Any], dict[str, Any]]", MsgpackSerializer().loads(call))
-                handler = FunctionCall(function, tuple(args), kwargs)
+            handler = self._handler(reference, call)
             set_current_job(job)
             adopt_trace(trace)
             value = self._finish(call_plainly(handler, job))
@@ -237,11 +245,15 @@ class Child:
         except asyncio.CancelledError as error:
             return ("cancelled" if self._stop_requested else "failed"), error_to_values(error), False
         except BaseException as error:  # noqa: BLE001 - any error of a handler fails its job
-            return (
-                "failed",
-                error_to_values(self._denied(error)),
-                isinstance(error, SystemExit) and error.code == STOPPED,
-            )
+            was_stopped = isinstance(error, SystemExit) and error.code == STOPPED
+            return "failed", error_to_values(self._denied(error)), was_stopped
+
+    def _handler(self, reference: str, call: bytes | None) -> Callable[[Job[Any, Any]], Any]:
+        function = self._function(reference)
+        if call is None:
+            return function
+        args, kwargs = cast("tuple[list[Any], dict[str, Any]]", MsgpackSerializer().loads(call))
+        return FunctionCall(function, tuple(args), kwargs)
 
     def _function(self, reference: str) -> Callable[..., Any]:
         if reference not in self._functions:

@@ -117,11 +117,11 @@ class Guard:
         self._descriptors += descriptors
         if not data:
             return False
-        for frame in self._splitter.feed(data):
-            if frame[0] == "start":
-                self._start(frame[1], frame[2])
-            elif frame[0] == "signal":
-                self._signal(frame[1], frame[2])
+        for kind, *values in self._splitter.feed(data):
+            if kind == "start":
+                self._start(*values)
+            elif kind == "signal":
+                self._signal(*values)
         return True
 
     def _report(self, *frame: object) -> None:
@@ -154,9 +154,7 @@ class Guard:
         """Continue as the child. Never returns."""
         status = _BROKEN
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
+            _reset_signals()
             os.setsid()
             adopt_orphans()
             if die_with_parent(signal.SIGKILL, guard):
@@ -267,3 +265,9 @@ def _kill_group(pid: int, number: int) -> None:
 
 def _noticed(number: int, frame: FrameType | None) -> None:
     """Do nothing: the signal number in the wake-up descriptor wakes the loop."""
+
+
+def _reset_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)

@@ -70,9 +70,13 @@ class GuardClient:
         except BaseException:
             ours.close()
             raise
+        await self._await_hello(self._channel)
+        self._listening = asyncio.create_task(self._listen(self._channel))
+
+    async def _await_hello(self, channel: Channel) -> None:
         try:
             async with asyncio.timeout(_START_SECONDS):
-                hello = await self._channel.receive()
+                hello = await channel.receive()
         except TimeoutError:
             hello = None
         if hello is None or hello[:2] != ["guard", frames.PROTOCOL]:
@@ -81,16 +85,10 @@ class GuardClient:
                 f"the guard process of the subprocess executor did not start: it sent {hello}, expected protocol "
                 f"{frames.PROTOCOL}; see its messages on stderr"
             )
-        self._listening = asyncio.create_task(self._listen(self._channel))
 
     def _launch(self, control: socket.socket) -> subprocess.Popen[bytes]:
-        main = MainModule.of_this_process()
         python = [os.fsdecode(multiprocessing.spawn.get_executable()), *_flags()]
-        config = dict(self._config)
-        places: list[object] = list(sys.path)
-        path = [place for place in places if isinstance(place, str)]  # imports ignore other entries
-        # Only the name: the arguments of the worker may contain secrets, such as the password in a URL.
-        config |= {"path": path, "argv": sys.argv[:1], "main": list(main), "worker": os.getpid(), "python": python}
+        config = {**self._config, **_program(), "python": python}
         with tempfile.TemporaryFile() as file:
             file.write(json.dumps(config).encode())
             file.seek(0)
@@ -162,11 +160,7 @@ class GuardClient:
         if self._process is None:
             return
         process, self._process = self._process, None
-        deadline = asyncio.get_running_loop().time() + _END_SECONDS
-        while process.poll() is None:
-            if asyncio.get_running_loop().time() > deadline:
-                process.kill()
-            await asyncio.sleep(0.005)
+        await _await_end(process)
         if self._listening is not None:
             await self._listening
 
@@ -177,3 +171,25 @@ def _flags() -> list[str]:
     flags += [f"-X{name}" if value is True else f"-X{name}={value}" for name, value in sys._xoptions.items()]  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     flags += ["-O" * sys.flags.optimize] if sys.flags.optimize else []
     return flags + (["-s"] if sys.flags.no_user_site else []) + (["-E"] if sys.flags.ignore_environment else [])
+
+
+def _program() -> dict[str, Any]:
+    """Return the facts about this program that a guard needs in order to run the same code."""
+    places: list[object] = list(sys.path)
+    return {
+        "path": [place for place in places if isinstance(place, str)],  # imports ignore other entries
+        # Only the name: the arguments of the worker may contain secrets, such as the password in a URL.
+        "argv": sys.argv[:1],
+        "main": list(MainModule.of_this_process()),
+        "worker": os.getpid(),
+    }
+
+
+async def _await_end(process: subprocess.Popen[bytes]) -> None:
+    """Wait for the end of a process, and kill it after `_END_SECONDS`."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _END_SECONDS
+    while process.poll() is None:
+        if loop.time() > deadline:
+            process.kill()
+        await asyncio.sleep(0.005)

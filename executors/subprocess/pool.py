@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.subprocess.channel import Channel, Flow
-from glidemq_async.executors.subprocess.frames import PROTOCOL
+from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
 from glidemq_async.executors.subprocess.guard_client import Ending, GuardClient
 from glidemq_async.executors.subprocess.output import Output
 from glidemq_async.executors.subprocess.receiving import Receiver
@@ -148,17 +148,20 @@ class Pool:
         await asyncio.gather(*self._starts, return_exceptions=True)
         while self._waiters:
             self._refuse(ExecutorError("the subprocess executor was stopped"))
-        idle = [child.ending for child in self._idle]
-        for child in self._idle:
-            child.channel.send("stop")
-        if idle:
-            await asyncio.wait(idle, timeout=max(grace, _IDLE_SECONDS))
+        await self._stop_idle(max(grace, _IDLE_SECONDS))
         # Ends every process below it, also those that `retire` and `end` have removed from the tables.
         await self._guard.stop()
         for child in list(self._children):
             child.channel.close()
         if self._ending:
             await asyncio.wait(self._ending)
+
+    async def _stop_idle(self, seconds: float) -> None:
+        idle = [child.ending for child in self._idle]
+        for child in self._idle:
+            child.channel.send("stop")
+        if idle:
+            await asyncio.wait(idle, timeout=seconds)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
@@ -203,14 +206,9 @@ class Pool:
             await asyncio.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._failures))
         try:
             child = await self._make()
-        except ExecutorError as error:
-            self._failures = min(self._failures + 1, _MOST_FAILURES)
-            self._refuse(error)
         except Exception as error:  # noqa: BLE001 - after any error, waiting runs must not wait for ever
             self._failures = min(self._failures + 1, _MOST_FAILURES)
-            refusal = ExecutorError(f"no process could be started: {error!r}")
-            refusal.__cause__ = error
-            self._refuse(refusal)
+            self._refuse(_refusal(error))
         else:
             self._failures = 0
             self._offer(child)
@@ -264,14 +262,7 @@ class Pool:
         if hello is None:
             assert ending is not None  # noqa: S101 - one of the two is set
             raise ExecutorError(f"a process {ending.why or how_it_ended(ending.status)} before it was ready")
-        if hello[0] == "unprepared":
-            error = error_from_values(hello[1])
-            raise ExecutorError(f"a process could not be prepared: {type(error).__name__}: {error}") from error
-        if hello[:2] != ["ready", PROTOCOL]:
-            raise ExecutorError(
-                f"a process uses protocol {hello[1:2]} and this worker {PROTOCOL}: the library was probably replaced "
-                "while the worker ran; restart the worker"
-            )
+        _check_hello(hello)
         child.pid, lacking = hello[2:4]
         child.records.pid = child.pid
         if lacking and lacking != self._reported_lacking:
@@ -291,3 +282,24 @@ class Pool:
         self._children.discard(child)
         with suppress(ValueError):
             self._idle.remove(child)
+
+
+def _refusal(error: Exception) -> ExecutorError:
+    """Return the error of a run whose child could not be started."""
+    if isinstance(error, ExecutorError):
+        return error
+    refusal = ExecutorError(f"no process could be started: {error!r}")
+    refusal.__cause__ = error
+    return refusal
+
+
+def _check_hello(hello: Frame) -> None:
+    """Raise ExecutorError unless the first frame of a child reports that it is ready."""
+    if hello[0] == "unprepared":
+        error = error_from_values(hello[1])
+        raise ExecutorError(f"a process could not be prepared: {type(error).__name__}: {error}") from error
+    if hello[:2] != ["ready", PROTOCOL]:
+        raise ExecutorError(
+            f"a process uses protocol {hello[1:2]} and this worker {PROTOCOL}: the library was probably replaced "
+            "while the worker ran; restart the worker"
+        )
