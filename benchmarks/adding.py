@@ -11,7 +11,7 @@ from glidemq_async import Queue
 from glidemq_async.options.job_options import JobOptionsDict
 
 from .bench import PAYLOAD, Bench, expect, fill, open_queue
-from .meter import Meter, Rows
+from .meter import CostMeter, Rows
 
 CALLERS: Final = 50
 
@@ -42,7 +42,7 @@ async def _add(bench: Bench, row: str, jobs: int, callers: int) -> Rows:
     jobs -= jobs % callers
     async with open_queue(bench) as queue:
         await queue.add("job", PAYLOAD)
-        async with Meter(bench.wire) as meter:
+        async with CostMeter(bench.wire) as meter:
             latencies = await add_concurrently(queue, jobs, callers)
         expect(row, await queue.count(), jobs + 1)
     return {row: meter.metrics(jobs, latencies)}
@@ -62,7 +62,7 @@ async def add_bulk(bench: Bench, jobs: int) -> Rows:
     """Add with one `add_bulk`."""
     async with open_queue(bench) as queue:
         await queue.add("job", PAYLOAD)
-        async with Meter(bench.wire) as meter:
+        async with CostMeter(bench.wire) as meter:
             await fill(queue, jobs)
         expect("add, bulk", await queue.count(), jobs + 1)
     return {"add, bulk": meter.metrics(jobs)}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from glidemq_async import Queue
 
 from .bench import PAYLOAD, Bench, expect, open_queue
-from .meter import Meter, Rows, latency_metrics
+from .meter import CostMeter, Rows, latency_metrics
 
 THREADS: Final = 50
 BULK: Final = 100
@@ -27,7 +27,7 @@ async def add_sync(bench: Bench, jobs: int) -> Rows:
         queue = open_queue(bench)
         try:
             before = await asyncio.to_thread(_prepare, queue)
-            async with Meter(bench.wire) as meter:
+            async with CostMeter(bench.wire) as meter:
                 latencies = await asyncio.to_thread(work, queue, jobs_of)
             expect(row, await asyncio.to_thread(queue.sync.count), before + jobs_of)
             rows[row] = meter.metrics(jobs_of, latencies)

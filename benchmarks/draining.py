@@ -10,7 +10,7 @@ from glidemq_async.executors.protocol import Handler
 
 from .adding import OptionsOf, add_concurrently
 from .bench import QUEUE, RESULT, Bench, expect, fill, open_queue
-from .meter import Meter, Metrics, Rows
+from .meter import CostMeter, Metrics, Rows
 
 CONCURRENCY: Final = 100
 
@@ -18,11 +18,11 @@ Prepare: TypeAlias = Callable[[Queue[Any, Any]], Awaitable[None]]
 """Preparations before the first job is added."""
 
 
-async def _drain(bench: Bench, queue: Queue[Any, Any], handler: Handler, concurrency: int) -> Meter:
+async def _drain(bench: Bench, queue: Queue[Any, Any], handler: Handler, concurrency: int) -> CostMeter:
     errors: list[Exception] = []
     worker = Worker[Any, Any](QUEUE, handler, queue.storage, concurrency=concurrency, handle_signals=False)
     worker.on("error", errors.append)
-    async with Meter(bench.wire) as meter:
+    async with CostMeter(bench.wire) as meter:
         await worker.start()
         await worker.until_empty()
     await worker.close()
@@ -78,7 +78,7 @@ async def live(
     async with open_queue(bench) as queue:
         if prepare is not None:
             await prepare(queue)
-        async with Meter(bench.wire) as adding:
+        async with CostMeter(bench.wire) as adding:
             await add_concurrently(queue, jobs, CONCURRENCY, options_of)
         working = await _drain(bench, queue, handler, CONCURRENCY)
     meters = {"addJob": adding, "settleAndClaim": working}

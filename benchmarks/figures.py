@@ -13,7 +13,7 @@ Rounds: TypeAlias = dict[int, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MedianAndRange:
     """A median and the range of the rounds."""
 
     median: float
@@ -21,13 +21,13 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, rounds: Rounds) -> Spread:
+    def of(cls, rounds: Rounds) -> MedianAndRange:
         """Return the spread of some rounds; there must be at least one."""
         values = list(rounds.values())
         return cls(statistics.median(values), min(values), max(values))
 
 
-class Figures:
+class MeasuredRows:
     """All figures of all rounds."""
 
     def __init__(self) -> None:
@@ -45,21 +45,21 @@ class Figures:
         """Return the names of the rows in the order in which they were measured."""
         return list(self._rows)
 
-    def metrics(self, row: str) -> dict[str, Spread]:
+    def metrics(self, row: str) -> dict[str, MedianAndRange]:
         """Return all metrics of a row."""
-        return {metric: Spread.of(rounds) for metric, rounds in self._rows[row].items()}
+        return {metric: MedianAndRange.of(rounds) for metric, rounds in self._rows[row].items()}
 
-    def spread(self, row: str, metric: str) -> Spread | None:
+    def spread(self, row: str, metric: str) -> MedianAndRange | None:
         """Return one metric of one row, or None if it was not measured."""
         rounds = self._rows.get(row, {}).get(metric)
-        return Spread.of(rounds) if rounds else None
+        return MedianAndRange.of(rounds) if rounds else None
 
-    def ratio(self, row: str, to: str, metric: str, to_metric: str | None = None) -> Spread | None:
+    def ratio(self, row: str, to: str, metric: str, to_metric: str | None = None) -> MedianAndRange | None:
         """Divide one row's metric by another row's in each round, so that a slow round slows both sides."""
         above = self._rows.get(row, {}).get(metric, {})
         below = self._rows.get(to, {}).get(to_metric or metric, {})
         shared = {number: above[number] / below[number] for number in above if below.get(number)}
-        return Spread.of(shared) if shared else None
+        return MedianAndRange.of(shared) if shared else None
 
     def to_json(self) -> dict[str, dict[str, list[float]]]:
         """Return all rows, metrics and rounds."""
@@ -69,4 +69,4 @@ class Figures:
         }
 
 
-Measure: TypeAlias = Callable[[Figures], Spread | None]
+Measure: TypeAlias = Callable[[MeasuredRows], MedianAndRange | None]

@@ -21,7 +21,7 @@ import uvloop
 POINTS: Final = (50, 90, 95, 99, 99.9, 100)
 
 
-class Client(asyncio.Protocol):
+class LoadClient(asyncio.Protocol):
     """One connection: sends a request, reads its response, reports both to the load."""
 
     def __init__(self, load: Load) -> None:
@@ -82,14 +82,14 @@ class Load:
         body = f'{{"number":{self._first + number},"item":"tea"}}'
         return f"{self._head}{len(body)}\r\n\r\n{body}".encode()
 
-    def start(self, clients: Sequence[Client]) -> None:
+    def start(self, clients: Sequence[LoadClient]) -> None:
         """Let every client send its first request."""
         self._begun = perf_counter()
         self._left = len(clients)
         for client in clients:
             self._next(client)
 
-    def _next(self, client: Client) -> None:
+    def _next(self, client: LoadClient) -> None:
         number = next(self._numbers)
         if number >= self._requests:
             self._left -= 1
@@ -103,7 +103,7 @@ class Load:
         else:
             client.send(number, due)
 
-    def answered(self, client: Client, number: int, status: int, due: float) -> None:
+    def answered(self, client: LoadClient, number: int, status: int, due: float) -> None:
         """Note a response."""
         # The loop's own time has a resolution of only one millisecond with uvloop.
         self.latencies.append(perf_counter() - due)
@@ -113,7 +113,7 @@ class Load:
             self.refused += 1
         self._next(client)
 
-    def lost(self, client: Client, waiting: bool) -> None:  # noqa: ARG002
+    def lost(self, client: LoadClient, waiting: bool) -> None:  # noqa: ARG002
         """Note the end of a connection. The outcome of its open request is unknown."""
         self.broken += waiting
         if not self.done.is_set():
@@ -146,9 +146,9 @@ def _milliseconds(ordered: Sequence[float], point: float) -> float:
 async def _run(asked: argparse.Namespace) -> dict[str, object]:
     load = Load(asked.path, asked.first, asked.requests, asked.rate)
     loop = asyncio.get_running_loop()
-    clients: list[Client] = []
+    clients: list[LoadClient] = []
     for _ in range(asked.clients):
-        _, client = await loop.create_connection(lambda: Client(load), "127.0.0.1", asked.port)
+        _, client = await loop.create_connection(lambda: LoadClient(load), "127.0.0.1", asked.port)
         clients.append(client)
     load.start(clients)
     await load.done.wait()

@@ -55,7 +55,7 @@ async def ship(job: Job[Payload, str]) -> str:
     return f"shipped {job.data['item']}"
 
 
-class Clock:
+class ServiceClock:
     """Times the adds of each phase, and the processor time between its first and its last add."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 def serve(port: str, file: str) -> None:
     """Serve on uvloop and httptools."""
-    clock = Clock()
+    clock = ServiceClock()
     Queue.add = clock.around(Queue.add)  # type: ignore[method-assign, assignment]  # pyright: ignore[reportAttributeAccessIssue]
     # uvicorn raises the signal again after its shutdown. It must not end this process before the measurements are
     # written.

@@ -74,7 +74,7 @@ KINDS: Final = {
 }
 
 
-class Server:
+class CountedServer:
     """A Redis server under callgrind, which counts only while a part is measured."""
 
     def __init__(self, directory: str, port: int, process: subprocess.Popen[bytes]) -> None:
@@ -102,7 +102,7 @@ class Server:
 
 
 @contextmanager
-def counted_server(directory: str) -> Generator[Server]:
+def counted_server(directory: str) -> Generator[CountedServer]:
     """Run a server under callgrind. It stores its dumps in `directory`."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -116,7 +116,7 @@ def counted_server(directory: str) -> Generator[Server]:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
         _await_port(port)
-        yield Server(directory, port, process)
+        yield CountedServer(directory, port, process)
     finally:
         process.terminate()
         process.wait()
@@ -135,7 +135,7 @@ def _await_port(port: int) -> None:
             return
 
 
-class Client:
+class InstructionClient:
     """Adds and drains the jobs of one kind with direct calls of the functions."""
 
     def __init__(self, functions: Functions, kind: Kind, channel: RequestChannel) -> None:
@@ -170,14 +170,14 @@ class Client:
         return (await settle.send(request)).jobs
 
 
-async def measure(server: Server, name: str, kind: Kind) -> dict[str, int]:
+async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int]:
     """Return the instructions per added and per drained job."""
     async with RedisStorage(Endpoint("127.0.0.1", server.port), timeout=CALL_SECONDS) as storage:
         functions = Functions(storage, f"bench:{{{name}}}")
         await functions.queue.open(None)
         channel = RequestChannel("worker")
-        client = Client(functions, kind, channel)
-        warm_up = Client(functions, Kind(kind.options, keys=kind.keys), channel)
+        client = InstructionClient(functions, kind, channel)
+        warm_up = InstructionClient(functions, Kind(kind.options, keys=kind.keys), channel)
         await warm_up.add(WARM_UP)
         await warm_up.drain(WARM_UP)
         figures: dict[str, int] = {}

@@ -21,7 +21,7 @@ Rows: TypeAlias = dict[str, Metrics]
 FUNCTION_CALLS: Final = ("fcall", "fcall_ro")
 
 
-class Meter:
+class CostMeter:
     """Measures the body of an `async with`. The figures are available afterwards.
 
     `commands` names the commands whose time is added up as server time. Name only commands that the client sends: the

@@ -11,7 +11,7 @@ from glidemq_async.storage.redis.wire import Reply, as_list
 
 from .bench import PAYLOAD, RESULT, Bench, expect
 from .draining import together
-from .meter import Meter, Rows
+from .meter import CostMeter, Rows
 from .server import ask
 
 BATCH: Final = 100
@@ -29,11 +29,11 @@ async def naive(bench: Bench, jobs: int) -> Rows:
     await ask(bench.wire, "XGROUP", "CREATE", f"{BASE}:stream", "workers", "0", "MKSTREAM")
     jobs -= jobs % BATCH
     data, result = msgpack.packb(PAYLOAD), msgpack.packb(RESULT)
-    async with Meter(bench.wire) as adding:
+    async with CostMeter(bench.wire) as adding:
         for _ in range(jobs // BATCH):
             await _call(bench, "add", *[data] * BATCH)
     done = 0
-    async with Meter(bench.wire) as working:
+    async with CostMeter(bench.wire) as working:
         while claimed := await _call(bench, "claim", BATCH):
             ended: list[bytes] = []
             for job in claimed:

@@ -18,7 +18,7 @@ from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import as_list
 
 from .bench import PAYLOAD, Bench, expect
-from .meter import Meter, Rows
+from .meter import CostMeter, Rows
 from .server import REPLY_SECONDS, ask
 
 BATCH: Final = 100
@@ -57,13 +57,13 @@ async def _client_drain(client: Any, batched: bool) -> int:
     return done
 
 
-async def _with_client(bench: Bench, jobs: int, batched: bool) -> tuple[Meter, Meter]:
+async def _with_client(bench: Bench, jobs: int, batched: bool) -> tuple[CostMeter, CostMeter]:
     await _create_group(bench)
     client = Redis(unix_socket_path=bench.socket, protocol=2)
     try:
-        async with Meter(bench.wire, ["xadd"]) as adding:
+        async with CostMeter(bench.wire, ["xadd"]) as adding:
             await _client_fill(client, jobs)
-        async with Meter(bench.wire, DRAINING) as draining:
+        async with CostMeter(bench.wire, DRAINING) as draining:
             done = await _client_drain(client, batched)
     finally:
         await client.aclose()
@@ -119,9 +119,9 @@ async def _bare_drain(bench: Bench) -> int:
 async def raw_bare(bench: Bench, jobs: int) -> Rows:
     """Drain over the bare connection, one XACK and one XDEL per batch."""
     await _create_group(bench)
-    async with Meter(bench.wire, ["xadd"]) as adding:
+    async with CostMeter(bench.wire, ["xadd"]) as adding:
         await _bare_fill(bench, jobs)
-    async with Meter(bench.wire, DRAINING) as draining:
+    async with CostMeter(bench.wire, DRAINING) as draining:
         done = await _bare_drain(bench)
     expect("raw, bare connection", done, jobs)
     return {

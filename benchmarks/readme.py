@@ -15,7 +15,7 @@ REPORT = ROOT / "docs" / "reports" / "bench.md"
 _MARKED = re.compile(r"(<!-- figures of docs/reports/bench\.md, [^\n]+-->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
-class Spread(NamedTuple):
+class ReportedRange(NamedTuple):
     """The median of all rounds, and the lowest and highest value if the report has them."""
 
     median: float
@@ -29,7 +29,7 @@ class Report:
     def __init__(self, text: str) -> None:
         self._tables = [_rows(table) for table in re.findall(r"(?:^\|[^\n]*\|\n)+", text, re.MULTILINE)]
 
-    def value(self, row: str, column: str) -> Spread:
+    def value(self, row: str, column: str) -> ReportedRange:
         """Return a figure. Raises LookupError if the report does not have it."""
         for heading, *rows in self._tables:
             for cells in rows:
@@ -37,7 +37,7 @@ class Report:
                     return _spread(cells[heading.index(column)])
         raise LookupError(f"docs/reports/bench.md has no figure {column!r} in a row {row!r}")
 
-    def target(self, row: str) -> Spread:
+    def target(self, row: str) -> ReportedRange:
         """Return the measured value of a target."""
         for _, *rows in self._tables:
             for cells in rows:
@@ -51,12 +51,12 @@ def _rows(table: str) -> list[list[str]]:
     return [cells for cells in lines if not set("".join(cells)) <= {"-", ":"}] or [[]]
 
 
-def _spread(cell: str) -> Spread:
+def _spread(cell: str) -> ReportedRange:
     numbers = [float(found.replace(",", "")) for found in re.findall(r"\d[\d,]*(?:\.\d+)?", cell)]
-    return Spread(*numbers[:3]) if len(numbers) >= 3 else Spread(numbers[0], numbers[0], numbers[0])
+    return ReportedRange(*numbers[:3]) if len(numbers) >= 3 else ReportedRange(numbers[0], numbers[0], numbers[0])
 
 
-def _text(spread: Spread, write: Callable[[float], str], unit: str) -> str:
+def _text(spread: ReportedRange, write: Callable[[float], str], unit: str) -> str:
     median, least, most = map(write, spread)
     return f"{median}{unit}" if least == most else f"{median}{unit} ({least} to {most})"
 

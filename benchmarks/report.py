@@ -15,8 +15,8 @@ from typing import Final
 from glidemq_async.storage.embedded.binary import find_server
 
 from . import deep, kinds
-from .figures import Figures, Spread
-from .targets import Verdict, judge
+from .figures import MeasuredRows, MedianAndRange
+from .targets import BoundCheck, judge
 from .waiting import DELAY
 from .waiting import IDLE_KINDS as IDLES
 
@@ -48,7 +48,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def spread_text(spread: Spread | None) -> str:
+def spread_text(spread: MedianAndRange | None) -> str:
     """Format the median and the range."""
     if spread is None:
         return ""
@@ -57,7 +57,7 @@ def spread_text(spread: Spread | None) -> str:
     return f"{number(spread.median)} ({number(spread.least)}..{number(spread.most)})"
 
 
-def main_table(figures: Figures) -> Table:
+def main_table(figures: MeasuredRows) -> Table:
     """Return a line for each row that has one of the columns."""
     lines: Table = [["", *(title for _, title in COLUMNS)]]
     for row in figures.rows:
@@ -67,14 +67,14 @@ def main_table(figures: Figures) -> Table:
     return lines
 
 
-def ratio_table(figures: Figures, rows: Sequence[str], yardsticks: Sequence[str]) -> Table:
+def ratio_table(figures: MeasuredRows, rows: Sequence[str], yardsticks: Sequence[str]) -> Table:
     """Return rates as shares of the rates of the bare loops."""
     lines: Table = [["jobs/s as a share of", *yardsticks]]
     lines += [[row, *(spread_text(figures.ratio(row, to, "rate")) for to in yardsticks)] for row in rows]
     return lines
 
 
-def kinds_table(figures: Figures) -> Table:
+def kinds_table(figures: MeasuredRows) -> Table:
     """Return the cost of each kind of job relative to a plain job."""
     metrics = {"server CPU": "server_us", "server commands": "command_us", "p50": "p50_us"}
     lines: Table = [["relative to a plain job", *metrics]]
@@ -84,7 +84,7 @@ def kinds_table(figures: Figures) -> Table:
     return lines
 
 
-def depth_table(figures: Figures) -> Table:
+def depth_table(figures: MeasuredRows) -> Table:
     """Return the cost of a job while a million jobs wait, as a share of its cost while a thousand wait."""
     metrics = {"server CPU": "server_us", "server commands": "command_us"}
     lines: Table = [["deep relative to shallow", *metrics]]
@@ -95,7 +95,7 @@ def depth_table(figures: Figures) -> Table:
     return lines
 
 
-def inner_table(figures: Figures) -> Table:
+def inner_table(figures: MeasuredRows) -> Table:
     """Return the functions' time by command, and the rest (Lua and the call itself)."""
     lines: Table = [["function", "total µs/job", "Lua and the rest", "commands µs/job"]]
     for row in [name for name in figures.rows if name.startswith("  in ")]:
@@ -110,7 +110,7 @@ def inner_table(figures: Figures) -> Table:
     return lines
 
 
-def target_table(verdicts: Sequence[Verdict]) -> Table:
+def target_table(verdicts: Sequence[BoundCheck]) -> Table:
     """Return a line per target."""
     lines: Table = [["target", "wanted", "found", ""]]
     for verdict in verdicts:
@@ -190,7 +190,7 @@ def _commit() -> str:
         return "unknown"
 
 
-def terminal(figures: Figures) -> str:
+def terminal(figures: MeasuredRows) -> str:
     """Return all tables for the terminal."""
     parts = [
         main_table(figures),
@@ -204,7 +204,7 @@ def terminal(figures: Figures) -> str:
     return "\n\n".join(plain(part) for part in parts if any(any(line[1:]) for line in part[1:]))
 
 
-def page(figures: Figures, rounds: int, about: Mapping[str, str]) -> str:
+def page(figures: MeasuredRows, rounds: int, about: Mapping[str, str]) -> str:
     """Return all tables as a page; `about` is the result of `surroundings`."""
     facts = "\n".join(f"- {name}: {value}" for name, value in about.items())
     return f"""# Benchmark

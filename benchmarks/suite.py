@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import cast
 
-from .figures import Figures
+from .figures import MeasuredRows
 from .meter import Rows
 from .scenarios import SCENARIOS, Scenario
 from .server import running_server
@@ -19,9 +19,9 @@ from .sizes import Sizes
 
 async def run_suite(
     sizes: Sizes, rounds: int, scenarios: Sequence[Scenario] = SCENARIOS, progress: Callable[[str], None] = print
-) -> Figures:
+) -> MeasuredRows:
     """Measure all scenarios; return the figures of every round."""
-    figures = Figures()
+    figures = MeasuredRows()
     with ExitStack() as stack:
         plain = stack.enter_context(running_server())
         persistent = None

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from .figures import Figures, Measure, Spread
+from .figures import Measure, MeasuredRows, MedianAndRange
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class Bound:
     """A bound for the median of one figure."""
 
     what: str
@@ -18,7 +18,7 @@ class Target:
     value: float
     unit: str
 
-    def met(self, found: Spread) -> bool:
+    def met(self, found: MedianAndRange) -> bool:
         """Return whether the median is within the bound."""
         return found.median <= self.value if self.bound == "<=" else found.median >= self.value
 
@@ -34,7 +34,7 @@ def _found(row: str, metric: str) -> Measure:
 
 IDLE_TARGETS: Final = (
     *(
-        Target(
+        Bound(
             f"start of a {kind} job on an idle worker, p50",
             _ratio(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
             "<=",
@@ -43,7 +43,7 @@ IDLE_TARGETS: Final = (
         )
         for kind in ("prioritized", "LIFO", "keyed")
     ),
-    Target(
+    Bound(
         "start of a delayed job on an idle worker, p50 after its due time",
         _ratio("delayed: due -> handler", "idle: add -> handler", "p50_us"),
         "<=",
@@ -53,7 +53,7 @@ IDLE_TARGETS: Final = (
 )
 
 LIFE_TARGETS: Final = tuple(
-    Target(
+    Bound(
         f"server CPU for the whole life of a job, {kind}",
         _ratio(f"whole life, {kind}", "whole life", "server_us"),
         "<=",
@@ -65,7 +65,7 @@ LIFE_TARGETS: Final = tuple(
 
 DEEP_TARGETS: Final = (
     *(
-        Target(
+        Bound(
             f"{step} of a {kind} job while 1,000,000 wait",
             _ratio(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
             "<=",
@@ -76,7 +76,7 @@ DEEP_TARGETS: Final = (
         for step in ("addJob", "settleAndClaim")
     ),
     *(
-        Target(
+        Bound(
             f"{change} of one of 1,000,000 waiting jobs, {kind}, p99",
             _found(f"deep, {kind}: {change}", "p99_us"),
             "<=",
@@ -89,7 +89,7 @@ DEEP_TARGETS: Final = (
 )
 
 SERVICE_TARGETS: Final = (
-    Target(
+    Bound(
         "add in a FastAPI service with 200 clients and 1,000 requests/s, p99",
         _found("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
         "<=",
@@ -99,77 +99,77 @@ SERVICE_TARGETS: Final = (
 )
 
 TARGETS: Final = (
-    Target(
+    Bound(
         "server time in commands for the whole life of a job",
         lambda f: f.ratio("whole life", "naive whole life", "command_us"),
         "<=",
         20 / 28,  # 20 µs on the machine where naive takes 28
         "x naive",
     ),
-    Target(
+    Bound(
         "worker CPU per no-op job at concurrency 100",
         lambda f: f.spread("drain, concurrency 100", "client_us"),
         "<=",
         15,
         "µs",
     ),
-    Target(
+    Bound(
         "rate of draining at concurrency 100",
         lambda f: f.ratio("drain, concurrency 100", "raw drain", "rate"),
         ">=",
         0.5,
         "x raw",
     ),
-    Target(
+    Bound(
         "rate of draining typed tasks at concurrency 100",
         lambda f: f.ratio("drain, typed tasks", "drain, concurrency 100", "rate"),
         ">=",
         0.75,
         "x the bare worker",
     ),
-    Target(
+    Bound(
         "rate of adding with 50 concurrent callers",
         lambda f: f.ratio("add, 50 callers", "add, one by one", "rate"),
         ">=",
         5,
         "x one by one",
     ),
-    Target(
+    Bound(
         "start of a job on an idle worker, p50",
         lambda f: f.spread("idle: add -> handler", "trips"),
         "<=",
         2,
         "round trips",
     ),
-    Target(
+    Bound(
         "start of a job on an idle worker, p99",
         lambda f: f.spread("idle: add -> handler", "p99_us"),
         "<=",
         10_000,
         "µs",
     ),
-    Target(
+    Bound(
         "additional function calls per job with 200 idle workers",
         lambda f: f.spread("200 idle workers", "extra_calls"),
         "<=",
         3,
         "calls",
     ),
-    Target(
+    Bound(
         "longest step when draining 1,000,000 jobs",
         lambda f: f.spread("drain in steps", "most_us"),
         "<=",
         10_000,
         "µs",
     ),
-    Target(
+    Bound(
         "longest step when cleaning 1,000,000 jobs",
         lambda f: f.spread("clean in steps", "most_us"),
         "<=",
         10_000,
         "µs",
     ),
-    Target(
+    Bound(
         "round trip of a small job to a subprocess, p50",
         _found("subprocess: there and back", "p50_us"),
         "<=",
@@ -184,11 +184,11 @@ TARGETS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BoundCheck:
     """A target and its figure. None means not measured, which is not a success."""
 
-    target: Target
-    found: Spread | None
+    target: Bound
+    found: MedianAndRange | None
 
     @property
     def met(self) -> bool:
@@ -196,6 +196,6 @@ class Verdict:
         return self.found is not None and self.target.met(self.found)
 
 
-def judge(figures: Figures) -> list[Verdict]:
+def judge(figures: MeasuredRows) -> list[BoundCheck]:
     """Compare the figures with every target."""
-    return [Verdict(target, target.measure(figures)) for target in TARGETS]
+    return [BoundCheck(target, target.measure(figures)) for target in TARGETS]

@@ -12,7 +12,7 @@ from glidemq_async.tasks.task import AnyTask
 
 from .bench import PAYLOAD, QUEUE, Bench, expect
 from .draining import CONCURRENCY
-from .meter import Meter, Rows
+from .meter import CostMeter, Rows
 
 
 class Counting(Middleware):
@@ -52,7 +52,7 @@ async def _drain(bench: Bench, row: str, app: GlideMQ, task: Task[..., None], jo
         await task.add_many([PAYLOAD] * jobs)
         worker = app.worker(concurrency=CONCURRENCY, handle_signals=False)
         worker.on("error", errors.append)
-        async with Meter(bench.wire) as meter:
+        async with CostMeter(bench.wire) as meter:
             await worker.start()
             await worker.workers[0].until_empty()
         await worker.close()

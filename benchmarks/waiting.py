@@ -10,7 +10,7 @@ from glidemq_async import Job
 
 from . import kinds
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue, worker_process
-from .meter import Meter, Metrics, Rows, latency_metrics
+from .meter import CostMeter, Metrics, Rows, latency_metrics
 
 PAUSE: Final = 0.005
 DELAY: Final = 0.3
@@ -103,7 +103,7 @@ async def request_reply(bench: Bench, jobs: int) -> Rows:
     latencies: list[float] = []
     async with open_queue(bench) as queue, worker_process(bench):
         await queue.add_and_wait("job", PAYLOAD, wait_timeout=10)
-        async with Meter(bench.wire) as meter:
+        async with CostMeter(bench.wire) as meter:
             for _ in range(jobs):
                 started = time.perf_counter()
                 await queue.add_and_wait("job", PAYLOAD, wait_timeout=10)
@@ -119,12 +119,12 @@ async def idle_crowd(bench: Bench, workers: int, jobs: int) -> Rows:
     """
     async with open_queue(bench) as queue, worker_process(bench, workers=workers, concurrency=1) as peer:
         await queue.get_job_counts()
-        async with Meter(bench.wire) as busy:
+        async with CostMeter(bench.wire) as busy:
             for _ in range(jobs):
                 await queue.add("job", PAYLOAD)
                 await asyncio.sleep(2 * PAUSE)
             await asyncio.sleep(0.1)
-        async with Meter(bench.wire) as quiet:
+        async with CostMeter(bench.wire) as quiet:
             await asyncio.sleep(busy.seconds)
         expect("idle crowd", len(await peer.finish()), jobs)
     beyond = (busy.calls - quiet.calls) / jobs - 3

@@ -16,7 +16,7 @@ class QueueLimits(NamedTuple):
     gate: int | None
 
 
-class KeyLimits(NamedTuple):
+class StoredKeyLimits(NamedTuple):
     """Reply of `getKeyLimits`. None means no limit; tokens are in thousandths, durations and instants in ms."""
 
     concurrency: int | None
@@ -46,9 +46,9 @@ class LimitCalls(Calls):
         """Set limits of a key ("": the default of all keys): concurrency, rate, bucket. "" removes a limit."""
         await self._caller.once("setKeyLimits", [key, *_flat(limits)])
 
-    async def get_key(self, key: str) -> KeyLimits:
+    async def get_key(self, key: str) -> StoredKeyLimits:
         """Return the limits that were set for a key ("": the default of all keys)."""
-        return KeyLimits(*_numbers(await self._caller.read("getKeyLimits", [key])))
+        return StoredKeyLimits(*_numbers(await self._caller.read("getKeyLimits", [key])))
 
     async def pause_key(self, key: str, length_ms: int) -> None:
         """Start no job of a key for `length_ms` from now on. 0 ends a pause."""

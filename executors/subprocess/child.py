@@ -42,7 +42,7 @@ from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.subprocess.forwarding import Forwarding
 from glidemq_async.executors.subprocess.frames import PROTOCOL, Frame
-from glidemq_async.executors.subprocess.link import Link
+from glidemq_async.executors.subprocess.link import WorkerSocket
 from glidemq_async.executors.subprocess.proxy import ChildClient, ChildJob
 from glidemq_async.executors.subprocess.references import MainModule, read_main, resolve
 from glidemq_async.executors.subprocess.remote_errors import error_to_values
@@ -67,15 +67,15 @@ PREPARING: Final = 60
 
 def main(config: Mapping[str, Any]) -> None:
     """Run as a child until the worker ends it. Does not return."""
-    link = Link(socket.socket(fileno=CHANNEL))
+    link = WorkerSocket(socket.socket(fileno=CHANNEL))
     os.set_inheritable(CHANNEL, False)
-    _exit(Child(link, config).live())
+    _exit(JobProcess(link, config).live())
 
 
-class Child:
+class JobProcess:
     """One process that runs jobs, one at a time."""
 
-    def __init__(self, link: Link, config: Mapping[str, Any]) -> None:
+    def __init__(self, link: WorkerSocket, config: Mapping[str, Any]) -> None:
         self._link = link
         self._config = config
         self._pid = os.getpid()

@@ -21,10 +21,10 @@ from glidemq_async.executors.protocol import Handler
 from glidemq_async.executors.subprocess.channel import Flow
 from glidemq_async.executors.subprocess.environment import plain_environment
 from glidemq_async.executors.subprocess.output import output_of
-from glidemq_async.executors.subprocess.pool import Child, Pool, Settings
+from glidemq_async.executors.subprocess.pool import Pool, PooledChild, PoolSettings
 from glidemq_async.executors.subprocess.receiving import OwnLevels
 from glidemq_async.executors.subprocess.references import reference_of, refuse_while_reading_main
-from glidemq_async.executors.subprocess.run import SLACK, Outcome, Run
+from glidemq_async.executors.subprocess.run import SLACK, ChildOutcome, ChildRun
 from glidemq_async.executors.subprocess.tracing import current_trace
 from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.job import Job
@@ -130,7 +130,7 @@ class SubprocessExecutor:
         del freed
         refuse_while_reading_main()
         output = output_of(captured=self._capture_output, is_plain=self._permissions is not None)
-        pool = Pool(Settings(self._processes, self._config(), self._environment(), output, self._flow))
+        pool = Pool(PoolSettings(self._processes, self._config(), self._environment(), output, self._flow))
         self._pool = pool
         try:
             for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):
@@ -182,7 +182,9 @@ class SubprocessExecutor:
             outcome = await self._run_once(self._pool, work, job, timeout)
         return outcome.result()
 
-    async def _run_once(self, pool: Pool, work: list[object], job: Job[Any, Any], timeout: float | None) -> Outcome:
+    async def _run_once(
+        self, pool: Pool, work: list[object], job: Job[Any, Any], timeout: float | None
+    ) -> ChildOutcome:
         """Run the job in the next free process."""
         # A process runs one job after another, so everything that an earlier job left behind must be kept out of this
         # one. The increment of `child.jobs` is the number of the run, and frames carry it. `channel.begin` drops the
@@ -211,15 +213,17 @@ class SubprocessExecutor:
         self._keep_or_replace(pool, child, outcome)
         return outcome
 
-    def _send_levels(self, child: Child) -> None:
+    def _send_levels(self, child: PooledChild) -> None:
         if self._levels is not None and child.levels is not (now := self._levels.now()):
             child.levels = now
             child.channel.send("levels", now)
 
-    async def _await_outcome(self, pool: Pool, child: Child, job: Job[Any, Any], timeout: float | None) -> Outcome:
+    async def _await_outcome(
+        self, pool: Pool, child: PooledChild, job: Job[Any, Any], timeout: float | None
+    ) -> ChildOutcome:
         """Wait for the outcome. End the run when its time is over or this call is cancelled."""
         cpu = None if self._permissions is None else self._permissions.cpu
-        run = Run(child, job, self._silence, cpu)
+        run = ChildRun(child, job, self._silence, cpu)
         serving = asyncio.create_task(run.serve())
         try:
             await asyncio.wait({serving}, timeout=timeout)
@@ -240,12 +244,12 @@ class SubprocessExecutor:
             late = f"the run was silent for longer than its heartbeat_timeout of {self._silence:g} s"
             # Calls of the handler are still served during the grace, now without a limit for silence: a handler that
             # reacts to the abort may log something before it ends.
-            serving = asyncio.create_task(Run(child, job, None).serve())
+            serving = asyncio.create_task(ChildRun(child, job, None).serve())
         set_abort(job.abort, "timeout")
         await run.stop(serving, "timeout", self.grace, pool.signal)
         raise TimeoutError(late)
 
-    def _keep_or_replace(self, pool: Pool, child: Child, outcome: Outcome) -> None:
+    def _keep_or_replace(self, pool: Pool, child: PooledChild, outcome: ChildOutcome) -> None:
         if outcome.kind in {"died", "lost"}:
             pool.end(child)
         elif self._is_worn(child, outcome):
@@ -253,7 +257,7 @@ class SubprocessExecutor:
         elif child.is_alive:
             pool.give_back(child)
 
-    def _is_worn(self, child: Child, outcome: Outcome) -> bool:
+    def _is_worn(self, child: PooledChild, outcome: ChildOutcome) -> bool:
         if self._max_jobs is not None and child.jobs >= self._max_jobs:
             return True
         if self._max_memory is not None and outcome.memory > self._max_memory:

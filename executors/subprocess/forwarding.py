@@ -11,7 +11,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from glidemq_async.executors.subprocess.link import Link
+from glidemq_async.executors.subprocess.link import WorkerSocket
 from glidemq_async.executors.subprocess.records import (
     MOST_A_SECOND,
     MOST_BYTES_A_SECOND,
@@ -35,7 +35,7 @@ class Forwarding(logging.Handler):
     accept in time.
     """
 
-    def __init__(self, link: Link, levels: Levels) -> None:
+    def __init__(self, link: WorkerSocket, levels: Levels) -> None:
         super().__init__()
         self.link = link
         self._levels: Levels = [0, {}]

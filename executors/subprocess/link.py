@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from glidemq_async.executors.subprocess.frames import CHUNK, Frame, Splitter, packed
 
 
-class Link:
+class WorkerSocket:
     """One socket to the worker."""
 
     def __init__(self, sock: socket.socket) -> None:

@@ -39,7 +39,7 @@ _MOST_FAILURES: Final = 10
 _log = logging.getLogger(__name__)
 
 
-class Child:
+class PooledChild:
     """One child process, from the worker's side."""
 
     def __init__(self, number: int, channel: Channel, ending: asyncio.Future[Ending], records: Receiver) -> None:
@@ -60,7 +60,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PoolSettings:
     """The number of children, and the configuration that each of them starts with."""
 
     processes: int
@@ -83,27 +83,27 @@ class Settings:
 class Pool:
     """Assigns children to runs, each child to one run at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PoolSettings) -> None:
         self._settings = settings
         self._guard = GuardClient(settings.config, settings.environment)
         self._guard_starts = asyncio.Lock()
-        self._children: set[Child] = set()
+        self._children: set[PooledChild] = set()
         self._ending: set[asyncio.Future[Ending]] = set()
-        self._idle: list[Child] = []
-        self._waiters: deque[asyncio.Future[Child]] = deque()
+        self._idle: list[PooledChild] = []
+        self._waiters: deque[asyncio.Future[PooledChild]] = deque()
         self._starts: set[asyncio.Task[None]] = set()
         self._failures = 0
         self._is_closed = False
         self._reported_lacking: list[str] = []
 
-    async def take(self) -> Child:
+    async def take(self) -> PooledChild:
         """Wait for a free child. Raises ExecutorError when none can be started."""
         while self._idle:
             # Prefer the child that was used last: the others may be swapped out.
             child = self._idle.pop()
             if child.is_alive:
                 return child
-        waiter: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[PooledChild] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._grow()
         try:
@@ -113,12 +113,12 @@ class Pool:
                 self._offer(waiter.result())
             raise
 
-    def give_back(self, child: Child) -> None:
+    def give_back(self, child: PooledChild) -> None:
         """Make a child available again, unless it was asked to end in the meantime."""
         if child in self._children:
             self._offer(child)
 
-    def retire(self, child: Child) -> None:
+    def retire(self, child: PooledChild) -> None:
         """Ask a child to end, and replace it by another one."""
         self._forget(child)
         child.channel.send("stop")
@@ -126,13 +126,13 @@ class Pool:
         # Start the replacement now, so that the next job need not wait for it.
         self._grow(spare=1)
 
-    def end(self, child: Child) -> None:
+    def end(self, child: PooledChild) -> None:
         """Kill a child and its process group."""
         self._forget(child)
         self.signal(child, signal.SIGKILL)
         self._grow()
 
-    def signal(self, child: Child, what: signal.Signals) -> None:
+    def signal(self, child: PooledChild, what: signal.Signals) -> None:
         """Send a signal to a child and its process group, unless it has ended."""
         if not child.ending.done():
             self._guard.signal(child.number, what)
@@ -165,7 +165,7 @@ class Pool:
 
     # -- handing out ------------------------------------------------------------------------------------------------
 
-    def _offer(self, child: Child) -> None:
+    def _offer(self, child: PooledChild) -> None:
         if not child.is_alive:
             return
         while self._waiters:
@@ -213,7 +213,7 @@ class Pool:
             self._failures = 0
             self._offer(child)
 
-    async def _make(self) -> Child:
+    async def _make(self) -> PooledChild:
         # Several children may start at the same time after the guard has died. Only one of the starts may make a new
         # guard.
         async with self._guard_starts:
@@ -238,7 +238,7 @@ class Pool:
             sock.close()
             output.gone()
             raise
-        child = Child(number, channel, ending, records)
+        child = PooledChild(number, channel, ending, records)
         child.output = output
         self._children.add(child)
         ending.add_done_callback(partial(self._ended, child))
@@ -249,7 +249,7 @@ class Pool:
             raise
         return child
 
-    async def _await_ready(self, child: Child) -> None:
+    async def _await_ready(self, child: PooledChild) -> None:
         """Wait until a child is ready. Raises ExecutorError if it fails to start."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
@@ -269,7 +269,7 @@ class Pool:
             self._reported_lacking = lacking
             _log.warning("not all permissions are enforced: %s", "; ".join(lacking))
 
-    def _ended(self, child: Child, ending: asyncio.Future[Ending]) -> None:
+    def _ended(self, child: PooledChild, ending: asyncio.Future[Ending]) -> None:
         del ending
         self._forget(child)
         if child.output is not None:
@@ -278,7 +278,7 @@ class Pool:
         asyncio.get_running_loop().call_later(0.2, child.channel.close)
         self._grow()
 
-    def _forget(self, child: Child) -> None:
+    def _forget(self, child: PooledChild) -> None:
         self._children.discard(child)
         with suppress(ValueError):
             self._idle.remove(child)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import ExecutorError, LeaseLost, PayloadTooLarge
 from glidemq_async.executors.subprocess.frames import Frame
-from glidemq_async.executors.subprocess.link import Link
+from glidemq_async.executors.subprocess.link import WorkerSocket
 from glidemq_async.executors.subprocess.remote_errors import error_from_values
 from glidemq_async.jobs.job import Job, SyncJob
 from glidemq_async.payloads.codecs.chain import PayloadKind
@@ -25,7 +25,7 @@ Call = Literal["log", "progress", "data", "heartbeat"]
 class RemoteUpdates:
     """Replaces the calls of `updates.lua`. They go to the worker, which knows the run."""
 
-    def __init__(self, link: Link, run: int) -> None:
+    def __init__(self, link: WorkerSocket, run: int) -> None:
         self._link = link
         self._run = run
         self._waiting: dict[int, Future[str]] = {}
@@ -87,7 +87,7 @@ class ChildClient:
     budget: Final = None
     """None, because the worker enforces the budget of the run."""
 
-    def __init__(self, link: Link, run: int, queue: str, payload_limit: int) -> None:
+    def __init__(self, link: WorkerSocket, run: int, queue: str, payload_limit: int) -> None:
         self.functions = RemoteFunctions(RemoteUpdates(link, run))
         self.queue = queue
         # Only the worker uses the serializer and codecs of the queue. Here every payload is plain msgpack.

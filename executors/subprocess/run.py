@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from glidemq_async.errors import ExecutorError, HandlerError
 from glidemq_async.executors.subprocess.frames import Frame
-from glidemq_async.executors.subprocess.pool import Child
+from glidemq_async.executors.subprocess.pool import PooledChild
 from glidemq_async.executors.subprocess.remote_errors import error_from_values, error_to_values
 from glidemq_async.executors.subprocess.system import how_it_ended
 from glidemq_async.jobs.job import Job
@@ -23,7 +23,7 @@ _LAST_SECONDS: Final = 5.0
 """Maximum time between the last step (a kill, or the end of its channel) and the report that a child has ended."""
 
 
-class Outcome(NamedTuple):
+class ChildOutcome(NamedTuple):
     """The end of a run in its child. `kind` is "done", "failed", "cancelled", "silent", "died", or "lost".
 
     "lost" means that the process died before it had started the job.
@@ -47,10 +47,10 @@ class Outcome(NamedTuple):
 # SIGTERM follows after half of the grace: the child ignores it unless it has read the abort, because service managers
 # send SIGTERM to every process. SIGKILL needs no cooperation. The process is replaced even if the run ended by itself,
 # because threads or programs of the handler may still run.
-class Run:
+class ChildRun:
     """The run of a job in a child, from the worker's side."""
 
-    def __init__(self, child: Child, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
+    def __init__(self, child: PooledChild, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
         self._child = child
         self._number = child.jobs
         """The number of the run in its process. A frame with another number is from an earlier job and is dropped."""
@@ -60,7 +60,7 @@ class Run:
         self._begun = False
         """True if the process has reported the start of the job."""
 
-    async def serve(self) -> Outcome:
+    async def serve(self) -> ChildOutcome:
         """Serve the calls of the handler until the run has ended."""
         channel = self._child.channel
         while True:
@@ -71,7 +71,7 @@ class Run:
                         await channel.drained()
                     frame = await channel.receive()
             except TimeoutError:
-                return Outcome("silent")
+                return ChildOutcome("silent")
             if frame is None:
                 return await self._died()
             # A frame of an earlier job: its thread or its coroutine still runs in the process, or the frame was on its
@@ -106,7 +106,7 @@ class Run:
             return error_to_values(error)
         return None
 
-    async def _died(self) -> Outcome:
+    async def _died(self) -> ChildOutcome:
         if self._child.channel.broken is not None:
             return self._broke(self._child.channel.broken)
         try:
@@ -120,14 +120,18 @@ class Run:
         text = f"the process of the job {how} before the job had ended"
         if self._cpu is not None and status == -_SIGXCPU:
             text += f": it had used the processor time of Permissions(cpu={self._cpu})"
-        return Outcome("died" if self._begun else "lost", ExecutorError(text, exit_status=status))
+        return ChildOutcome("died" if self._begun else "lost", ExecutorError(text, exit_status=status))
 
-    def _broke(self, error: ExecutorError) -> Outcome:
-        return Outcome("died", error)
+    def _broke(self, error: ExecutorError) -> ChildOutcome:
+        return ChildOutcome("died", error)
 
     async def stop(
-        self, serving: asyncio.Task[Outcome], reason: str, grace: float, send: Callable[[Child, signal.Signals], None]
-    ) -> Outcome:
+        self,
+        serving: asyncio.Task[ChildOutcome],
+        reason: str,
+        grace: float,
+        send: Callable[[PooledChild, signal.Signals], None],
+    ) -> ChildOutcome:
         """End the run: set its abort signal, send SIGTERM after half the grace, and SIGKILL after all of it.
 
         If this call is cancelled, it sends SIGKILL immediately.
@@ -151,12 +155,12 @@ class Run:
         return serving.result()
 
 
-def _outcome(frame: Frame) -> Outcome:
+def _outcome(frame: Frame) -> ChildOutcome:
     kind, _, value, memory, is_worn = frame
     if kind == "done":
-        return Outcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
+        return ChildOutcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
     if kind == "failed":
-        return Outcome("failed", error_from_values(value), int(memory), bool(is_worn))
+        return ChildOutcome("failed", error_from_values(value), int(memory), bool(is_worn))
     if kind == "cancelled":
-        return Outcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
+        return ChildOutcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
     raise ValueError(f"unknown kind {kind!r}")

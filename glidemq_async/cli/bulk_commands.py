@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, QueueName, Target, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -18,7 +18,7 @@ MOST_CLEANED = 1_000
 
 @with_target
 def clean(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     state: Annotated[CleanState, typer.Option("--state", "-s", help="The state of the jobs to remove.")],
     grace: Annotated[float, typer.Option("--grace", min=0, help="Minimum age in seconds.")] = 0,
@@ -40,7 +40,7 @@ def clean(
 
 @with_target
 def release(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     deduplication_id: Annotated[str, typer.Argument(metavar="DEDUPLICATION_ID", help="The id to release.")],
     as_json: AsJson = False,

@@ -9,7 +9,7 @@ import typer
 
 from glidemq_async.cli.command_runner import LETTER, answer, hint_at_more, show_jobs
 from glidemq_async.cli.option_flags import with_flags
-from glidemq_async.cli.options import AsJson, QueueName, Target, parse_json, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many 
     {name: (option.flag, None) for name, option in JOB_OPTIONS.items() if option.flag is not None}, after="kwargs"
 )
 def add(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     name: Name,
     data: DataArgument = None,
@@ -124,18 +124,18 @@ def _headers(found: list[str]) -> dict[str, str]:
 
 
 @with_target
-def pause(target: Target, queue: QueueName, as_json: AsJson = False) -> None:
+def pause(target: CommandTarget, queue: QueueName, as_json: AsJson = False) -> None:
     """Stop claims of a queue. Running jobs continue."""
     _set_paused(queue, target, as_json, paused=True)
 
 
 @with_target
-def resume(target: Target, queue: QueueName, as_json: AsJson = False) -> None:
+def resume(target: CommandTarget, queue: QueueName, as_json: AsJson = False) -> None:
     """End the pause of a queue."""
     _set_paused(queue, target, as_json, paused=False)
 
 
-def _set_paused(queue: str, target: Target, as_json: bool, *, paused: bool) -> None:
+def _set_paused(queue: str, target: CommandTarget, as_json: bool, *, paused: bool) -> None:
     from glidemq_async.cli import targets
 
     async def do() -> Document:
@@ -148,7 +148,7 @@ def _set_paused(queue: str, target: Target, as_json: bool, *, paused: bool) -> N
 
 @with_target
 def retry(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
@@ -193,7 +193,7 @@ def _require_state(job: Job[Any, Any], state: str) -> None:
 
 
 @with_target
-def remove(target: Target, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+def remove(target: CommandTarget, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
     """Delete jobs with all of their data. A running job is stopped, and its outcome is refused."""
 
     async def do(job: Job[Any, Any]) -> str:
@@ -205,7 +205,7 @@ def remove(target: Target, queue: QueueName, job_ids: JobIds, as_json: AsJson = 
 
 @with_target
 def revoke(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     job_ids: JobIds,
     reason: Annotated[
@@ -223,7 +223,7 @@ def revoke(
 
 @with_target
 def promote(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
@@ -255,7 +255,7 @@ def _require_one_choice(job_ids: list[str] | None, everything: bool, count: int 
 
 
 def _change(
-    target: Target,
+    target: CommandTarget,
     queue: str,
     job_ids: list[str],
     do: Callable[[Job[Any, Any]], Awaitable[str]],
@@ -299,7 +299,7 @@ _LIMITS: Final = "20; with --replay all"
 
 @with_target
 def dlq(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     cause: Annotated[
         Cause | None, typer.Option("--cause", help="Only dead letters with this cause.", show_default="all")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 if TYPE_CHECKING:
-    from glidemq_async.cli.options import Target
+    from glidemq_async.cli.options import CommandTarget
     from glidemq_async.cli.output import Document
 
 JOB: Final[Mapping[str, str]] = {
@@ -45,7 +45,7 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
         show(found)
 
 
-def show_jobs(found: list[Document], columns: Mapping[str, str], target: Target, *, empty: str) -> None:
+def show_jobs(found: list[Document], columns: Mapping[str, str], target: CommandTarget, *, empty: str) -> None:
     """Print a table of jobs with the given fields and headings."""
     from glidemq_async.cli import documents, output
 
@@ -60,7 +60,7 @@ def hint_at_more(document: Document, hint: str) -> None:
         typer.echo(f"there are {hint}", err=True)
 
 
-def hint_at_app(found: list[Document], target: Target) -> None:
+def hint_at_app(found: list[Document], target: CommandTarget) -> None:
     """Print how to read sealed payloads, if there are any and no app was given."""
     if target.spec is None and any(one["sealed"] for one in found):
         typer.echo("sealed: only the codecs of the app can read these payloads; pass --app module:name", err=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from glidemq_async.cli.options import AsJson, QueueName, Target, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.queues.events import EventGap, QueueEvent
@@ -50,7 +50,7 @@ Kinds = Annotated[
 
 @with_target
 def events(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     after: After = None,
     follow: Follow = True,

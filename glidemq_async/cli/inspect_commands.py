@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from glidemq_async.cli.command_runner import JOB, answer, hint_at_app, hint_at_more, show_jobs
-from glidemq_async.cli.options import AsJson, JobId, Limit, QueueName, Target, parse_json, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, parse_json, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -49,7 +49,7 @@ OneQueue = Annotated[
 
 
 @with_target
-def queues(target: Target, as_json: AsJson = False) -> None:
+def queues(target: CommandTarget, as_json: AsJson = False) -> None:
     """List the queues, with the number of jobs in each state."""
     from glidemq_async.cli import targets
 
@@ -94,7 +94,7 @@ async def _queue(store: Store, name: str) -> Document:
 
 @with_target
 def jobs(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     state: StateOption = None,
     name: JobName = None,
@@ -145,7 +145,7 @@ async def _jobs(
 
 
 @with_target
-def job(target: Target, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
+def job(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
     """Show everything about one job: its data, its result or failure, and its log."""
     from glidemq_async.cli import documents, targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
@@ -182,7 +182,7 @@ def _show_job(document: Document) -> None:
 
 
 @with_target
-def workers(target: Target, queue: OneQueue = None, as_json: AsJson = False) -> None:
+def workers(target: CommandTarget, queue: OneQueue = None, as_json: AsJson = False) -> None:
     """List the workers that were seen within the last minute."""
     from glidemq_async.cli import documents, targets
 
@@ -211,7 +211,7 @@ def _show_workers(document: Document) -> None:
 
 @with_target
 def schedulers(
-    target: Target,
+    target: CommandTarget,
     queue: QueueName,
     trigger: Annotated[
         str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this scheduler now.")

@@ -45,7 +45,7 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="M
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class CommandTarget:
     """The server or app that a command works on, as typed. `app` is the object that `spec` names; both can be None."""
 
     url: str | None
@@ -54,7 +54,7 @@ class Target:
     app: object = None
 
 
-def with_target(command: Callable[Concatenate[Target, ...], None]) -> Callable[..., None]:
+def with_target(command: Callable[Concatenate[CommandTarget, ...], None]) -> Callable[..., None]:
     """Add the options that choose the target to a command, before --json. It gets the target as its first argument."""
 
     @wraps(command)
@@ -79,16 +79,16 @@ def with_target(command: Callable[Concatenate[Target, ...], None]) -> Callable[.
 _SHARED: Final = (("url", Url, None), ("prefix", Prefix, None), ("app", App, None), ("app_dir", AppDir, Path()))
 
 
-def _target(url: str | None, prefix: str | None, app: str | None, directory: Path) -> Target:
+def _target(url: str | None, prefix: str | None, app: str | None, directory: Path) -> CommandTarget:
     if not app:  # --app "" ignores $GLIDEMQ_APP
-        return Target(url, prefix)
+        return CommandTarget(url, prefix)
     from glidemq_async.cli.apps import load
 
     if prefix is not None:
         raise typer.BadParameter(
             "an app has its own prefix; omit --prefix, or ignore the app with --app ''", param_hint="--prefix"
         )
-    return Target(url, None, app, load(app, directory.resolve()))
+    return CommandTarget(url, None, app, load(app, directory.resolve()))
 
 
 def parse_json(option: str, text: str) -> Any:

@@ -43,12 +43,12 @@ def need_queues(queues: list[str], folder: Path, url: str, prefix: str) -> None:
     """
     need_spark()
     from glidemq_async.cli import targets
-    from glidemq_async.cli.options import Target
+    from glidemq_async.cli.options import CommandTarget
 
     known = {audit["queue"] for audit in lake_in(folder).current.get("audits", [])}
 
     async def look() -> None:
-        async with targets.open_store(Target(url, prefix)) as store:
+        async with targets.open_store(CommandTarget(url, prefix)) as store:
             for name in dict.fromkeys(queues):
                 if name not in known:
                     async with store.existing(name):

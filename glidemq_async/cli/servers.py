@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, Target, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -16,7 +16,7 @@ Load = Annotated[bool, typer.Option("--load", help="Load the library on servers 
 
 
 @with_target
-def functions(target: Target, load: Load = False, as_json: AsJson = False) -> None:
+def functions(target: CommandTarget, load: Load = False, as_json: AsJson = False) -> None:
     """Show the version of the function library in this package and on each server.
 
     Without --load nothing is loaded. Other commands and all clients load a missing library themselves.

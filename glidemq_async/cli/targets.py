@@ -14,7 +14,7 @@ import typer
 from glidemq_async.cli.apps import app_of
 from glidemq_async.cli.exits import INTERRUPTED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.loops import run_interruptible
-from glidemq_async.cli.options import Target
+from glidemq_async.cli.options import CommandTarget
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import GlideMQError, StorageUnavailable
 from glidemq_async.queues.queue import Queue
@@ -82,7 +82,7 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(target: Target, *, make: bool = False) -> AsyncGenerator[Store]:
+async def open_store(target: CommandTarget, *, make: bool = False) -> AsyncGenerator[Store]:
     """Provide the target. With `make` it may not exist yet. Raises NoStore, CommandError, ValueError."""
     app = None if target.spec is None else await app_of(target.spec, target.app)
     if app is not None and target.url is not None:
@@ -129,7 +129,7 @@ def _check_made(storage: ServerStorage) -> None:
 
 
 @asynccontextmanager
-async def open_queue(name: str, target: Target) -> AsyncGenerator[Queue[Any, Any]]:
+async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[Any, Any]]:
     """Provide an open queue that already exists. Raises CommandError."""
     async with open_store(target) as store, store.existing(name) as queue:
         yield queue

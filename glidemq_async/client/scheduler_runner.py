@@ -19,7 +19,7 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.schedulers import DueReply, DueScheduler, Firing
-from glidemq_async.schedules.schedule import Slots
+from glidemq_async.schedules.schedule import FireTimes
 from glidemq_async.schedules.stored_schedule import read_schedule
 
 __all__ = ["Timekeeper"]
@@ -210,7 +210,7 @@ class Timekeeper:
                 began = loop.time()
             try:
                 schedule, anchor = read_schedule(due.spec)
-                plan = Slots(schedule, anchor).plan(due.slot, reply.now, reply.since)
+                plan = FireTimes(schedule, anchor).plan(due.slot, reply.now, reply.since)
             except GlideMQError as error:
                 self._refuse(due.id, str(error), refused)
             else:

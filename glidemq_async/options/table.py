@@ -24,7 +24,7 @@ from glidemq_async.options.stored_values import (
     read_keep,
 )
 
-__all__ = ["JOB_OPTIONS", "WHOLE_COST", "Flag", "Option"]
+__all__ = ["JOB_OPTIONS", "WHOLE_COST", "Flag", "JobOption"]
 
 WHOLE_COST: Final = 1000
 """One token, in thousandths."""
@@ -48,7 +48,7 @@ class Flag(NamedTuple):
 # their jobs exist, and processes of different versions read each other's jobs. A letter therefore never changes its
 # meaning, and the letter of a removed option is not used again. An unknown letter is ignored when it is read
 # (`read_options`), so an older process can run jobs with newer options.
-class Option(NamedTuple):
+class JobOption(NamedTuple):
     """One job option."""
 
     check: checks.Check
@@ -118,13 +118,13 @@ def _keep_from_json(value: Any) -> object:
     return KeepJobs(**cast("dict[str, Any]", value)) if isinstance(value, dict) else value
 
 
-def _seconds(check: checks.Check, meaning: str, stored: str, flag: Flag | None, **more: Any) -> Option:
+def _seconds(check: checks.Check, meaning: str, stored: str, flag: Flag | None, **more: Any) -> JobOption:
     """Return an option that is a duration."""
-    return Option(check, meaning, stored=stored, pack=_to_ms, unpack=_from_ms, flag=flag, **more)
+    return JobOption(check, meaning, stored=stored, pack=_to_ms, unpack=_from_ms, flag=flag, **more)
 
 
-def _keep(stored: str, state: str, limits: str) -> Option:
-    return Option(
+def _keep(stored: str, state: str, limits: str) -> JobOption:
+    return JobOption(
         checked_keep,
         f"retention of {state} jobs: a bool for all or none, a count, or `KeepJobs` ({limits})",
         stored=stored,
@@ -135,8 +135,8 @@ def _keep(stored: str, state: str, limits: str) -> Option:
 
 
 #: The options in the order of JobOptions.
-JOB_OPTIONS: Final[Mapping[str, Option]] = {
-    "job_id": Option(
+JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
+    "job_id": JobOption(
         checks.optional_id,
         "an id that you choose; adding a job twice with the same id creates only one job",
         flag=Flag("Id of the job. Adding it twice creates only one job.", str, name="--id"),
@@ -149,7 +149,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         sent="delay",
         column="number",
     ),
-    "at": Option(
+    "at": JobOption(
         checks.optional_instant,
         "the earliest start, as an instant with a time zone; cannot be combined with `delay`",
         sent="at",
@@ -160,7 +160,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="timestamp",
         flag=Flag("Earliest start, in ISO 8601 with a time zone.", str),
     ),
-    "priority": Option(
+    "priority": JobOption(
         checks.priority,
         "0 to 2**21; jobs with lower numbers start first",
         default=0,
@@ -168,7 +168,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="number",
         flag=Flag("Priority. 0 is the most urgent.", int, least=0),
     ),
-    "lifo": Option(
+    "lifo": JobOption(
         checks.boolean,
         "the newest waiting job with `lifo` starts before older ones",
         default=False,
@@ -176,14 +176,14 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="boolean",
         flag=Flag("Let the newest of these jobs start first.", bool),
     ),
-    "key": Option(
+    "key": JobOption(
         checks.optional_id,
         "the ordering key; jobs with the same key start in order, by default one at a time",
         sent="key",
         column="string",
         flag=Flag("Ordering key.", str),
     ),
-    "cost": Option(
+    "cost": JobOption(
         checks.positive_real,
         "the number of tokens that the job takes from the token bucket of its key",
         default=1.0,
@@ -193,7 +193,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="number",
         flag=Flag("Number of tokens that the job takes from the token bucket of its key.", float),
     ),
-    "deduplication": Option(
+    "deduplication": JobOption(
         checks.deduplication,
         "a `Deduplication`: several adds with the same deduplication id create one job",
         sent="dedup",
@@ -202,7 +202,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         unpack=read_deduplication,
         from_json=_deduplication_from_json,
     ),
-    "attempts": Option(
+    "attempts": JobOption(
         checks.positive_number,
         "the maximum number of attempts",
         default=1,
@@ -210,7 +210,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="number",
         flag=Flag("Maximum number of attempts.", int, least=1),
     ),
-    "backoff": Option(
+    "backoff": JobOption(
         checks.optional_backoff,
         "the wait between two attempts, a `Backoff` or seconds",
         stored="b",
@@ -250,7 +250,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         Flag("Seconds for which the record and the result are kept after the end.", float),
         column="number",
     ),
-    "headers": Option(
+    "headers": JobOption(
         checks.headers,
         "short texts that are sent along with the job",
         default=MappingProxyType[str, str]({}),
@@ -259,7 +259,7 @@ JOB_OPTIONS: Final[Mapping[str, Option]] = {
         column="map",
         flag=Flag("Header of the job. Can be repeated.", list[str], name="--header", metavar="NAME=TEXT"),
     ),
-    "durability": Option(
+    "durability": JobOption(
         checks.durability,
         '"replicated" waits for a replica, "fsync" waits for the disk',
         default="default",

@@ -8,7 +8,7 @@ from typing import Final
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms, to_ms
-from glidemq_async.functions.key_limits import KeyLimits as StoredKeyLimits
+from glidemq_async.functions.key_limits import StoredKeyLimits
 from glidemq_async.options.validation import positive_number
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit

@@ -29,10 +29,10 @@ from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.schedules.schedule import (
+    FireTimes,
     Missed,
     Overlap,
     Schedule,
-    Slots,
     have_same_fire_times,
     interval_ms,
     jitter_ms,
@@ -183,7 +183,7 @@ class Schedulers(QueuePart[Data, Result]):
                 return seen is not None
             schedule, anchor = read_schedule(seen.record.get(b"spec", b""))
             over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
-            next_slot = None if over else Slots(schedule, anchor).after(now)
+            next_slot = None if over else FireTimes(schedule, anchor).after(now)
             reply = await functions.schedulers.resume(timekeeper.process, seen, next_slot)
             if reply is not None:
                 break
@@ -308,11 +308,11 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
         return anchor, None  # the next fire time is set when its last job ends
     # After a scheduler has ended by a limit that is now higher, fire times since then do not count as missed.
-    return anchor, seen.next if seen.next is not None else Slots(wanted, anchor).after(now)
+    return anchor, seen.next if seen.next is not None else FireTimes(wanted, anchor).after(now)
 
 
 def _first_slot(schedule: Schedule, now: int) -> int | None:
-    return Slots(schedule, now).after(now - 1 if schedule.immediately else now)
+    return FireTimes(schedule, now).after(now - 1 if schedule.immediately else now)
 
 
 def _is_over(seen: StoredScheduler, schedule: Schedule) -> bool:

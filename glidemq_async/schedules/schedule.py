@@ -19,11 +19,11 @@ from glidemq_async.schedules.cron import Cron, parse_cron
 __all__ = [
     "CATCH_UP",
     "MAX_CATCH_UP",
+    "FireTimes",
     "Missed",
     "Overlap",
     "Plan",
     "Schedule",
-    "Slots",
     "have_same_fire_times",
     "interval_ms",
     "jitter_ms",
@@ -149,7 +149,7 @@ class Schedule:
             return
         if end < start:
             raise ValueError(f"end must not be before start, got start={self.start!r} and end={self.end!r}")
-        if Slots(self, start).after(start - 1) is None:
+        if FireTimes(self, start).after(start - 1) is None:
             raise ValueError(f"there is no fire time from start={self.start!r} to end={self.end!r}")
 
     def next_after(self, instant: datetime, anchor: datetime | None = None) -> datetime | None:
@@ -158,7 +158,7 @@ class Schedule:
         `anchor` is the start of an interval without `start`; the default is the instant itself.
         """
         now = instant_to_ms("instant", instant)
-        found = Slots(self, now if anchor is None else instant_to_ms("anchor", anchor)).after(now)
+        found = FireTimes(self, now if anchor is None else instant_to_ms("anchor", anchor)).after(now)
         return None if found is None else from_ms(found)
 
 
@@ -185,7 +185,7 @@ class Plan(NamedTuple):
     next: int | None
 
 
-class Slots:
+class FireTimes:
     """The fire times of a schedule that was first stored at `anchor`."""
 
     def __init__(self, schedule: Schedule, anchor: int) -> None:

@@ -18,7 +18,7 @@ WAITING: Final[tuple[State, ...]] = ("waiting", "prioritized", "key-waiting", "r
 FINAL: frozenset[str] = frozenset({"completed", "failed"})
 
 
-class Place(NamedTuple):
+class Location(NamedTuple):
     """The location of a job: its state, and its entry there."""
 
     state: State
@@ -57,13 +57,13 @@ class Claim(NamedTuple):
     lock: int
 
 
-def place_of(record: Record) -> Place:
+def place_of(record: Record) -> Location:
     """Return the location of a job from its record."""
     state, _, entry = record[b"place"].decode().partition(" ")
     # The record does not know whether it waits for its key's limit. The server adds this field to its reply.
     if b"limited" in record:
         state = "rate-limited"
-    return Place(cast("State", state), entry)
+    return Location(cast("State", state), entry)
 
 
 def claim_of(record: Record) -> Claim | None:

@@ -31,7 +31,7 @@ from glidemq_async.tasks.task import AnyTask, definition_of
 
 
 @dataclass(frozen=True, slots=True)
-class Cron:
+class CronTask:
     """A task whose jobs are added by the job scheduler with its name."""
 
     task: AnyTask
@@ -71,7 +71,7 @@ class AppCore:
     def __init__(self, place: StorageLike, settings: AppSettings, chain: Chain) -> None:
         self.settings: Final = settings
         self.tasks: Final = Tasks()
-        self.crons: Final[list[Cron]] = []
+        self.crons: Final[list[CronTask]] = []
         self.chain = chain
         self.overrides: Final = Overrides()
         self._place = place

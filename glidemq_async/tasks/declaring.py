@@ -15,7 +15,7 @@ from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.schedules.schedule import Missed, Overlap, Schedule
 from glidemq_async.stored.names import check_name
-from glidemq_async.tasks.core import AppCore, Cron
+from glidemq_async.tasks.core import AppCore, CronTask
 from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
 from glidemq_async.tasks.registry import job_name
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
@@ -152,7 +152,7 @@ class Declaring:
             # compute arguments.
             _check_callable_alone(function)
             task = self._declare(function, given)
-            self._core.crons.append(Cron(task, schedule))
+            self._core.crons.append(CronTask(task, schedule))
             return task
 
         return cast("TaskDecorator", declare)

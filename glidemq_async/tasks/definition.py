@@ -16,7 +16,7 @@ from glidemq_async.executors.protocol import Executor, RunsHere
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import Arguments
-from glidemq_async.tasks.dependencies import Dependency, Node, injected
+from glidemq_async.tasks.dependencies import Dependency, ProviderNode, injected
 
 Call: TypeAlias = "tuple[Any, ...] | Mapping[str, Any]"
 """The arguments of one job of `add_many`: positional ones, or by name."""
@@ -49,7 +49,7 @@ class TaskDefinition:
         self.options = settings.options
         """The options of its jobs."""
         self.is_async = inspect.iscoroutinefunction(function)
-        self.dependencies: dict[str, Node] = injected(function)
+        self.dependencies: dict[str, ProviderNode] = injected(function)
         """The parameters that workers provide."""
         self.runs_here: bool = settings.permissions is None and _is_here(settings.executor)
         """True if its function is called in the worker's process, where values need no stored form."""

@@ -59,12 +59,12 @@ def Depends(provider: Provider, *, scope: Scope = "job") -> Any:  # noqa: N802
     return Dependency(provider, scope)
 
 
-class Node:
+class ProviderNode:
     """A provider with the providers that it depends on."""
 
     __slots__ = ("needs", "open", "provider", "scope")
 
-    def __init__(self, provider: Provider, scope: Scope, needs: dict[str, Node]) -> None:
+    def __init__(self, provider: Provider, scope: Scope, needs: dict[str, ProviderNode]) -> None:
         self.provider = provider
         self.scope = scope
         self.needs = needs
@@ -72,7 +72,7 @@ class Node:
         """Creates a context manager. None for a plain function, whose value is not closed."""
 
 
-def injected(function: Callable[..., Any]) -> dict[str, Node]:
+def injected(function: Callable[..., Any]) -> dict[str, ProviderNode]:
     """Return the parameters of a function that are injected, with their providers.
 
     Raises TypeError for a provider with other required parameters, for a cycle of providers, and for a provider with
@@ -83,7 +83,7 @@ def injected(function: Callable[..., Any]) -> dict[str, Node]:
     return {name: _node(dependency, ()) for name, dependency in found.items()}
 
 
-def node_of(provider: Provider, scope: Scope) -> Node:
+def node_of(provider: Provider, scope: Scope) -> ProviderNode:
     """Return the node of a single provider. Raises the same errors as `injected`."""
     return _node(Dependency(provider, scope), ())
 
@@ -125,7 +125,7 @@ def _check_places(function: Callable[..., Any], found: dict[str, Dependency]) ->
             raise TypeError(f"{name_of}: the dependency {name!r} must be passable by keyword")
 
 
-def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
+def _node(dependency: Dependency, above: tuple[Provider, ...]) -> ProviderNode:
     # `above` is the path to this provider and not all that was visited: two branches may depend on the same provider,
     # and share its value.
     provider = dependency.provider
@@ -147,7 +147,7 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> Node:
                 f"{_name(provider)} has the scope 'worker' and cannot depend on {_name(each.provider)}, which has "
                 "the scope 'job'; give that one scope='worker' too"
             )
-    return Node(provider, dependency.scope, needs)
+    return ProviderNode(provider, dependency.scope, needs)
 
 
 def _parameters(provider: Provider) -> dict[str, inspect.Parameter]:

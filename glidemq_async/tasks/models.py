@@ -28,7 +28,7 @@ class Converter(NamedTuple):
 ConverterOf: TypeAlias = Callable[[object], Converter | None]
 
 
-class _Fields(NamedTuple):
+class _FieldConverters(NamedTuple):
     encoders: dict[str, Convert | None]
     decoders: dict[str, Convert]
 
@@ -41,14 +41,14 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
 
     # Resolved on first use, because a field may be annotated with its own class.
     @cache
-    def known() -> _Fields:
+    def known() -> _FieldConverters:
         names = _fields(kind)
         try:
             hints = field_hints(kind, args)
         except NameError as error:  # an import for type checkers only
             raise TypeError(f"is a {kind.__name__}, whose annotations cannot be resolved: {error}") from error
         found = {name: converter_of(hints.get(name)) for name in names}
-        return _Fields(
+        return _FieldConverters(
             {name: each.encode if each else None for name, each in found.items()},
             {name: each.decode for name, each in found.items() if each and each.decode},
         )

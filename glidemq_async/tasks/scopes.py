@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from glidemq_async.tasks.dependencies import Node, Provider, node_of
+from glidemq_async.tasks.dependencies import Provider, ProviderNode, node_of
 from glidemq_async.tasks.open_context import OpenContext
 
 
@@ -32,7 +32,7 @@ class Overrides:
             else:
                 self._nodes[provider] = before
 
-    def of(self, node: Node) -> Node:
+    def of(self, node: ProviderNode) -> ProviderNode:
         """Return the replacement of a node, or the node itself."""
         # At each use, so that an override also replaces a provider that other providers depend on.
         if self._nodes and (other := self._nodes.get(node.provider)) is not None:
@@ -49,7 +49,7 @@ class WorkerScope:
         self._opened: list[Provider] = []
         """In the order of creation, which can differ from the order of the requests."""
 
-    async def get(self, node: Node) -> Any:
+    async def get(self, node: ProviderNode) -> Any:
         """Return a dependency, and create it if necessary. Raises the exceptions of its provider."""
         node = self._overrides.of(node)
         # Stored before it is awaited, so that two jobs which need the value first share one creation.
@@ -67,7 +67,7 @@ class WorkerScope:
             raise
 
     @asynccontextmanager
-    async def _opening(self, node: Node) -> AsyncGenerator[Any]:
+    async def _opening(self, node: ProviderNode) -> AsyncGenerator[Any]:
         needs = {name: await self.get(each) for name, each in node.needs.items()}
         if node.open is None:
             yield await _called(node, needs)
@@ -103,11 +103,11 @@ class JobScope:
         self._stack = AsyncExitStack()
         self._made: dict[Provider, Any] = {}
 
-    async def resolve(self, nodes: Mapping[str, Node]) -> dict[str, Any]:
+    async def resolve(self, nodes: Mapping[str, ProviderNode]) -> dict[str, Any]:
         """Return the values of the injected parameters."""
         return {name: await self._get(node) for name, node in nodes.items()}
 
-    async def _get(self, node: Node) -> Any:
+    async def _get(self, node: ProviderNode) -> Any:
         if node.scope == "worker":
             return await self._worker.get(node)
         node = self._overrides.of(node)
@@ -133,6 +133,6 @@ class JobScope:
         await self._stack.__aexit__(kind, error, trace)
 
 
-async def _called(node: Node, needs: dict[str, Any]) -> Any:
+async def _called(node: ProviderNode, needs: dict[str, Any]) -> Any:
     value = node.provider(**needs)
     return await value if inspect.isawaitable(value) else value

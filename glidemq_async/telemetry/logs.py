@@ -20,14 +20,14 @@ __all__ = ["FIELDS", "JobFilter", "JobLogging", "JsonFormatter"]
 FIELDS: Final = ("queue", "job_id", "job_name", "attempt")
 
 
-class _Fields(NamedTuple):
+class _LogFields(NamedTuple):
     queue: str
     job_id: str
     job_name: str
     attempt: int
 
 
-_current: ContextVar[_Fields | None] = ContextVar("glidemq_job_fields", default=None)
+_current: ContextVar[_LogFields | None] = ContextVar("glidemq_job_fields", default=None)
 
 
 class JobLogging(Instrumentation):
@@ -36,10 +36,10 @@ class JobLogging(Instrumentation):
     @override
     def before_run(self, job: RunJob) -> object:
         """Note the job."""
-        return _current.set(_Fields(job.queue, job.id, job.name, job.attempts_made + 1))
+        return _current.set(_LogFields(job.queue, job.id, job.name, job.attempts_made + 1))
 
     @override
-    def after_run(self, token: Token[_Fields | None], job: RunJob, report: RunReport) -> None:
+    def after_run(self, token: Token[_LogFields | None], job: RunJob, report: RunReport) -> None:
         """Forget the job."""
         _current.reset(token)
 

@@ -11,7 +11,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.storage.redis.retry import Backoff
+from glidemq_async.storage.redis.retry import RetryPauses
 from glidemq_async.worker.reports import Reports
 
 FIRST_PAUSE: Final = 0.05
@@ -79,7 +79,7 @@ class CallSender:
     async def _repeat(self, request: SettleRequest, error: Exception) -> SettleReply:
         """Repeat a call whose first attempt has failed with this error."""
         loop = asyncio.get_running_loop()
-        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        backoff = RetryPauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             started = self.last_attempt
             if not await self._may_repeat_now(request, error):

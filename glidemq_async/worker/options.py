@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from glidemq_async.payloads.serialization import Serializer
     from glidemq_async.worker.execution import AfterExecution
 
-__all__ = ["OPTIONS", "Option", "WorkerKeywords", "WorkerOptions", "WorkerOptionsDict", "worker_options"]
+__all__ = ["OPTIONS", "WorkerKeywords", "WorkerOption", "WorkerOptions", "WorkerOptionsDict", "worker_options"]
 
 
 class WorkerOptionsDict(TypedDict, total=False):
@@ -63,7 +63,7 @@ class WorkerKeywords(WorkerOptionsDict, total=False):
     instrumentation: Sequence[Instrumentation]
 
 
-class Option(NamedTuple):
+class WorkerOption(NamedTuple):
     """One option: its default, its check, and its flag if `glidemq worker` has one."""
 
     default: object
@@ -111,43 +111,43 @@ def _worker_name(name: str, value: Any) -> str | None:
     return check_name(f"worker {name}", value) if value else None
 
 
-OPTIONS: Final[Mapping[str, Option]] = {
-    "concurrency": Option(
+OPTIONS: Final[Mapping[str, WorkerOption]] = {
+    "concurrency": WorkerOption(
         None,
         checks.optional_positive_number,
         Flag("Maximum number of running jobs in each process.", int, "-c", least=1),
     ),
-    "executor": Option(None, _executor),
-    "lock_duration": Option(
+    "executor": WorkerOption(None, _executor),
+    "lock_duration": WorkerOption(
         30.0,
         checks.lease,
         Flag("Lease of a run in seconds. After it, other workers run the jobs of a dead worker.", float),
     ),
-    "max_stalled": Option(
+    "max_stalled": WorkerOption(
         3, checks.count, Flag("Number of times that a job may lose its lease before it fails.", int, least=0)
     ),
-    "poll_interval": Option(
+    "poll_interval": WorkerOption(
         5.0, checks.positive_seconds, Flag("Seconds between two checks for jobs of an idle worker.", float)
     ),
-    "shutdown_timeout": Option(
+    "shutdown_timeout": WorkerOption(
         30.0, checks.seconds, Flag("Seconds that running jobs get after the first SIGTERM.", float, least=0)
     ),
-    "backoff_strategies": Option(checked_strategies(None), _strategies),
-    "retry_on": Option(None, _error_types),
-    "give_up_on": Option(None, _error_types),
-    "budget": Option(None, _budget),
-    "dead_letter_queue": Option(
+    "backoff_strategies": WorkerOption(checked_strategies(None), _strategies),
+    "retry_on": WorkerOption(None, _error_types),
+    "give_up_on": WorkerOption(None, _error_types),
+    "budget": WorkerOption(None, _budget),
+    "dead_letter_queue": WorkerOption(
         None, _dead_letter_queue, Flag("Queue that receives a copy of each job that fails permanently.", str)
     ),
-    "after_execution": Option(None, _after_execution),
-    "payload_limit": Option(None, checks.optional_positive_number),
-    "handle_signals": Option(True, checks.boolean),
-    "health_port": Option(
+    "after_execution": WorkerOption(None, _after_execution),
+    "payload_limit": WorkerOption(None, checks.optional_positive_number),
+    "handle_signals": WorkerOption(True, checks.boolean),
+    "health_port": WorkerOption(
         None,
         checks.optional_port,
         Flag("Serve /healthz and /readyz for all processes on this port.", int, least=1, most=checks.LAST_PORT),
     ),
-    "name": Option(None, _worker_name),
+    "name": WorkerOption(None, _worker_name),
 }
 
 

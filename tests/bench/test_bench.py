@@ -11,7 +11,7 @@ from typing import cast
 
 import pytest
 
-from benchmarks.figures import Figures, Spread
+from benchmarks.figures import MeasuredRows, MedianAndRange
 from benchmarks.meter import latency_metrics, percentile
 from benchmarks.report import page
 from benchmarks.targets import TARGETS, judge
@@ -128,21 +128,21 @@ def test_percentiles_are_of_the_values() -> None:
 
 
 def test_ratios_are_computed_for_each_round() -> None:
-    figures = Figures()
+    figures = MeasuredRows()
     for number, slowness in enumerate((1, 2, 10)):
         figures.add(number, {"ours": {"rate": 30 / slowness}, "raw": {"rate": 60 / slowness}})
-    assert figures.ratio("ours", "raw", "rate") == Spread(0.5, 0.5, 0.5)
+    assert figures.ratio("ours", "raw", "rate") == MedianAndRange(0.5, 0.5, 0.5)
     assert figures.ratio("ours", "nobody", "rate") is None
-    assert figures.spread("ours", "rate") == Spread(15.0, 3.0, 30.0)
+    assert figures.spread("ours", "rate") == MedianAndRange(15.0, 3.0, 30.0)
 
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_targets_are_judged_in_both_directions(factor: float) -> None:
     for target in TARGETS:
-        found = Spread(target.value * factor, 0, 0)
+        found = MedianAndRange(target.value * factor, 0, 0)
         assert target.met(found) is ((factor < 1) == (target.bound == "<="))
 
 
 def test_a_missing_figure_does_not_meet_its_target() -> None:
-    assert not any(verdict.met for verdict in judge(Figures()))
-    assert "not measured" in page(Figures(), 1, {})
+    assert not any(verdict.met for verdict in judge(MeasuredRows()))
+    assert "not measured" in page(MeasuredRows(), 1, {})

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from glidemq_async.cli.worker import supervisor
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 from tests.cli.running import APP, SUPERVISED, gone, start, worker
 from tests.support.helpers import AnyQueue, soon, until
 from tests.support.servers import Server, eventually
@@ -209,7 +209,7 @@ async def test_it_gives_up_when_its_processes_die_immediately(server: Server, ap
 async def test_a_process_that_never_worked_counts_as_dead_on_start(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STABLE_SECONDS", 1e-6)  # each has tried for longer than that
     (app / "jobs.py").write_text("import os\nos._exit(9)\n")
-    settings = Settings("jobs:worker", str(app))
+    settings = WorkerSettings("jobs:worker", str(app))
     async with asyncio.timeout(20):
         assert await supervisor.Supervisor(settings, 1, most_restarts=1).run() == 7
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from glidemq_async.executors.subprocess.child import Child
+from glidemq_async.executors.subprocess.child import JobProcess
 from glidemq_async.jobs.abort import AbortSignal
 
 
-class _Interleaved(Child):
+class _Interleaved(JobProcess):
     """A child whose main thread stores the task of its run at the moment in which the other thread looks for it."""
 
     main_thread_saw_the_abort = False

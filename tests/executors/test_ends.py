@@ -14,7 +14,7 @@ import pytest
 
 from glidemq_async import JobFailed
 from glidemq_async.executors import SubprocessExecutor
-from glidemq_async.executors.subprocess.pool import Child, Pool
+from glidemq_async.executors.subprocess.pool import Pool, PooledChild
 from tests.executors import handlers
 from tests.executors.processes import gone, lives, noted
 from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, job_events, soon, worker_of
@@ -60,7 +60,7 @@ async def test_a_job_whose_process_died_before_its_start_uses_no_attempt(
     """
     take, left = Pool.take, deaths
 
-    async def take_and_kill(pool: Pool) -> Child:
+    async def take_and_kill(pool: Pool) -> PooledChild:
         nonlocal left
         child = await take(pool)
         if left > 0 and job_is_added:

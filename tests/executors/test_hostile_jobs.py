@@ -16,9 +16,9 @@ from glidemq_async.executors import Permissions, SubprocessExecutor
 from glidemq_async.executors.sandbox import landlock
 from glidemq_async.executors.subprocess.channel import Channel, Flow
 from glidemq_async.executors.subprocess.frames import ANY_SIZE, packed
-from glidemq_async.executors.subprocess.pool import Child
+from glidemq_async.executors.subprocess.pool import PooledChild
 from glidemq_async.executors.subprocess.receiving import Receiver
-from glidemq_async.executors.subprocess.run import Run
+from glidemq_async.executors.subprocess.run import ChildRun
 from tests.executors import hostile
 from tests.support.helpers import AnyQueue, ended, worker_of
 
@@ -123,8 +123,8 @@ async def test_replies_to_a_job_that_does_not_read_are_bounded(queue: AnyQueue) 
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
     channel = await Channel.over(ours, ANY_SIZE)
-    child = Child(1, channel, asyncio.get_running_loop().create_future(), Receiver())
-    serving = asyncio.create_task(Run(child, await queue.add("n"), None).serve())
+    child = PooledChild(1, channel, asyncio.get_running_loop().create_future(), Receiver())
+    serving = asyncio.create_task(ChildRun(child, await queue.add("n"), None).serve())
     calls = packed("call", 0, 1, "k" * 1_000, b"") * 5_000
     sending = asyncio.create_task(asyncio.get_running_loop().sock_sendall(theirs, calls))
     while not channel.is_full:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from glidemq_async.executors import Permissions
 from glidemq_async.executors.subprocess import child
-from glidemq_async.executors.subprocess.link import Link
+from glidemq_async.executors.subprocess.link import WorkerSocket
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from tests.executors import handlers
 from tests.executors.attacks import Target
@@ -124,9 +124,9 @@ def be_the_process_of_a_job(target: Target) -> object:
             "handlers": [f"{handlers.__name__}:start_a_thread"],
             "withheld": False,
         }
-        os._exit(child.Child(Link(theirs), config).live())
+        os._exit(child.JobProcess(WorkerSocket(theirs), config).live())
     theirs.close()
-    link = Link(ours)
+    link = WorkerSocket(ours)
     frames = link.frames()
     ready = next(frames, None)
     assert ready is not None

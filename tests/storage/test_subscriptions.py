@@ -10,7 +10,7 @@ import pytest
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis.connections import LoginRefused
 from glidemq_async.storage.redis.node import Node
-from glidemq_async.storage.redis.subscriptions import LONGEST_LOGIN_PAUSE, Link, SubscriptionHub
+from glidemq_async.storage.redis.subscriptions import LONGEST_LOGIN_PAUSE, SubscriberLink, SubscriptionHub
 from tests.storage.listener import Listener
 from tests.storage.standin import KEY, LIBRARY
 from tests.support.servers import Server, eventually, standalone
@@ -182,7 +182,7 @@ async def test_refused_logins_are_repeated_at_growing_intervals(monkeypatch: pyt
 
     monkeypatch.setattr(asyncio, "sleep", record)
     storage = RefusingStorage()
-    link = Link(SubscriptionHub(storage), storage, 0, KEY)
+    link = SubscriberLink(SubscriptionHub(storage), storage, 0, KEY)
     await done.wait()
     await link.close()
     assert pauses[0] < 0.01

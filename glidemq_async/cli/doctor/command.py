@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from glidemq_async.cli.options import AsJson, Target, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, with_target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ _SHOWN_FINDINGS: Final = 5
 
 
 @with_target
-def doctor(target: Target, deep: Deep = False, as_json: AsJson = False) -> None:
+def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
     Changes nothing; --deep reads every job and, like each client, loads a missing function library. Exit code 1 when a
@@ -50,7 +50,7 @@ def doctor(target: Target, deep: Deep = False, as_json: AsJson = False) -> None:
         raise typer.Exit(1 if reached else UNAVAILABLE)
 
 
-async def _checks(target: Target, *, deep: bool) -> AsyncIterator[Check]:
+async def _checks(target: CommandTarget, *, deep: bool) -> AsyncIterator[Check]:
     from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.check import fail, ok, warn
     from glidemq_async.cli.doctor.machine import check_machine

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-from glidemq_async.cli.worker.process import Process
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.process import WorkerRun
+from glidemq_async.cli.worker.settings import WorkerSettings
 
 
-def run_alone(settings: Settings) -> int:
+def run_alone(settings: WorkerSettings) -> int:
     """Run until the worker ends, and return the exit code. Does not return after SIGHUP."""
-    process = Process(settings)
+    process = WorkerRun(settings)
     code = process.run()
     if process.restart and code == 0:
         sys.stdout.flush()

@@ -16,7 +16,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 
 ORPHAN_SECONDS: Final = 10.0
 """Seconds that a process may take to release its jobs after its supervisor has died. Then it is killed."""
@@ -27,11 +27,11 @@ def main() -> None:
     """Serve one supervisor."""
     channel = _take_standard_input()
     lines = channel.makefile("rb")
-    settings = Settings.from_line(lines.readline())
+    settings = WorkerSettings.from_line(lines.readline())
     # Imported after the first line, so that a slow import does not delay it.
     from glidemq_async._internal.http_endpoint import delegate_ports_to
     from glidemq_async.cli.worker.delegated_ports import DelegatedPorts
-    from glidemq_async.cli.worker.process import Process
+    from glidemq_async.cli.worker.process import WorkerRun
 
     sending = threading.Lock()
 
@@ -41,7 +41,7 @@ def main() -> None:
 
     ports = DelegatedPorts(say)
     delegate_ports_to(ports)
-    process = Process(settings, ready=lambda: say({"say": "ready"}))
+    process = WorkerRun(settings, ready=lambda: say({"say": "ready"}))
 
     def watch() -> None:
         for line in lines:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from glidemq_async._internal.http_endpoint import Page
 from glidemq_async.cli.worker.delegated_ports import Message, Where, page_from_message
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 
 _COMMAND: Final = (sys.executable, "-m", "glidemq_async.cli.worker.child")
 
@@ -30,7 +30,7 @@ class PortKeeper(Protocol):
         ...
 
 
-class Child:
+class WorkerProcess:
     """A started worker process. `ready` is set when it claims jobs, and `ended` when it has exited."""
 
     def __init__(
@@ -63,7 +63,9 @@ class Child:
         tasks.create_task(self._wait())
 
     @classmethod
-    async def start(cls, settings: Settings, number: int, ports: PortKeeper, tasks: asyncio.TaskGroup) -> Child:
+    async def start(
+        cls, settings: WorkerSettings, number: int, ports: PortKeeper, tasks: asyncio.TaskGroup
+    ) -> WorkerProcess:
         """Start a new process in a new session, so that Ctrl-C in a terminal reaches only the supervisor."""
         ours, theirs = socket.socketpair()
         try:

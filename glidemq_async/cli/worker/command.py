@@ -85,9 +85,9 @@ def worker(
     worker processes. Exit codes: 0 stopped normally, 2 the app cannot be loaded, 3 the server cannot be used,
     6 stopped by a second signal, 7 the processes kept dying during their start.
     """
-    from glidemq_async.cli.worker.settings import Settings
+    from glidemq_async.cli.worker.settings import WorkerSettings
 
-    settings = Settings(
+    settings = WorkerSettings(
         app=app,
         directory=str(app_dir.resolve()),
         queues=tuple(queue or ()),

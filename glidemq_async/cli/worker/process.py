@@ -16,17 +16,17 @@ from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.private_stores import refuse_private_stores
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 from glidemq_async.errors import GlideMQError
 from glidemq_async.worker.signals import stop_on_signals
 
 _log = logging.getLogger("glidemq_async.cli")
 
 
-class Process:
+class WorkerRun:
     """The worker of this process and its shutdown. `ready` is called when it claims jobs."""
 
-    def __init__(self, settings: Settings, ready: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, settings: WorkerSettings, ready: Callable[[], None] = lambda: None) -> None:
         self._settings = settings
         self._ready = ready
         self._starting: asyncio.Timeout | None = None

@@ -12,7 +12,7 @@ LoopKind: TypeAlias = Literal["auto", "uvloop", "asyncio"]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """The options of `glidemq worker` for each process."""
 
     app: str
@@ -40,7 +40,7 @@ class Settings:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
-    def from_line(cls, line: bytes) -> Settings:
+    def from_line(cls, line: bytes) -> WorkerSettings:
         """Return the settings that `to_line` wrote."""
         fields: dict[str, Any] = json.loads(line)
         fields["queues"] = tuple(fields["queues"])

@@ -22,7 +22,7 @@ PROBE_SECONDS: Final = 2.5
 _PROBES: Final = ("/healthz", "/livez", "/readyz")
 
 
-class Process(Protocol):
+class ServingProcess(Protocol):
     """A worker process that serves pages."""
 
     number: int
@@ -46,7 +46,7 @@ class SharedPorts:
     or restarts is alive but not ready. The metrics page contains all processes, distinguished by a label.
     """
 
-    def __init__(self, numbers: Sequence[int], processes: Callable[[], Iterable[Process]]) -> None:
+    def __init__(self, numbers: Sequence[int], processes: Callable[[], Iterable[ServingProcess]]) -> None:
         self._numbers = numbers
         self._processes = processes
         self._endpoints: dict[Where, HttpEndpoint] = {}
@@ -78,7 +78,7 @@ class SharedPorts:
         answered = sorted((page for page in pages.values() if page is not None), key=lambda page: page.status)
         return answered[0] if answered else Page(b"no process replied\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
-    async def _ask(self, asked: Sequence[Process], where: Where, path: str, seconds: float) -> list[Page | None]:
+    async def _ask(self, asked: Sequence[ServingProcess], where: Where, path: str, seconds: float) -> list[Page | None]:
         return await asyncio.gather(*(process.ask(where, path, seconds) for process in asked))
 
     # -- probes -------------------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class SharedPorts:
         status = HTTPStatus.OK if well else HTTPStatus.SERVICE_UNAVAILABLE
         return Page(json.dumps(body).encode() + b"\n", "application/json", status)
 
-    def _newest(self, where: Where, number: int) -> Process | None:
+    def _newest(self, where: Where, number: int) -> ServingProcess | None:
         """Return the process to ask. A successor replaces its predecessor when it claims jobs."""
         there = [each for each in self._processes() if each.number == number and where in each.delegated]
         return next((each for each in reversed(there) if each.ready.is_set()), there[-1] if there else None)

@@ -9,11 +9,11 @@ from glidemq_async.cli.exits import CommandError
 from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.reloading import watch
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 from glidemq_async.cli.worker.supervisor import Supervisor
 
 
-def run_supervised(settings: Settings, count: int, most_restarts: int, watched: Sequence[Path]) -> int:
+def run_supervised(settings: WorkerSettings, count: int, most_restarts: int, watched: Sequence[Path]) -> int:
     """Run until the end, and return the exit code. An error that a user can fix is one line on standard error."""
     set_up_logging(settings.log_level, settings.log_format)
 

@@ -17,9 +17,9 @@ from typing import Final
 from glidemq_async._internal.http_endpoint import port_problem
 from glidemq_async._internal.waits import first_of, task_group, together
 from glidemq_async.cli.exits import FAILED, GAVE_UP, HANDED_BACK, UNAVAILABLE, USAGE, CommandError
-from glidemq_async.cli.worker.children import Child
+from glidemq_async.cli.worker.children import WorkerProcess
 from glidemq_async.cli.worker.hangup import listen_to_hangup
-from glidemq_async.cli.worker.settings import Settings
+from glidemq_async.cli.worker.settings import WorkerSettings
 from glidemq_async.cli.worker.shared_ports import SharedPorts
 from glidemq_async.worker.signals import stop_on_signals
 
@@ -52,12 +52,14 @@ class Supervisor:
     start more than `most_restarts` times in a row.
     """
 
-    def __init__(self, settings: Settings, count: int, *, most_restarts: int, changes: _Changes | None = None) -> None:
+    def __init__(
+        self, settings: WorkerSettings, count: int, *, most_restarts: int, changes: _Changes | None = None
+    ) -> None:
         self._settings = settings
         self._most_restarts = most_restarts
         self._changes = changes
         self._slots = [_Slot(number) for number in range(1, count + 1)]
-        self._children: dict[Child, None] = {}  # in start order
+        self._children: dict[WorkerProcess, None] = {}  # in start order
         self._ports = SharedPorts([slot.number for slot in self._slots], lambda: self._children)
         self._stopping = asyncio.Event()
         self._code = 0
@@ -154,9 +156,9 @@ class Supervisor:
                 return
             child = await self._start(slot)
 
-    async def _start(self, slot: _Slot, instead_of: Child | None = None) -> Child:
+    async def _start(self, slot: _Slot, instead_of: WorkerProcess | None = None) -> WorkerProcess:
         settings = replace(self._settings, number=slot.number)
-        child = await Child.start(settings, slot.number, self._ports, self._tasks)
+        child = await WorkerProcess.start(settings, slot.number, self._ports, self._tasks)
         self._children[child] = None
         why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
         _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
@@ -165,7 +167,7 @@ class Supervisor:
             child.stop()
         return child
 
-    async def _follow(self, child: Child) -> None:
+    async def _follow(self, child: WorkerProcess) -> None:
         """Log the life of a process."""
         await first_of(child.ready, child.ended)
         if child.ready.is_set():
@@ -179,7 +181,7 @@ class Supervisor:
         if self._stopping.is_set() and child.code not in (0, HANDED_BACK, -signal.SIGTERM):
             self._code = self._code or FAILED
 
-    async def _replace(self, slot: _Slot, old: Child) -> Child:
+    async def _replace(self, slot: _Slot, old: WorkerProcess) -> WorkerProcess:
         """Start a successor. The old process stops when the successor is ready, and stays if it never is."""
         if self._stopping.is_set():
             return old
@@ -192,7 +194,7 @@ class Supervisor:
             _say("kept", f"worker {old.number} (pid {old.pid}) stays: its successor did not start", old)
         return old
 
-    async def _again(self, slot: _Slot, child: Child) -> bool:
+    async def _again(self, slot: _Slot, child: WorkerProcess) -> bool:
         """Wait until an ended process should be restarted. Return False if it should not."""
         await slot.until_logged(child)
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
@@ -214,7 +216,7 @@ class Supervisor:
         slot.restart.clear()
         return not self._stopping.is_set()
 
-    def _is_hopeless(self, slot: _Slot, child: Child) -> bool:
+    def _is_hopeless(self, slot: _Slot, child: WorkerProcess) -> bool:
         """Return True if a restart is useless. Then everything stops."""
         # Only before the first success: an app that has worked in this supervisor can be loaded, so a later failure may
         # be temporary.
@@ -245,14 +247,14 @@ class _Slot:
         self.number = number
         self.restart = asyncio.Event()
         self.deaths = 0
-        self._following: dict[Child, asyncio.Task[None]] = {}
+        self._following: dict[WorkerProcess, asyncio.Task[None]] = {}
 
-    def follow(self, child: Child, task: asyncio.Task[None]) -> None:
+    def follow(self, child: WorkerProcess, task: asyncio.Task[None]) -> None:
         """Keep a reference to the task that logs the life of a process."""
         self._following[child] = task
         task.add_done_callback(lambda _: self._following.pop(child))
 
-    async def until_logged(self, child: Child) -> None:
+    async def until_logged(self, child: WorkerProcess) -> None:
         """Wait until the end of a process was logged, so that later lines follow it."""
         if (task := self._following.get(child)) is not None:
             await task
@@ -261,6 +263,8 @@ class _Slot:
 _Changes = AsyncIterator[Iterable[str]]
 
 
-def _say(event: str, text: str, child: Child | None = None, *, level: int = logging.INFO, **fields: object) -> None:
+def _say(
+    event: str, text: str, child: WorkerProcess | None = None, *, level: int = logging.INFO, **fields: object
+) -> None:
     about = {"worker": child.number, "worker_pid": child.pid} if child is not None else {}
     _log.log(level, text, extra={"event": event, **about, **fields})

@@ -20,7 +20,7 @@ from glidemq_async.spark.pipeline.slo import PAIRS
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from glidemq_async.spark.pipeline.figures import Figures, Spread
+    from glidemq_async.spark.pipeline.figures import Percentiles, PipelineFigures
 
 # Any: matplotlib.dates has no annotations.
 _dates: Any = dates
@@ -44,7 +44,7 @@ MIN_BURN_AXIS: Final = 16.0
 MAX_BURN_AXIS: Final = 30.0
 
 
-def charts(figures: Figures) -> dict[str, bytes]:
+def charts(figures: PipelineFigures) -> dict[str, bytes]:
     """Return the charts as PNG, by name: throughput, latency, failures, burn."""
     return {
         "throughput": _png(throughput(figures)),
@@ -54,7 +54,7 @@ def charts(figures: Figures) -> dict[str, bytes]:
     }
 
 
-def throughput(figures: Figures) -> Figure:
+def throughput(figures: PipelineFigures) -> Figure:
     """Draw jobs added and ended per second, and the number of open jobs."""
     figure, (rates, backlog) = _stacked(2, 5.0, (2.2, 1))
     points, step = figures.points, figures.step
@@ -78,7 +78,7 @@ def throughput(figures: Figures) -> Figure:
     return figure
 
 
-def latency(figures: Figures) -> Figure:
+def latency(figures: PipelineFigures) -> Figure:
     """Draw the percentiles of wait and run times."""
     figure, (waits, runs) = _stacked(2, 5.4, (1, 1))
     for axes, name, values in (
@@ -92,7 +92,7 @@ def latency(figures: Figures) -> Figure:
     return figure
 
 
-def failures(figures: Figures) -> Figure:
+def failures(figures: PipelineFigures) -> Figure:
     """Draw the causes of failures, retries and stalls."""
     by_cause: dict[str, dict[str, int]] = defaultdict(dict)
     for found in figures.causes:
@@ -120,7 +120,7 @@ def failures(figures: Figures) -> Figure:
     return figure
 
 
-def burn(figures: Figures) -> Figure:
+def burn(figures: PipelineFigures) -> Figure:
     """Draw the burn rate of each window, and the thresholds of alerts."""
     figure, (axes,) = _stacked(1, 3.2, (1,))
     burns = figures.burns
@@ -153,7 +153,7 @@ def burn(figures: Figures) -> Figure:
     return figure
 
 
-def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Spread]) -> None:
+def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Percentiles]) -> None:
     measured = [spread for spread in spreads if spread.p50 is not None]
     if not measured:
         axes.annotate("no data", (0.5, 0.5), xycoords="axes fraction", ha="center", color=MUTED)

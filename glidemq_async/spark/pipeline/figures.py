@@ -24,7 +24,7 @@ MAX_POINTS: Final = 150
 UNKNOWN_NAME: Final = "(unknown)"
 
 
-class Spread(NamedTuple):
+class Percentiles(NamedTuple):
     """Percentiles in milliseconds, or None without data."""
 
     p50: int | None
@@ -40,8 +40,8 @@ class Point(NamedTuple):
     completed: int
     failed: int
     open: int
-    wait: Spread
-    run: Spread
+    wait: Percentiles
+    run: Percentiles
 
 
 class Cause(NamedTuple):
@@ -75,9 +75,9 @@ class NameRow(NamedTuple):
     open: int
     retries: int
     stalls: int
-    wait: Spread
-    run: Spread
-    end_to_end: Spread
+    wait: Percentiles
+    run: Percentiles
+    end_to_end: Percentiles
 
 
 class Campaign(NamedTuple):
@@ -91,7 +91,7 @@ class Campaign(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Figures:
+class PipelineFigures:
     """The contents of a report. Instants are UTC, durations are milliseconds."""
 
     queues: tuple[str, ...]
@@ -113,14 +113,14 @@ class Figures:
         return (self.last - self.first).total_seconds()
 
 
-def figures(attempts: DataFrame, jobs: DataFrame, slo: Slo) -> Figures:
+def figures(attempts: DataFrame, jobs: DataFrame, slo: Slo) -> PipelineFigures:
     """Compute the figures of a report. Raises LookupError if the tables contain no job."""
     first, last = _first_and_last(attempts, jobs)
     if first is None or last is None:
         raise LookupError("there is no job to report on; add jobs, and run the pipeline again")
     step = step_of((last - first).total_seconds())
     names = _names(attempts, jobs, ["queue", "name"])
-    return Figures(
+    return PipelineFigures(
         queues=tuple(sorted({row.queue for row in names})),
         first=first,
         last=last,
@@ -246,11 +246,11 @@ def _campaigns(jobs: DataFrame) -> list[Campaign]:
     return [Campaign(**row.asDict()) for row in found.sort("name").collect()]
 
 
-def _read(row: Any, measure: str) -> Spread:
+def _read(row: Any, measure: str) -> Percentiles:
     if row is None:
-        return Spread(None, None, None)
+        return Percentiles(None, None, None)
     values = cast("dict[str, Any]", row if isinstance(row, dict) else row.asDict())
-    return Spread(*(values.get(f"{measure}_p{percent}") for percent in PERCENTS))
+    return Percentiles(*(values.get(f"{measure}_p{percent}") for percent in PERCENTS))
 
 
 def _series(row: Any, by: Sequence[str]) -> tuple[str, ...]:

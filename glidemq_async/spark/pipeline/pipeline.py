@@ -18,7 +18,7 @@ from glidemq_async.spark.driver.session import register
 from glidemq_async.spark.pipeline import bronze, gold, silver
 from glidemq_async.spark.pipeline.bronze import Audit
 from glidemq_async.spark.pipeline.burn_rates import burn_rates
-from glidemq_async.spark.pipeline.figures import Figures, figures
+from glidemq_async.spark.pipeline.figures import PipelineFigures, figures
 from glidemq_async.spark.pipeline.lake import Lake, uri
 from glidemq_async.spark.pipeline.replay import Replay, Selection, replay
 from glidemq_async.spark.pipeline.report import ReportFiles, save_report
@@ -226,7 +226,7 @@ class Pipeline:
         """The audits of the last refresh."""
         return tuple(Audit(**each) for each in self.lake.current.get("audits", []))
 
-    def figures(self) -> Figures:
+    def figures(self) -> PipelineFigures:
         """Return the figures of a report. Raises LookupError before the first refresh, and without any job."""
         return figures(self.table("attempts"), self.table("jobs"), self.slo)
 

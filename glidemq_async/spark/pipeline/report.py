@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from glidemq_async.spark.pipeline.bronze import Audit
 from glidemq_async.spark.pipeline.charts import charts, duration
-from glidemq_async.spark.pipeline.figures import Figures
+from glidemq_async.spark.pipeline.figures import PipelineFigures
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Section(NamedTuple):
     image: str
 
 
-def save_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, title: str | None = None) -> ReportFiles:
+def save_report(
+    figures: PipelineFigures, folder: Path, audits: Sequence[Audit], *, title: str | None = None
+) -> ReportFiles:
     """Write report.html and a PNG per chart into the folder. Create the folder, and replace existing files."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = charts(figures)
@@ -54,7 +56,7 @@ def save_report(figures: Figures, folder: Path, audits: Sequence[Audit], *, titl
     return ReportFiles(page, tuple(pictures))
 
 
-def render(figures: Figures, drawn: dict[str, bytes], audits: Sequence[Audit], title: str | None = None) -> str:
+def render(figures: PipelineFigures, drawn: dict[str, bytes], audits: Sequence[Audit], title: str | None = None) -> str:
     """Return the page as HTML."""
     # Names, errors and queues come from jobs, so the page escapes all texts. An undefined name is an error of the
     # template and must not become an empty place in a report.
@@ -74,7 +76,7 @@ def render(figures: Figures, drawn: dict[str, bytes], audits: Sequence[Audit], t
     )
 
 
-def _cards(figures: Figures) -> list[Card]:
+def _cards(figures: PipelineFigures) -> list[Card]:
     total = figures.total
     ended = total.completed + total.failed
     rate = ended / figures.seconds if figures.seconds else 0.0
@@ -91,7 +93,7 @@ def _cards(figures: Figures) -> list[Card]:
     ]
 
 
-def _sections(figures: Figures, drawn: dict[str, bytes]) -> list[Section]:
+def _sections(figures: PipelineFigures, drawn: dict[str, bytes]) -> list[Section]:
     slo = figures.slo
     late = f" or took longer than {duration(slo.latency_ms)}" if slo.latency_ms is not None else ""
     texts = {

@@ -77,7 +77,7 @@ def _on_term(_number: int, _frame: FrameType | None) -> None:
     raise Stopped
 
 
-class Link:
+class KeeperConnection:
     """A connection to the server for the few commands of the keeper."""
 
     def __init__(self, path: str) -> None:
@@ -170,7 +170,7 @@ class Keeper:
                 # Its keeper is gone. Without a death signal it must be asked to end. It writes its data first.
                 asked = now
                 with contextlib.suppress(OSError):
-                    Link(self._path).ask("SHUTDOWN NOSAVE")
+                    KeeperConnection(self._path).ask("SHUTDOWN NOSAVE")
             time.sleep(0.01)
         return held
 
@@ -211,13 +211,13 @@ class Keeper:
             "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", LOG,
         ]  # fmt: skip
 
-    def _await_ready(self) -> Link:
+    def _await_ready(self) -> KeeperConnection:
         while True:
             if self._reap(0.0):
                 raise StartFailed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
             try:
                 self._socket = os.lstat(self._path)
-                link = Link(self._path)
+                link = KeeperConnection(self._path)
             except OSError:
                 time.sleep(0.003)
                 continue
@@ -230,7 +230,7 @@ class Keeper:
                 continue
             return link
 
-    def _watch(self, link: Link) -> bool:
+    def _watch(self, link: KeeperConnection) -> bool:
         """Return true when the server should be stopped, and false when it died."""
         tick = max(0.02, min(1.0, self._linger / 4))
         used = time.monotonic()

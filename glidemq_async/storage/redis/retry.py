@@ -123,7 +123,7 @@ def gave_up(problem: Exception, function: str, where: str, seconds: float) -> St
 
 
 @dataclass(slots=True)
-class Backoff:
+class RetryPauses:
     """Pauses in seconds that double from `first` to `longest`, each between half and all of its length."""
 
     first: float = FIRST_PAUSE

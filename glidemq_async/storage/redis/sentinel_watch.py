@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import pack
-from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff
+from glidemq_async.storage.redis.retry import TRY_SECONDS, RetryPauses
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 Address: TypeAlias = tuple[str, int]
@@ -76,11 +76,11 @@ class SentinelWatch:
         await self._watches.close()
 
     async def _watch(self, sentinel: Endpoint, heard: asyncio.Event) -> None:
-        backoff = Backoff(longest=LONGEST_PAUSE)
+        backoff = RetryPauses(longest=LONGEST_PAUSE)
         while True:
             try:
                 wire = await dial(sentinel)
-                backoff = Backoff(longest=LONGEST_PAUSE)
+                backoff = RetryPauses(longest=LONGEST_PAUSE)
                 await self._listen(sentinel, wire, heard)
             except OSError as error:
                 log.debug("the sentinel %s cannot be listened to: %s", sentinel.where, error)

@@ -24,7 +24,7 @@ from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
 from glidemq_async.storage.redis.durability import call_confirmed
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
-from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff, Verdict, failure, gave_up, judge
+from glidemq_async.storage.redis.retry import TRY_SECONDS, RetryPauses, Verdict, failure, gave_up, judge
 from glidemq_async.storage.redis.servers import Servers
 from glidemq_async.storage.redis.subscriptions import OnChange, OnMessage
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
@@ -178,7 +178,7 @@ class ServerStorage(Connectable):
         if started is None:
             started = loop.time()
         deadline = started + timeout
-        backoff = Backoff()
+        backoff = RetryPauses()
         loads = 0
         while True:
             # `close` may run during any await of this loop. It ends the connections, so the attempt fails with an error
@@ -230,7 +230,7 @@ class ServerStorage(Connectable):
         key: str,
         problem: Exception,
         verdict: Verdict,
-        backoff: Backoff,
+        backoff: RetryPauses,
         deadline: float,
         what: str,
         started: float,

@@ -20,7 +20,7 @@ from glidemq_async.storage.redis.access import missing_rule, prefix_of, warn
 from glidemq_async.storage.redis.connections import LoginRefused
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
-from glidemq_async.storage.redis.retry import TRY_SECONDS, Backoff
+from glidemq_async.storage.redis.retry import TRY_SECONDS, RetryPauses
 from glidemq_async.storage.redis.wire import Reply, ReplyError, Wire, as_list
 
 OnMessage: TypeAlias = Callable[[bytes], None]
@@ -52,7 +52,7 @@ class NodeFinder(Protocol):
 class ChannelSubscription:
     """One subscriber of one channel."""
 
-    def __init__(self, link: Link, channel: bytes, on_message: OnMessage, on_change: OnChange) -> None:
+    def __init__(self, link: SubscriberLink, channel: bytes, on_message: OnMessage, on_change: OnChange) -> None:
         self.link = link
         self.channel = channel
         self._on_message = on_message
@@ -109,7 +109,7 @@ def _guarded(callback: Callable[[_V], None], value: _V, channel: bytes) -> None:
 #
 # Messages are never counted or acknowledged. Every reader of a channel also polls, so a lost message costs time and no
 # job.
-class Link:
+class SubscriberLink:
     """The subscriber connection of one route and its channels."""
 
     def __init__(self, hub: SubscriptionHub, storage: NodeFinder, route: int, key: str) -> None:
@@ -181,13 +181,13 @@ class Link:
     # The life of the link
 
     async def _run(self) -> None:
-        backoff, logins = Backoff(), Backoff(longest=LONGEST_LOGIN_PAUSE)
+        backoff, logins = RetryPauses(), RetryPauses(longest=LONGEST_LOGIN_PAUSE)
         while True:
             pause = backoff
             try:
                 node = await self._storage.find_node(self._key)
                 wire = await node.dial()
-                logins = Backoff(longest=LONGEST_LOGIN_PAUSE)
+                logins = RetryPauses(longest=LONGEST_LOGIN_PAUSE)
                 backoff, problem = await self._serve(wire, backoff)
                 pause = backoff
                 if problem is not None:
@@ -205,7 +205,7 @@ class Link:
         with contextlib.suppress(OSError, TimeoutError, GlideMQError):
             await self._storage.recheck_node(self._key, error)
 
-    async def _serve(self, wire: Wire, backoff: Backoff) -> tuple[Backoff, Exception | None]:
+    async def _serve(self, wire: Wire, backoff: RetryPauses) -> tuple[RetryPauses, Exception | None]:
         self._problem = None
         try:
             self._forget()
@@ -224,7 +224,7 @@ class Link:
             # After `_forget`, because a callback may look at the link or change its channels.
             for subscription in self._everyone():
                 subscription.changed(False)
-        return Backoff() if was_up else backoff, self._problem
+        return RetryPauses() if was_up else backoff, self._problem
 
     def _forget(self) -> None:
         for channels in (self._confirmed, self._leaving, self._refused, self._asked):
@@ -331,19 +331,19 @@ class SubscriptionHub:
 
     def __init__(self, storage: NodeFinder) -> None:
         self._storage = storage
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, SubscriberLink] = {}
 
     def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> ChannelSubscription:
         """Add a subscriber, on a new link if the route has none."""
         route = self._storage.route(key)
         link = self._links.get(route)
         if link is None:
-            link = self._links[route] = Link(self, self._storage, route, key)
+            link = self._links[route] = SubscriberLink(self, self._storage, route, key)
         subscription = ChannelSubscription(link, channel.encode(), on_message, on_change)
         link.add(subscription)
         return subscription
 
-    def forget(self, route: int, link: Link) -> None:
+    def forget(self, route: int, link: SubscriberLink) -> None:
         """Remove a link that is about to close."""
         if self._links.get(route) is link:
             del self._links[route]

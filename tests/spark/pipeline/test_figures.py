@@ -1,4 +1,4 @@
-"""Figures of a report for jobs that were obliterated, revoked, or added before the first stored event."""
+"""PipelineFigures of a report for jobs that were obliterated, revoked, or added before the first stored event."""
 
 # pyright: reportUnknownMemberType=false
 
@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from glidemq_async.spark.pipeline import silver
 from glidemq_async.spark.pipeline.burn_rates import burn_rates
-from glidemq_async.spark.pipeline.figures import Figures, figures
+from glidemq_async.spark.pipeline.figures import PipelineFigures, figures
 from glidemq_async.spark.pipeline.lake import EVENT_SCHEMA
 from glidemq_async.spark.pipeline.slo import Slo
 from tests.spark.pipeline.truth import Truth, instant
@@ -26,7 +26,7 @@ def events_of(spark: SparkSession, *histories: tuple[str, list[tuple[int, str, s
     return spark.createDataFrame(rows, EVENT_SCHEMA)
 
 
-def computed(events: DataFrame) -> Figures:
+def computed(events: DataFrame) -> PipelineFigures:
     return figures(silver.attempts(events), silver.jobs(events), Slo())
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glidemq_async.errors import SerializationError
-from glidemq_async.schedules.schedule import MAX_CATCH_UP, Schedule, Slots, have_same_fire_times
+from glidemq_async.schedules.schedule import MAX_CATCH_UP, FireTimes, Schedule, have_same_fire_times
 from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -23,7 +23,7 @@ HOUR = 3_600_000
 @settings(deadline=None)
 @given(st.integers(1, 10**10), st.integers(0, 10**12), st.integers(0, 10**13))
 def test_intervals_never_drift(every: int, anchor: int, instant: int) -> None:
-    slots = Slots(Schedule(every=timedelta(milliseconds=every)), anchor)
+    slots = FireTimes(Schedule(every=timedelta(milliseconds=every)), anchor)
     found = slots.after(instant)
     assert found is not None
     assert (found - anchor) % every == 0
@@ -34,17 +34,21 @@ def test_intervals_never_drift(every: int, anchor: int, instant: int) -> None:
 
 
 def test_an_interval_without_start_begins_one_interval_after_its_first_upsert() -> None:
-    assert list(Slots(Schedule(every=10), T).between(T - 50_000, T + 30_000)) == [T + 10_000, T + 20_000, T + 30_000]
+    assert list(FireTimes(Schedule(every=10), T).between(T - 50_000, T + 30_000)) == [
+        T + 10_000,
+        T + 20_000,
+        T + 30_000,
+    ]
 
 
 def test_an_interval_with_start_begins_there() -> None:
-    slots = Slots(Schedule(every=10, start=NOON), T - HOUR)
+    slots = FireTimes(Schedule(every=10, start=NOON), T - HOUR)
     assert list(slots.between(0, T + 20_000)) == [T, T + 10_000, T + 20_000]
 
 
 def test_start_and_end_are_fire_times_themselves() -> None:
     schedule = Schedule(cron="0 * * * *", start=NOON, end=NOON + timedelta(hours=2))
-    slots = Slots(schedule, 0)
+    slots = FireTimes(schedule, 0)
     assert list(slots.between(0, T + 10 * HOUR)) == [T, T + HOUR, T + 2 * HOUR]
     assert slots.upto(T - 1) is None
     assert slots.upto(T + 9 * HOUR) == T + 2 * HOUR
@@ -53,7 +57,7 @@ def test_start_and_end_are_fire_times_themselves() -> None:
 
 @pytest.mark.parametrize("schedule", [Schedule(cron="*/7 * * * *"), Schedule(every=420)])
 def test_the_latest_fire_times_are_the_last_ones(schedule: Schedule) -> None:
-    slots = Slots(schedule, T)
+    slots = FireTimes(schedule, T)
     everything = list(slots.between(T, T + 5 * HOUR))
     assert slots.newest(T, T + 5 * HOUR, 10) == everything[-10:]
     assert slots.newest(T, T + 5 * HOUR, 10**6) == everything
@@ -61,13 +65,13 @@ def test_the_latest_fire_times_are_the_last_ones(schedule: Schedule) -> None:
 
 def test_a_fire_time_that_is_due_on_time_fires_with_every_policy() -> None:
     for missed in ("skip", "fire-once", "fire-all"):
-        slots = Slots(Schedule(every=1, missed=missed), T)
+        slots = FireTimes(Schedule(every=1, missed=missed), T)
         assert slots.plan(T + 1_000, T + 1_000) == ((T + 1_000,), 0, T + 2_000)
         assert slots.plan(T + 1_000, T + 3_100) == ((T + 1_000, T + 2_000, T + 3_000), 0, T + 4_000)
 
 
 def test_fire_times_during_the_presence_of_a_process_are_on_time() -> None:
-    slots = Slots(Schedule(every=60), T)
+    slots = FireTimes(Schedule(every=60), T)
     late = T + 10 * 60_000
     assert slots.plan(T + 480_000, late, T + 480_000) == ((T + 480_000, T + 540_000, T + 600_000), 0, T + 660_000)
     # Missed fire times depend on the time at which a process came. The rest is left for the next plan.
@@ -76,47 +80,47 @@ def test_fire_times_during_the_presence_of_a_process_are_on_time() -> None:
 
 
 def test_skip_ignores_all_but_the_latest_fire_time() -> None:
-    assert Slots(Schedule(every=10), T).plan(T + 10_000, T + 64_000) == ((T + 60_000,), 5, T + 70_000)
+    assert FireTimes(Schedule(every=10), T).plan(T + 10_000, T + 64_000) == ((T + 60_000,), 5, T + 70_000)
 
 
 def test_skip_ignores_the_latest_fire_time_too_when_it_is_long_past() -> None:
-    slots = Slots(Schedule(cron="0 * * * *"), T)
+    slots = FireTimes(Schedule(cron="0 * * * *"), T)
     assert slots.plan(T + HOUR, T + HOUR + 90_000) == ((T + HOUR,), 0, T + 2 * HOUR)
     assert slots.plan(T + HOUR, T + HOUR + 90_001) == ((), 1, T + 2 * HOUR)
     assert slots.plan(T + HOUR, T + 5 * HOUR + 90_001) == ((), 5, T + 6 * HOUR)
 
 
 def test_fire_once_fires_the_latest_time() -> None:
-    slots = Slots(Schedule(cron="0 * * * *", missed="fire-once"), T)
+    slots = FireTimes(Schedule(cron="0 * * * *", missed="fire-once"), T)
     assert slots.plan(T + HOUR, T + 5 * HOUR + 1_800_000) == ((T + 5 * HOUR,), 4, T + 6 * HOUR)
 
 
 def test_fire_all_fires_every_time_up_to_its_cap() -> None:
     late = T + 5 * HOUR + 1_800_000
     hours = tuple(T + n * HOUR for n in range(1, 6))
-    slots = Slots(Schedule(cron="0 * * * *", missed="fire-all"), T)
+    slots = FireTimes(Schedule(cron="0 * * * *", missed="fire-all"), T)
     assert slots.plan(T + HOUR, late) == (hours, 0, T + 6 * HOUR)
-    slots = Slots(Schedule(cron="0 * * * *", missed="fire-all", catch_up=2), T)
+    slots = FireTimes(Schedule(cron="0 * * * *", missed="fire-all", catch_up=2), T)
     assert slots.plan(T + HOUR, late) == (hours[-2:], 3, T + 6 * HOUR)
 
 
 def test_a_plan_ends_with_the_schedule() -> None:
-    slots = Slots(Schedule(every=10, end=NOON + timedelta(seconds=20), missed="fire-all"), T)
+    slots = FireTimes(Schedule(every=10, end=NOON + timedelta(seconds=20), missed="fire-all"), T)
     assert slots.plan(T + 10_000, T + HOUR) == ((T + 10_000, T + 20_000), 0, None)
 
 
 def test_a_plan_is_bounded_after_years_of_seconds() -> None:
-    slots = Slots(Schedule(cron="* * * * * *", missed="fire-all", catch_up=MAX_CATCH_UP), T)
+    slots = FireTimes(Schedule(cron="* * * * * *", missed="fire-all", catch_up=MAX_CATCH_UP), T)
     plan = slots.plan(T, T + 10 * 365 * 24 * HOUR)
     assert len(plan.fire) == plan.skipped == 1_000
-    slots = Slots(Schedule(every=0.001), T)
+    slots = FireTimes(Schedule(every=0.001), T)
     assert slots.plan(T + 1, T + 1_000_000_000).skipped == 999_999_999
 
 
 @settings(deadline=None)
 @given(st.sampled_from(["skip", "fire-once", "fire-all"]), st.integers(0, 10**8), st.integers(1, 1_000))
 def test_a_plan_covers_every_fire_time(missed: Any, late: int, catch_up: int) -> None:
-    slots = Slots(Schedule(every=0.7, missed=missed, catch_up=catch_up if missed == "fire-all" else None), T)
+    slots = FireTimes(Schedule(every=0.7, missed=missed, catch_up=catch_up if missed == "fire-all" else None), T)
     due = T + 700
     plan = slots.plan(due, due + late)
     assert list(plan.fire) == sorted(set(plan.fire))

@@ -24,10 +24,10 @@ from glidemq_async.spark.pipeline.figures import (
     Burn,
     Campaign,
     Cause,
-    Figures,
     NameRow,
+    Percentiles,
+    PipelineFigures,
     Point,
-    Spread,
     step_of,
 )
 from glidemq_async.spark.pipeline.lake import Lake
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
-SPREAD = Spread(5, 800, 12_000)
+SPREAD = Percentiles(5, 800, 12_000)
 
 
 def test_a_burn_is_the_share_of_bad_jobs_in_a_window_by_the_budget() -> None:
@@ -146,10 +146,10 @@ def test_a_plot_has_no_more_points_than_it_can_show(seconds: int) -> None:
     assert seconds / step_of(seconds) <= MAX_POINTS
 
 
-def figures(*, empty: bool = False) -> Figures:
-    nothing = Spread(None, None, None)
+def figures(*, empty: bool = False) -> PipelineFigures:
+    nothing = Percentiles(None, None, None)
     total = NameRow("work", "<b>mail</b>", 1_200, 1_100, 40, 60, 7, 2, SPREAD, SPREAD, nothing)
-    return Figures(
+    return PipelineFigures(
         queues=("work",),
         first=NOW,
         last=NOW.replace(minute=2),
