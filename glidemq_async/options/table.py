@@ -237,7 +237,7 @@ JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
     ),
     "lock_duration": _seconds(
         checks.optional_lease,
-        "the lease of a run in seconds, from 1 s to 24 h; by default that of the worker",
+        "the lease of a run in seconds, from 1 s to 24 h (default: the worker's `lock_duration`)",
         "l",
         Flag("Lease of a run in seconds.", float, least=1),
     ),
