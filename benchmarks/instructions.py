@@ -110,7 +110,8 @@ def counted_server(directory: str) -> Generator[CountedServer]:
     command = [
         "valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={directory}/out",
         "redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", directory, "--hz", "1",
-        "--dynamic-hz", "no", "--busy-reply-threshold", "0", "--stream-node-max-entries", "100",
+        "--dynamic-hz", "no", "--activerehashing", "no", "--busy-reply-threshold", "0",
+        "--stream-node-max-entries", "100",
     ]  # fmt: skip
     with (Path(directory) / "log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

@@ -186,6 +186,13 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   return delayed
 end
 
+-- Write a job without options other than `opts`.
+local function store_plain(stream, key, id, name, data, opts)
+  redis.call('HSET', key, 'name', name, 'data', data, 'place',
+    'waiting s' .. redis.call('XADD', stream, '*', opts == '' and 'i' or 'o', id))
+  if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
+end
+
 -- Write a job under an id that is free.
 local function store(base, id, name, data, opts, extra, call, first)
   local delayed, detail = false, name
@@ -197,10 +204,7 @@ local function store(base, id, name, data, opts, extra, call, first)
     end
     if extra.key then detail = name .. RS .. extra.key end
   else
-    local key = base .. ':job:' .. id
-    redis.call('HSET', key, 'name', name, 'data', data, 'place',
-      'waiting s' .. redis.call('XADD', base .. ':stream', '*', opts == '' and 'i' or 'o', id))
-    if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
+    store_plain(base .. ':stream', base .. ':job:' .. id, id, name, data, opts)
     call.startable = call.startable + 1
   end
   events.note(call.lines, 'added', id, detail)
@@ -246,6 +250,7 @@ function add.all(base, jobs, known, quiet, new)
   call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
   local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
   local counter, nth, text_of = tonumber(first), 0, counting()
+  local stream, prefix, added = base .. ':stream', base .. ':job:', nil
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local own, extra = args[at + 1], extras[i]
@@ -254,7 +259,15 @@ function add.all(base, jobs, known, quiet, new)
       nth = nth + 1
       id = ids and ids[nth] or text_of(counter + nth - 1)
     end
-    if not (known and known[i]) then
+    if own == '' and not extra and not known then
+      -- A plain job takes no other step. Most jobs are plain, so `store` and its look-ups are written out.
+      local name = args[at + 2]
+      store_plain(stream, prefix .. id, id, name, args[at + 3], args[at + 4])
+      call.startable = call.startable + 1
+      added = added or events.line(call.lines, 'added')
+      local k = #added
+      added[k + 1], added[k + 2] = id, name
+    elseif not (known and known[i]) then
       local status, owner, first
       local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
       if not (new or alone) then

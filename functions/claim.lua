@@ -6,61 +6,62 @@
 -- of jobs that cannot start (for example expired ones).
 --   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
-local claim = {}
+-- FIELDS: the number of values of a claimed job in the reply, see settle.lua.
+local claim = {FIELDS = 7}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
-local PROGRESS = 10              -- position of the progress of a job with a history; it may be as large as the data
+local FIELDS = claim.FIELDS
+local PROGRESS = 4               -- position of the progress in a history; it may be as large as the data
 local TURNS = {'stream', 'lifo', 'ready'}
 
--- The readers of a claimed job, by read hint (see record.lua). A reader returns the fields in the order in which the
--- worker expects them, with id and entry, and the job's last claim. It returns nil if the record is missing.
+-- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
+-- history or false; read.h and read.w also return the job's last claim. A reader returns nothing if the record is
+-- missing. Several results cost less than a table.
 local read = {}
 
-function read.i(key, id, entry)
+function read.i(key)
   local job = redis.pcall('HMGET', key, 'name', 'data')
-  if not (job[1] and job[2]) then return nil end
-  -- A table constructor with all fields: growing the reply's table would cost more than a new one.
-  return {job[1], job[2], false, '1', id, entry}
+  local name, data = job[1], job[2]
+  if name and data then return name, data, false, '1', false end
 end
 
-function read.o(key, id, entry)
+function read.o(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts')
-  if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], job[3], '1', id, entry}
+  local name, data = job[1], job[2]
+  if name and data then return name, data, job[3], '1', false end
 end
 
-function read.h(key, id, entry)
+function read.h(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
     'route', 'letter')
   if not (job[1] and job[2]) then return nil end
   local before = job[4]
   local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return {job[1], job[2], job[3], fence, id, entry, job[5], job[6], job[7], job[8], job[9],
-    job[10]}, before
+  return job[1], job[2], job[3], fence, {job[5], job[6], job[7], job[8], job[9], job[10]}, before
 end
 
 -- The same fields as read.h for a job that waited outside of the stream: usually it never ran and has no history.
-function read.w(key, id, entry)
+function read.w(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
   if not (job[1] and job[2]) then return nil end
-  if job[4] and job[4] ~= '0 0 0' then return read.h(key, id, entry) end
-  return {job[1], job[2], job[3], '1', id, entry, false, false, job[5], false, job[6], job[7]}
+  if job[4] and job[4] ~= '0 0 0' then return read.h(key) end
+  return job[1], job[2], job[3], '1', {false, false, job[5], false, job[6], job[7]}
 end
 
 -- A keyed job that never ran: the same as read.i and read.o, and its route.
-function read.fi(key, id, entry)
+function read.fi(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], false, '1', id, entry, job[3]}
+  return job[1], job[2], false, '1', {job[3]}
 end
 
-function read.fo(key, id, entry)
+function read.fo(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'route')
   if not (job[1] and job[2]) then return nil end
-  return {job[1], job[2], job[3], '1', id, entry, job[4]}
+  return job[1], job[2], job[3], '1', {job[4]}
 end
 
 -- Return the lease of a job that has a lease option (opts, "l"), otherwise the worker's; as text.
@@ -68,19 +69,33 @@ local function lease_of(opts, lock)
   if not string.find(opts, '\161l', 1, true) then return lock end
   local readable, options = pcall(cmsgpack.unpack, opts)
   local own = readable and type(options) == 'table' and tonumber(options.l)
-  return own and digits(own) or lock
+  return own and digits(own) or lock, own
 end
 
--- Mark one job as running; since: " <started ms> ". Return nil when it has no record.
-local function start(base, what, id, entry, order, since, lock, call)
-  local key = base .. ':job:' .. id
-  local job = (read[what] or read.h)(key, id, entry)
-  if not job then return nil end
-  local text = job[4] .. since .. (job[3] and lease_of(job[3], lock) or lock)
-  if order then text = text .. ' ' .. order end
-  redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', text)
-  events.note(call.lines, 'active', id)
-  return job
+-- Append a job to the claimed ones.
+local function put(out, id, entry, name, data, opts, fence, history)
+  local at = out.n * FIELDS
+  out.n = out.n + 1
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = id, entry, name, data
+  out[at + 5], out[at + 6], out[at + 7] = opts, fence, history
+end
+
+-- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
+-- "1 <started ms> <lease ms>" of a plain first claim.
+local function start(key, reader, id, entry, order, first, call, out)
+  local name, data, opts, fence, history = reader(key)
+  if not name then return nil end
+  local claimed = first
+  if opts or order or fence ~= '1' then
+    local lease, own = string.match(first, '%d+$'), nil
+    if opts then lease, own = lease_of(opts, lease) end
+    if own and own > (call.longest or 0) then call.longest = own end
+    claimed = fence .. string.match(first, ' %d+ ') .. lease
+    if order then claimed = claimed .. ' ' .. order end
+  end
+  redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
+  put(out, id, entry, name, data, opts, fence, history)
+  return #data + #(history and history[PROGRESS] or '')
 end
 
 -- Return the set of those ids whose time to live is over; nil when no job of the queue has one. All of the ids start or
@@ -115,17 +130,20 @@ end
 -- batch: { ids, entries } and, if the source has them, { whats, orders, keys }, all by position; `what` applies to all
 -- jobs.
 local function start_batch(base, batch, call, out)
-  local ids, lock = batch.ids, digits(call.lock)
-  local whats, orders, keys = batch.whats, batch.orders, batch.keys
+  local ids, whats, orders, keys = batch.ids, batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
-  local since, posted = ' ' .. digits(call.now) .. ' ', call.seen.posted or 0
-  for i, id in ipairs(ids) do
-    local entry, late = batch.entries[i], expired and expired[id]
-    local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'
-    local job = not late and start(base, what, id, entry, orders and orders[i], since, lock, call)
-    if job then
-      out[#out + 1] = job
-      bytes = bytes + #job[2] + #(job[PROGRESS] or '')
+  local first, posted = '1 ' .. digits(call.now) .. ' ' .. digits(call.lock), call.seen.posted or 0
+  local touched, usual, prefix = call.seen.touched, read[batch.what] or read.h, base .. ':job:'
+  local line
+  for i = 1, #ids do
+    local id, entry = ids[i], batch.entries[i]
+    local late = expired and expired[id]
+    local reader = touched and read.h or (whats and read[whats[i]]) or usual
+    local size = not late and start(prefix .. id, reader, id, entry, orders and orders[i], first, call, out)
+    if size then
+      line = line or events.line(call.lines, 'active')
+      line[#line + 1] = id
+      bytes = bytes + size
     else
       gone[#gone + 1] = string.sub(entry, 2)
       bytes = bytes + REFUSED_BYTES
@@ -168,11 +186,12 @@ local source = {}
 
 function source.stream(base, consumer, count, call, out)
   local batch = {ids = {}, entries = {}, whats = {}}
+  local ids, made, whats = batch.ids, batch.entries, batch.whats
   for i, entry in ipairs(read_new(base, consumer, count)) do
-    batch.whats[i], batch.ids[i] = entry[2][1], entry[2][2]
-    batch.entries[i] = 's' .. entry[1]
+    local fields = entry[2]
+    ids[i], made[i], whats[i] = fields[2], 's' .. entry[1], fields[1]
   end
-  return #batch.ids, start_batch(base, batch, call, out)
+  return #ids, start_batch(base, batch, call, out)
 end
 
 local function start_in_active_stream(base, consumer, batch, call, out)
@@ -217,8 +236,8 @@ end
 -- claimed. Return the bytes so far, and true if the source is empty.
 local function take_from(name, base, consumer, most, bytes, call, out)
   local step = FIRST_STEP
-  while #out < most and bytes < MAX_BYTES do
-    local wanted = math.min(step, most - #out)
+  while out.n < most and bytes < MAX_BYTES do
+    local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
     bytes = bytes + size
     if found < wanted then return bytes, true end
@@ -234,25 +253,25 @@ local function take_turns(base, consumer, slots, bytes, call, out)
     local turn = i % #TURNS + 1
     if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
   end
-  while #names > 0 and #out < slots and bytes < MAX_BYTES do
+  while #names > 0 and out.n < slots and bytes < MAX_BYTES do
     if at > #names then at = 1 end
-    local before, dry = #out, nil
+    local before, dry = out.n, nil
     local share = math.ceil((slots - before) / #names)
     bytes, dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), bytes, call, out)
-    if #out > before then first = first or names[at] end
+    if out.n > before then first = first or names[at] end
     if dry then table.remove(names, at) else at = at + 1 end
   end
   if first and first ~= last then redis.call('HSET', base .. ':meta', 'turn', first) end
   return bytes
 end
 
--- Claim up to `slots` jobs. Return them, and true if the claim stopped early because of its size: then the caller
--- should claim again. call: with lock, the caller's lease; behind, if some due jobs may not be promoted yet: one of
--- them may come before the jobs of `prioritized`.
+-- Claim up to `slots` jobs. Return them as a flat list with FIELDS values for each and their number `n`, and true if
+-- the claim stopped early because of its size: then the caller should claim again. call: with lock, the caller's
+-- lease; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of `prioritized`.
 function claim.take(base, consumer, slots, call)
-  local out, bytes, seen = {}, 0, call.seen
+  local out, bytes, seen = {n = 0}, 0, call.seen
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
-  if #out < slots and bytes < MAX_BYTES then
+  if out.n < slots and bytes < MAX_BYTES then
     if seen.lifo or seen.ready then
       bytes = take_turns(base, consumer, slots, bytes, call, out)
     else
@@ -263,20 +282,19 @@ function claim.take(base, consumer, slots, call)
     bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
   end
   keyed.review(base, call)
-  return out, bytes >= MAX_BYTES and #out < slots
+  return out, bytes >= MAX_BYTES and out.n < slots
 end
 
 -- Return the jobs of an earlier claim that still run under their entries, as the reply to a repeated claim. claimed:
 -- flat { id, entry }.
 function claim.reread(base, claimed)
-  local out = {}
+  local out = {n = 0}
   for i = 1, #claimed, 2 do
     local id, entry = claimed[i], claimed[i + 1]
     local key = base .. ':job:' .. id
     if redis.call('HGET', key, 'place') == 'active ' .. entry then
-      local job, last = read.h(key, id, entry)
-      job[4] = string.match(last, '^%d+')
-      out[#out + 1] = job
+      local name, data, opts, _, history, last = read.h(key)
+      put(out, id, entry, name, data, opts, string.match(last, '^%d+'), history)
     end
   end
   return out

@@ -24,13 +24,20 @@ local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'add
   'waiting', 'completed', 'failed', 'dead-lettered', 'retrying', 'returned', 'limited', 'revoking', 'changed', 'active',
   'progress', 'updated', 'removed', 'dropped', 'drained', 'cleaned', 'written', 'obliterated'}
 
--- Note one event. `lines` collects the events of one call by kind.
-function events.note(lines, kind, id, detail)
+-- Return the list of a kind: its name, then the events. `lines` collects the events of one call by kind. A caller that
+-- notes many events without a detail appends their ids itself, at least one.
+function events.line(lines, kind)
   local line = lines[kind]
   if not line then
     line = {kind}
     lines[kind] = line
   end
+  return line
+end
+
+-- Note one event.
+function events.note(lines, kind, id, detail)
+  local line = events.line(lines, kind)
   local n = #line
   line[n + 1] = id
   if DETAIL[kind] then line[n + 2] = detail or '' end

@@ -114,10 +114,10 @@ function finish.release_held(base, now, limit)
 end
 
 local function put(key, ids, instant)
-  local members, score = {}, digits(instant)
-  for i, id in ipairs(ids) do
-    members[2 * i - 1] = score
-    members[2 * i] = id
+  local members, score, n = {}, digits(instant), 0
+  for i = 1, #ids do
+    members[n + 1], members[n + 2] = score, ids[i]
+    n = n + 2
   end
   in_chunks('ZADD', key, nil, members)
 end
@@ -275,15 +275,19 @@ end
 
 -- Collect a job that has ended. Its record already has its location and `ended`.
 function finish.note(done, state, policy, id, payload)
-  local name = state .. policy
-  local group = done[name]
+  local groups = done[state]
+  if not groups then
+    groups = {}
+    done[state] = groups
+  end
+  local group = groups[policy]
   if not group then
     group = {state = state, policy = policy, ids = {}, payloads = {}}
-    done[name], done[#done + 1] = group, group
+    groups[policy], done[#done + 1] = group, group
   end
-  local n = #group.ids + 1
-  group.ids[n] = id
-  group.payloads[n] = payload
+  local ids = group.ids
+  local n = #ids + 1
+  ids[n], group.payloads[n] = id, payload
 end
 
 -- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total

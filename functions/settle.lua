@@ -17,8 +17,9 @@
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     entry    of a run. The key of a keyed job may follow, "k<entry> <key>"; this saves a lookup
 --     refused  flat { position, status } of runs that were not settled: "stale" or "missing"
---     jobs     claimed: name data opts fence id entry; for a keyed job that never ran also its route; for a job with a
---              history also: failures stalls added progress route letter
+--     jobs     claimed, flat: { id entry name data opts fence history }*; history: false for a job that waited in
+--              `stream` and never ran, { route } for a keyed job that never ran, otherwise { failures stalls added
+--              progress route letter }. One flat list, because a table for each job would cost more than its values.
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
@@ -43,6 +44,7 @@ local settle = {fenced = true}
 local FIELDS = 5
 local HEAD = 8
 local MAX_BATCH = 1000
+local STREAM, KEYED = 115, 107   -- the first bytes of the tokens "s…" and "k…"
 
 -- Return verb, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
 local function run_at(args, i)
@@ -82,11 +84,13 @@ local function parse(args)
   if not string.find(args[HEAD - 1], '^%d+ %d+$') then
     fail('ARGUMENT', 'ran must be "<ms> <ms>", found ' .. args[HEAD - 1])
   end
+  local at = HEAD
   for i = 1, n do
-    local verb, _, entry, _, option = run_at(args, i)
+    local verb, entry, option = args[at + 1], args[at + 3], args[at + 5]
     if not check[verb] then fail('ARGUMENT', 'unknown verb ' .. verb) end
     if option ~= '' or verb ~= 'c' then check[verb](option) end
-    if not string.find(entry, '^[slk]%d+-%d+$') then split(args, i, entry) end
+    if not string.find(entry, '^[slk]%d+%-%d+$') then split(args, i, entry) end
+    at = at + FIELDS
   end
   return n
 end
@@ -106,10 +110,13 @@ local function release_entries(base, args, n, call)
   local stream, active, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
   for i = 1, n do
     local entry = args[HEAD + (i - 1) * FIELDS + 3]
-    local prefix, raw = string.sub(entry, 1, 1), string.sub(entry, 2)
-    local list = prefix == 's' and stream or active
-    list[#list + 1] = raw
-    if prefix == 'k' then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
+    local prefix, raw = string.byte(entry), string.sub(entry, 2)
+    if prefix == STREAM then
+      stream[#stream + 1] = raw
+    else
+      active[#active + 1] = raw
+      if prefix == KEYED then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
+    end
   end
   local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', active) == n
   -- The keys that the caller sent are trusted only if every run holds its lease.
@@ -158,11 +165,11 @@ local apply = {}
 
 function apply.c(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
-  local refused = undone(key,
-    redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload), 3)
-  if refused then return refused end
+  local written = redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload)
+  if written == 3 then return undone(key, written, 3) end
   finish.note(done, 'completed', option, id, payload)
-  events.note(call.lines, 'completed', id)
+  local line = events.line(call.lines, 'completed')
+  line[#line + 1] = id
 end
 
 function apply.f(base, now, call, done, id, entry, payload, option)
@@ -269,26 +276,26 @@ end
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
   scheduled.promote(base, call)
-  if seen.paused then return {}, wakeup.settle_down(base, caller, slots, call) end
+  if seen.paused then return {n = 0}, wakeup.settle_down(base, caller, slots, call) end
   local allowed = limits.allowance(base, slots, call)
   if slots == 0 then
     -- A worker that stops may have been woken for jobs that it will not take. Wake others for them.
     wakeup.leave(base, consumer, call)
     wakeup.wake(base, math.max(call.startable, locations.ready_count(base)))
-    return {}, 0
+    return {n = 0}, 0
   end
-  local startable, jobs, more = call.startable, {}, false
+  local startable, jobs, more = call.startable, {n = 0}, false
   if allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
-  limits.started(base, #jobs, call)
-  if seen.limits and #jobs == allowed then limits.allowance(base, slots, call) end
-  if call.behind and #jobs < slots then more = true end
+  limits.started(base, jobs.n, call)
+  if seen.limits and jobs.n == allowed then limits.allowance(base, slots, call) end
+  if call.behind and jobs.n < slots then more = true end
   local due = call.now
   if more then
     redis.call('ZREM', base .. ':idle', consumer)    -- it calls again immediately
   else
-    due = wakeup.settle_down(base, caller, slots - #jobs, call)
+    due = wakeup.settle_down(base, caller, slots - jobs.n, call)
   end
-  if more or #jobs == slots then pass_on(base, math.max(startable, call.startable), call) end
+  if more or jobs.n == slots then pass_on(base, math.max(startable, call.startable), call) end
   return jobs, due
 end
 
@@ -313,7 +320,10 @@ local function first_call(base, args, unbroken)
   end
   events.write(base, call.lines, call.now)
   local claimed = {}
-  for i, job in ipairs(jobs) do claimed[2 * i - 1], claimed[2 * i] = job[5], job[6] end
+  for i = 1, jobs.n * claim.FIELDS, claim.FIELDS do
+    local n = #claimed
+    claimed[n + 1], claimed[n + 2] = jobs[i], jobs[i + 1]
+  end
   request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil}, request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
 end

@@ -5,7 +5,7 @@ The wire form of outcomes and of claimed jobs exists only here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -21,10 +21,11 @@ from glidemq_async.functions.outcomes import (
     Retry,
 )
 
-_Row: TypeAlias = list[Any]
-"""A row of a claim: bytes, and None for a field that the record does not have."""
+_History: TypeAlias = list[bytes | None]
+"""The history of a claimed job: None for a field that the record does not have."""
 
 _ARGUMENTS_OF_A_RUN = 5
+_FIELDS_OF_A_JOB = 7
 
 
 class JobHistory(NamedTuple):
@@ -149,11 +150,11 @@ class SettleCalls(Calls):
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
         # claim loop repeats it over many calls of this method, during an outage for hours.
         reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
-        now, refused, rows, due, listeners, posted, past = cast(
-            "tuple[int, list[object], list[_Row], int, int, int, int]", reply
+        now, refused, jobs, due, listeners, posted, past = cast(
+            "tuple[int, list[object], list[Any], int, int, int, int]", reply
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, statuses, _claimed(rows), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
+        return SettleReply(now, statuses, _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
@@ -180,10 +181,11 @@ def _policy(retention: Retention) -> str:
     return f"{'' if count is None and age is None else kept} t{retention.ttl_ms}"
 
 
-def _claimed(rows: Iterable[_Row]) -> list[ClaimedJob]:
+def _claimed(flat: list[Any]) -> list[ClaimedJob]:
     # Calling the class costs twice as much as its __new__, and this runs once per job.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
+    values = iter(flat)
     return [
         new(
             kind,
@@ -194,17 +196,17 @@ def _claimed(rows: Iterable[_Row]) -> list[ClaimedJob]:
                 name.decode(errors="replace"),
                 data or b"",
                 opts or b"",
-                _history(more) if more else None,
+                _history(history) if history else None,
             ),
         )
-        for name, data, opts, fence, job_id, entry, *more in rows
+        for job_id, entry, name, data, opts, fence, history in zip(*[values] * _FIELDS_OF_A_JOB, strict=True)
     ]
 
 
-def _history(row: _Row) -> JobHistory:
+def _history(fields: _History) -> JobHistory:
     # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, and all
-    # of them after an earlier run. The length of the row shows which case it is.
-    if len(row) == 1:
-        return JobHistory(row[0])
-    failures, stalls, added, progress, route, origin = row
+    # of them after an earlier run. The length of the list shows which case it is.
+    if len(fields) == 1:
+        return JobHistory(fields[0])
+    failures, stalls, added, progress, route, origin = fields
     return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin)

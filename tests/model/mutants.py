@@ -62,7 +62,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZADD', base .. ':returned', position, id)",
         "redis.call('ZADD', base .. ':returned', -position, id)",
     ),
-    "the order is lost at the second return": ("if order then text = text .. ' ' .. order end", ""),
+    "the order is lost at the second return": ("if order then claimed = claimed .. ' ' .. order end", ""),
     "what came back waits in the line": (
         "  if seen.returned then bytes",
         "  if seen.returned and not seen.lifo then bytes",
@@ -79,8 +79,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
     ),
     "the sweep loses its cursor": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
-    "a pause does not stop claims": ("  if seen.paused then return {}, ", "  if false then return {}, "),
-    "an expired job runs": ("local job = not late and start(", "local job = start("),
+    "a pause does not stop claims": ("  if seen.paused then return {n = 0}, ", "  if false then return {n = 0}, "),
+    "an expired job runs": ("local size = not late and start(", "local size = start("),
     "a failure is not counted": (
         "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
         "  local location = delay",
@@ -99,7 +99,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  return 'missing'",
     ),
     "events overlap": ("'seq', total - n,", "'seq', total,"),
-    "a final event is missing": ("  events.note(call.lines, 'completed', id)\n", ""),
+    "a final event is missing": (
+        "  local line = events.line(call.lines, 'completed')\n  line[#line + 1] = id\n",
+        "",
+    ),
     "a waiter stays after the answer": (
         "  in_chunks('HDEL', base .. ':waiters', nil, ids)\n  for state, list",
         "  for state, list",
@@ -130,8 +133,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a resumed queue wakes nobody": ("  if paused == '0' then call.startable = locations.ready_count(base) end\n", ""),
     "a removed run goes on": ("if state == 'active' then notify_run(base, entry, 'x ' .. entry) end", ""),
     "early progress is lost": (
-        "local what = not call.seen.touched and (whats and whats[i] or batch.what) or 'h'",
-        "local what = whats and whats[i] or batch.what or 'h'",
+        "local reader = touched and read.h or (whats",
+        "local reader = (whats",
     ),
     "the time of creation is lost": (
         "redis.call('HSETNX', base .. ':job:' .. id, 'added'",
@@ -146,8 +149,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZPOPMIN', base .. ':lifo', count)",
     ),
     "priorities come before the other lines": (
-        "  if #out < slots and bytes < MAX_BYTES then\n    if seen.lifo",
-        "  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end\n  if #out < slots and bytes < MAX_BYTES then\n    if seen.lifo",
+        "  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
+        "  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end\n  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
     ),
     "the same line is always first": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job of another priority stays in its line": (
