@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from glidemq_async.executors.deadlines import deadline
+from glidemq_async.executors.deadlines import Deadline
 from glidemq_async.executors.protocol import Handler
 from glidemq_async.jobs.job import Job
 
@@ -33,7 +33,7 @@ class InlineExecutor:
         if timeout is None:
             return await handler(job)
         # The abort signal is set before the handler is cancelled: a thread that it waits for may check only the signal.
-        async with deadline(job, timeout):
+        async with Deadline(job, timeout):
             return await handler(job)
 
     async def stop(self, grace: float) -> None:

@@ -14,7 +14,7 @@ from glidemq_async._internal.repeated_log import RepeatedLog
 from glidemq_async._internal.waits import together
 from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
-from glidemq_async.executors.deadlines import deadline
+from glidemq_async.executors.deadlines import Deadline
 from glidemq_async.executors.inline import InlineExecutor
 from glidemq_async.executors.protocol import Executor, Handler, MayBreak, calls_at_end
 from glidemq_async.executors.registry import open_executor
@@ -238,7 +238,7 @@ class TaskExecutor:
         try:
             if timeout is None:
                 return await self._inside(begun, task, tier, job)
-            async with deadline(job, timeout):
+            async with Deadline(job, timeout):
                 return await self._inside(begun, task, tier, job)
         # No failure of the job: the process or the coroutine itself is being ended, and nothing may be awaited any
         # more.
