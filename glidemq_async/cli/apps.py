@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast, runtime_checkable
 
@@ -54,12 +55,10 @@ def load(spec: str, directory: Path) -> object:
         raise _bad(
             spec, f"module {module_name!r} has none of {', '.join(USUAL_NAMES)}; name the object, as in {spec}:name"
         )
-    found: object = module
-    for part in names[0].split("."):
-        if not hasattr(found, part):
-            raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_near(module, names[0])}")
-        found = getattr(found, part)
-    return found
+    try:
+        return attrgetter(names[0])(module)
+    except AttributeError:
+        raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_near(module, names[0])}") from None
 
 
 def _import(spec: str, name: str, directory: Path) -> object:
@@ -120,7 +119,12 @@ async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **opti
     if not isinstance(found, Runnable) or inspect.isclass(found):
         kind = type(found).__name__
         raise _bad(spec, f"it is of type {kind}; use a GlideMQ, a Worker, a WorkerPool, or a function that returns one")
-    names = [*(["queue"] if queues else []), *given]
+    _refuse_options(spec, found, [*(["queue"] if queues else []), *given])
+    return found
+
+
+def _refuse_options(spec: str, found: Runnable, names: Sequence[str]) -> None:
+    """Raise CommandError if options were given for an object that was created with its own ones."""
     if names:
         kind = type(found).__name__
         named = ", ".join(f"--{name.replace('_', '-')}" for name in names)
@@ -128,7 +132,6 @@ async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **opti
             f"{named} cannot be used with {spec}; use a GlideMQ app, or set it where this {kind} is created",
             USAGE,
         )
-    return found
 
 
 async def app_of(spec: str, found: object) -> GlideMQ:

@@ -87,11 +87,16 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
             for part, width, right in zip(each, widths, numeric, strict=True)
         )
         shown = "  ".join(padded).rstrip()
-        if in_terminal():
-            least = sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], _LEAST_OF_LAST)
-            room = max(shutil.get_terminal_size().columns, least)
-            shown = shown if len(shown) <= room else f"{shown[: room - 1]}…"
-        say(shown, bold=number == 0)
+        say(_cut_to_terminal(shown, widths), bold=number == 0)
+
+
+def _cut_to_terminal(shown: str, widths: Sequence[int]) -> str:
+    """Cut a row at the width of the terminal, but only in its last column."""
+    if not in_terminal():
+        return shown
+    least = sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], _LEAST_OF_LAST)
+    room = max(shutil.get_terminal_size().columns, least)
+    return shown if len(shown) <= room else f"{shown[: room - 1]}…"
 
 
 def in_terminal() -> bool:

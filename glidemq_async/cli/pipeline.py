@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glidemq_async.spark.pipeline import Pipeline
+    from glidemq_async.spark.pipeline.slo import Slo
     from glidemq_async.spark.write.report import WriteReport
 
 # Copies of the library's defaults, because `--help` must not import pyspark.
@@ -280,25 +281,12 @@ for _command in (run, report, replay, backfill, demo):
 
 @contextmanager
 def _session(master: str) -> Generator[SparkSession]:
-    """Start Spark for the block."""
+    """Start Spark for the block, and turn its errors into errors of the command."""
     need_spark()
     need_java()
     from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
 
-    # Otherwise Spark starts the first `python3` on the path for its tasks, which may be another version or lack this
-    # package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.Builder().appName("glidemq pipeline").config("spark.ui.showConsoleProgress", "false")
-    # With $MASTER or under spark-submit the cluster is chosen already. A master that is set here would override it.
-    if "MASTER" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master(master)
-    try:
-        session = builder.getOrCreate()
-    except PySparkException as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise CommandError("Java ended when Spark started it; install version 17 or newer", UNAVAILABLE) from error
+    session = _start_spark(master)
     # Spark prints warnings to standard error, where they would hide the hints and errors of the command.
     session.sparkContext.setLogLevel("ERROR")
     try:
@@ -311,18 +299,41 @@ def _session(master: str) -> Generator[SparkSession]:
         session.stop()
 
 
+def _start_spark(master: str) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    # Otherwise Spark starts the first `python3` on the path for its tasks, which may be another version or lack this
+    # package.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().appName("glidemq pipeline").config("spark.ui.showConsoleProgress", "false")
+    # With $MASTER or under spark-submit the cluster is chosen already. A master that is set here would override it.
+    if "MASTER" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        builder = builder.master(master)
+    try:
+        return builder.getOrCreate()
+    except PySparkException as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        raise CommandError("Java ended when Spark started it; install version 17 or newer", UNAVAILABLE) from error
+
+
+def _slo(objective: float, latency_ms: int | None) -> Slo:
+    from glidemq_async.spark.pipeline.slo import Slo
+
+    try:
+        return Slo(objective=objective, latency_ms=latency_ms)
+    except ValueError as error:
+        raise CommandError(str(error), USAGE) from None
+
+
 @contextmanager
 def _pipeline(
     folder: Path, master: str, objective: float = _OBJECTIVE, latency_ms: int | None = None, *, made: bool = False
 ) -> Generator[Pipeline]:
     """Start Spark with a lake for the block. With `made` the lake must have tables."""
     need_spark()
-    from glidemq_async.spark.pipeline.slo import Slo
-
-    try:
-        slo = Slo(objective=objective, latency_ms=latency_ms)
-    except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
+    slo = _slo(objective, latency_ms)
     lake = lake_in(folder)
     if made and not lake.current:
         raise CommandError(f"{lake.root} has no tables yet; run `glidemq pipeline run` for it first", NOT_FOUND)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
@@ -63,15 +63,20 @@ def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> Docto
     # Tasks with equal findings are reported once. The host is one of the findings, so each host appears.
     for theirs in {tuple(sorted(row[0].items())): row[0] for row in rows}.values():
         where = f"a task on {theirs['host']}"
-        for name in ("python", "pyspark", "glidemq-async"):
-            same = theirs[name] == ours[name]
-            problem = "" if same else f"the driver has {ours[name]}; set PYSPARK_PYTHON to the same environment"
-            checks.append(DoctorCheck(f"{name} of {where}", theirs[name], problem))
-        missing = "" if theirs["format"] == "found" else "install glidemq-async for the Python of the workers"
-        checks.append(DoctorCheck(f"format glidemq of {where}", theirs["format"], missing))
+        checks += _compare(ours, theirs, where)
         if url:
             checks.append(_server(where, theirs["server"]))
     return DoctorReport(tuple(checks))
+
+
+def _compare(ours: Mapping[str, str], theirs: Mapping[str, str], where: str) -> Iterator[DoctorCheck]:
+    """Compare the packages of a task with the packages of the driver."""
+    for name in ("python", "pyspark", "glidemq-async"):
+        same = theirs[name] == ours[name]
+        problem = "" if same else f"the driver has {ours[name]}; set PYSPARK_PYTHON to the same environment"
+        yield DoctorCheck(f"{name} of {where}", theirs[name], problem)
+    missing = "" if theirs["format"] == "found" else "install glidemq-async for the Python of the workers"
+    yield DoctorCheck(f"format glidemq of {where}", theirs["format"], missing)
 
 
 def _server(where: str, found: str) -> DoctorCheck:

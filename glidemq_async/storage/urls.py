@@ -201,16 +201,21 @@ def _open(url: str, timeout: float | None) -> Storage:
         return _file(parts, options, timeout)
     if scheme in ("unix", "redis+unix", "valkey+unix"):
         return _unix(parts, options, masked(url), timeout)
+    return _open_redis(parts, options, masked(url), timeout)
+
+
+def _open_redis(parts: SplitResult, options: dict[str, str], url: str, timeout: float | None) -> Storage:
+    scheme = parts.scheme
     family, plus, kind = scheme.partition("+")
     if family not in ("redis", "rediss", "valkey", "valkeys"):
         raise ValueError(f"the scheme {scheme!r} is unknown")
     base = _base(parts, options, tls=family in ("rediss", "valkeys"))
     if not plus:
-        return _single(parts, options, base, masked(url), timeout)
+        return _single(parts, options, base, url, timeout)
     if kind == "cluster":
-        return _cluster(parts, options, base, masked(url), timeout)
+        return _cluster(parts, options, base, url, timeout)
     if kind == "sentinel":
-        return _sentinel(parts, options, base, masked(url), timeout)
+        return _sentinel(parts, options, base, url, timeout)
     raise ValueError(f"the scheme {scheme!r} is unknown")
 
 

@@ -176,10 +176,7 @@ class Declaring:
         return task
 
     def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
-        if not inspect.isroutine(function):
-            raise TypeError(f"a task must be a function, not {function!r}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise TypeError(f"{function.__name__} is a generator function, but a job has one result; return a list")
+        _check_function(function)
         for option in _NOT_OF_TASKS:
             if given.get(option) is not None:
                 raise ValueError(f"{option}={given[option]!r} applies to a single job; use task.options({option}=...)")
@@ -226,3 +223,11 @@ def _check_executor(function: Callable[..., Any], settings: TaskSettings) -> Non
         raise TypeError(f"{settings.name}: threads run only plain functions; use executor='inline'")
     if spec is not None:  # permissions without an executor select the subprocess
         check_permissions(spec, settings.permissions)
+
+
+def _check_function(function: Callable[..., Any]) -> None:
+    """Raise TypeError for an object that cannot be a task."""
+    if not inspect.isroutine(function):
+        raise TypeError(f"a task must be a function, not {function!r}")
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError(f"{function.__name__} is a generator function, but a job has one result; return a list")

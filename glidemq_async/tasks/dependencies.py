@@ -6,7 +6,7 @@ Providers are called in the event loop, each at most once per job, and closed in
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Container, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints, overload
@@ -133,13 +133,7 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> ProviderNode:
         circle = " -> ".join(_name(each) for each in (*above, provider))
         raise TypeError(f"the dependencies form a cycle: {circle}")
     declared = _declared(provider)
-    for name, parameter in _parameters(provider).items():
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if name not in declared and not optional:
-            raise TypeError(f"the dependency {_name(provider)} needs {name!r}; give it a default, or Depends(...)")
+    _check_parameters(provider, declared)
     needs = {name: _node(each, (*above, provider)) for name, each in declared.items()}
     for each in needs.values():
         if dependency.scope == "worker" and each.scope == "job":
@@ -185,3 +179,11 @@ def _in_loop(
             yield value
 
     return opened
+
+
+def _check_parameters(provider: Provider, declared: Container[str]) -> None:
+    """Raise TypeError if a parameter of a provider has neither a default nor a dependency."""
+    for name, parameter in _parameters(provider).items():
+        is_variadic = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if name not in declared and parameter.default is parameter.empty and not is_variadic:
+            raise TypeError(f"the dependency {_name(provider)} needs {name!r}; give it a default, or Depends(...)")

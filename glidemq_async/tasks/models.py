@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import fields
-from functools import cache
+from functools import cached_property
 from inspect import Parameter, signature
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -38,25 +38,34 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
 
     Fields that its `__init__` does not accept are not stored.
     """
+    found = _FieldsConverter(kind, args, converter_of)
+    return Converter(found.encode, found.decode)
+
+
+class _FieldsConverter:
+    def __init__(self, kind: type, args: tuple[Any, ...], converter_of: ConverterOf) -> None:
+        self._kind = kind
+        self._args = args
+        self._converter_of = converter_of
 
     # Resolved on first use, because a field may be annotated with its own class.
-    @cache
-    def known() -> _FieldConverters:
-        names = _fields(kind)
+    @cached_property
+    def _known(self) -> _FieldConverters:
+        names = _fields(self._kind)
         try:
-            hints = field_hints(kind, args)
+            hints = field_hints(self._kind, self._args)
         except NameError as error:  # an import for type checkers only
-            raise TypeError(f"is a {kind.__name__}, whose annotations cannot be resolved: {error}") from error
-        found = {name: converter_of(hints.get(name)) for name in names}
+            raise TypeError(f"is a {self._kind.__name__}, whose annotations cannot be resolved: {error}") from error
+        found = {name: self._converter_of(hints.get(name)) for name in names}
         return _FieldConverters(
             {name: each.encode if each else None for name, each in found.items()},
             {name: each.decode for name, each in found.items() if each and each.decode},
         )
 
-    def encode(value: Any) -> Any:
-        _check_type(kind, value)
+    def encode(self, value: Any) -> Any:
+        _check_type(self._kind, value)
         stored: dict[str, Any] = {}
-        for name, write in known().encoders.items():
+        for name, write in self._known.encoders.items():
             item = getattr(value, name)
             try:
                 stored[name] = item if write is None else write(item)
@@ -64,16 +73,14 @@ def fields_converter(kind: type, args: tuple[Any, ...], converter_of: ConverterO
                 raise TypeError(f".{name} {error}") from None
         return stored
 
-    def decode(stored: Any) -> Any:
-        encoders, decoders = known()
+    def decode(self, stored: Any) -> Any:
+        encoders, decoders = self._known
         # Ignore fields that a newer program has stored and this one does not know.
         given = {name: item for name, item in stored.items() if name in encoders}
         for name, read in decoders.items():
             if name in given:
                 given[name] = read(given[name])
-        return kind(**given)
-
-    return Converter(encode, decode)
+        return self._kind(**given)
 
 
 def _fields(kind: Any) -> list[str]:

@@ -71,6 +71,17 @@ class JsonFormatter(logging.Formatter):
     A value that JSON cannot represent is written as its repr.
     """
 
+    def _traces(self, record: logging.LogRecord) -> dict[str, str]:
+        traces: dict[str, str] = {}
+        if record.exc_info:
+            traces["exception"] = self.formatException(record.exc_info)
+        elif record.exc_text:  # the exception was raised in another process
+            traces["exception"] = record.exc_text
+        if record.stack_info:
+            traces["stack"] = self.formatStack(record.stack_info)
+        return traces
+
+    @override
     def format(self, record: logging.LogRecord) -> str:
         """Return the line."""
         when = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -83,12 +94,7 @@ class JsonFormatter(logging.Formatter):
         for name, value in vars(record).items():
             if name not in _USUAL and name not in line and value is not None:
                 line[name] = value
-        if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        elif record.exc_text:  # the exception was raised in another process
-            line["exception"] = record.exc_text
-        if record.stack_info:
-            line["stack"] = self.formatStack(record.stack_info)
+        line |= self._traces(record)
         return escape_json(json.dumps(line, ensure_ascii=False, default=repr))
 
 

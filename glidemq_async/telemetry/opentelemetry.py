@@ -151,13 +151,7 @@ class OpenTelemetry(Instrumentation):
         self._context.detach(adding.token)
         for addition, span in zip(additions, adding.creates or [adding.send], strict=True):
             if error is None and span.is_recording():
-                span.set_attributes(
-                    {
-                        "messaging.message.id": addition.id,
-                        "messaging.message.body.size": addition.size,
-                        "glidemq.add.outcome": addition.outcome,
-                    }
-                )
+                span.set_attributes(_added_attributes(addition))
         for span in (*adding.creates, adding.send):
             self._note_error(span, error)
             span.end()
@@ -174,16 +168,11 @@ class OpenTelemetry(Instrumentation):
         # In an empty context: the worker's own span must not become the parent of a job that has no trace.
         remote = self._propagate.extract(job.headers, context=self._nothing)
         origin = self._trace.get_current_span(remote).get_span_context()
-        attributes = _attributes(queue, "process", job.name)
-        attributes["messaging.message.id"] = job.id
-        attributes["messaging.message.body.size"] = job.data_size
-        attributes["glidemq.job.attempt"] = job.attempts_made + 1
-        attributes["glidemq.job.fence"] = job.fence
         span = self._tracer.start_span(
             f"process {queue}",
             context=remote if self._parent else self._nothing,
             kind=self._trace.SpanKind.CONSUMER,
-            attributes=attributes,
+            attributes=_run_attributes(job),
             links=[self._trace.Link(origin)] if origin.is_valid else None,
         )
         # The handler sees the baggage, no matter which trace its span belongs to.
@@ -247,3 +236,21 @@ def _type_of(error: BaseException | None) -> str | None:
         return None
     kind = type(error)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _added_attributes(addition: Addition) -> dict[str, str | int]:
+    return {
+        "messaging.message.id": addition.id,
+        "messaging.message.body.size": addition.size,
+        "glidemq.add.outcome": addition.outcome,
+    }
+
+
+def _run_attributes(job: RunJob) -> dict[str, Any]:
+    return {
+        **_attributes(job.queue, "process", job.name),
+        "messaging.message.id": job.id,
+        "messaging.message.body.size": job.data_size,
+        "glidemq.job.attempt": job.attempts_made + 1,
+        "glidemq.job.fence": job.fence,
+    }

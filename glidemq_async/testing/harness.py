@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence, Sized
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
@@ -241,11 +241,7 @@ async def _drain(runs: _Runs) -> list[AnyJob]:
         worker.on("completed", note)
         worker.on("failed", note)
     async with runs:
-        before = -1
-        # A job of one queue may have added jobs to another queue after its worker found that queue empty.
-        while before < len(ended):
-            before = len(ended)
-            await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))
+        await _work_until_empty(runs, ended)
     for job in ended:
         with contextlib.suppress(JobNotFound):  # without a record it keeps its values
             await job.refresh()
@@ -276,3 +272,11 @@ def _order(job: AnyJob) -> tuple[float, float, str]:
     # Generated ids are consecutive. For custom ids only the millisecond of the add is known.
     created = job.created_at.timestamp() if job.created_at else 0.0
     return created, float(job.id) if job.id.isdigit() else math.inf, job.id
+
+
+async def _work_until_empty(runs: _Runs, ended: Sized) -> None:
+    before = -1
+    # A job of one queue may have added jobs to another queue after its worker found that queue empty.
+    while before < len(ended):
+        before = len(ended)
+        await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))

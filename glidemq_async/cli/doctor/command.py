@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from glidemq_async.cli.doctor.check import Check, Status
     from glidemq_async.cli.targets import Store
+    from glidemq_async.functions.checking import Finding
 
 Deep = Annotated[bool, typer.Option("--deep", help="Also verify the stored data of every queue.")]
 _SHOWN_FINDINGS: Final = 5
@@ -30,15 +31,7 @@ def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -
     from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
 
-    async def examine() -> tuple[list[Check], bool]:
-        checks: list[Check] = []
-        reached = True
-        async for check in _checks(target, deep=deep):
-            checks.append(check)
-            reached = reached and (check.name, check.status) != ("server", "fail")
-        return checks, reached
-
-    checks, reached = targets.run(examine())
+    checks = targets.run(_examine(target, deep=deep))
     worst = _worst(checks)
     if as_json:
         fields = ("name", "status", "detail", "advice")
@@ -47,7 +40,12 @@ def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -
     else:
         _print(checks)
     if worst == "fail":
+        reached = not any(check.name == "server" and check.status == "fail" for check in checks)
         raise typer.Exit(1 if reached else UNAVAILABLE)
+
+
+async def _examine(target: CommandTarget, *, deep: bool) -> list[Check]:
+    return [check async for check in _checks(target, deep=deep)]
 
 
 async def _checks(target: CommandTarget, *, deep: bool) -> AsyncIterator[Check]:
@@ -93,7 +91,7 @@ def _advice(error: Exception) -> str:
 
 async def _deep(store: Store) -> AsyncIterator[Check]:
     from glidemq_async.cli import targets
-    from glidemq_async.cli.doctor.check import fail, ok
+    from glidemq_async.cli.doctor.check import fail
     from glidemq_async.errors import IncompatibleQueueError
 
     for name in await targets.queue_names(store.storage, store.prefix):
@@ -105,13 +103,18 @@ async def _deep(store: Store) -> AsyncIterator[Check]:
                 findings = await queue.check()
         except IncompatibleQueueError as error:
             yield fail(title, str(error), "another program uses these keys; choose another prefix")
-            continue
-        if findings:
-            shown = "; ".join(f"{one.invariant} {one.subject}: {one.message}" for one in findings[:_SHOWN_FINDINGS])
-            advice = "report it as a bug, with this output"
-            yield fail(title, f"{len(findings)} findings: {shown}", advice)
         else:
-            yield ok(title, "the stored data is sound")
+            yield _verdict(title, findings)
+
+
+def _verdict(title: str, findings: Sequence[Finding]) -> Check:
+    from glidemq_async.cli.doctor.check import fail, ok
+
+    if findings:
+        shown = "; ".join(f"{one.invariant} {one.subject}: {one.message}" for one in findings[:_SHOWN_FINDINGS])
+        advice = "report it as a bug, with this output"
+        return fail(title, f"{len(findings)} findings: {shown}", advice)
+    return ok(title, "the stored data is sound")
 
 
 def _worst(checks: list[Check]) -> Status:

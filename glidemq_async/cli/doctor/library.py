@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
@@ -23,22 +24,20 @@ def shipped_document() -> dict[str, Any]:
 
 async def loaded_libraries(wire: Wire) -> list[dict[str, Any]]:
     """Return the libraries of this project on a server. Several major versions can be loaded together."""
-    found: list[dict[str, Any]] = []
-    for row in as_list(await ask(wire, "FUNCTION", "LIST", "LIBRARYNAME", _FAMILY)) or []:
-        fields = _pairs(row)
-        name = as_text(fields["library_name"])
-        version, _, fingerprint = (await _stamp(wire, name)).partition(" ")
-        functions = len(as_list(fields["functions"]) or [])
-        found.append(
-            {
-                "server": wire.where,
-                "library": name,
-                "version": version,
-                "fingerprint": fingerprint,
-                "functions": functions,
-            }
-        )
-    return found
+    rows = as_list(await ask(wire, "FUNCTION", "LIST", "LIBRARYNAME", _FAMILY)) or []
+    return [await _loaded_library(wire, _pairs(row)) for row in rows]
+
+
+async def _loaded_library(wire: Wire, fields: Mapping[str, Reply]) -> dict[str, Any]:
+    name = as_text(fields["library_name"])
+    version, _, fingerprint = (await _stamp(wire, name)).partition(" ")
+    return {
+        "server": wire.where,
+        "library": name,
+        "version": version,
+        "fingerprint": fingerprint,
+        "functions": len(as_list(fields["functions"]) or []),
+    }
 
 
 async def _stamp(wire: Wire, library: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -23,6 +23,12 @@ def check_machine() -> Iterator[Check]:
     python = f"{platform.python_implementation()} {platform.python_version()} on {platform.platform(terse=True)}"
     yield ok("python", python) if sys.version_info >= OLDEST else fail("python", python, "3.11 or newer is needed")
     yield ok("package", f"glidemq-async {version('glidemq-async')}")
+    yield from _libraries()
+    yield _embedded()
+    yield from _sandbox()
+
+
+def _libraries() -> Iterator[Check]:
     found = {name: _version(name) for name in (*NEEDED, *USEFUL)}
     missing = [name for name in NEEDED if found[name] is None]
     named = ", ".join(f"{name} {number}" for name, number in found.items() if number is not None)
@@ -34,8 +40,6 @@ def check_machine() -> Iterator[Check]:
     for name, why in USEFUL.items():
         if found[name] is None:
             yield warn(name, "not installed", f"pip install {name}: {why}")
-    yield _embedded()
-    yield from _sandbox()
 
 
 def _version(name: str) -> str | None:
@@ -57,15 +61,7 @@ def _embedded() -> Check:
 
 def _sandbox() -> Iterator[Check]:
     """Check which `Permissions` the executor can enforce on this kernel."""
-    try:
-        if find_spec(_SANDBOX) is None:
-            return
-        support: Any = getattr(import_module(_SANDBOX), "support", None)
-    except ImportError:
-        return
-    if support is None:
-        return
-    for one in support():
+    for one in _sandbox_support():
         name = f"sandbox: {one.name}"
         yield (
             ok(name, one.detail or "available")
@@ -74,3 +70,14 @@ def _sandbox() -> Iterator[Check]:
                 name, one.detail or "not available", "permissions that need it are not enforced, or refused when strict"
             )
         )
+
+
+def _sandbox_support() -> Iterable[Any]:
+    """Return the abilities that the sandbox knows, or none if this installation has no sandbox."""
+    try:
+        if find_spec(_SANDBOX) is None:
+            return ()
+        support: Any = getattr(import_module(_SANDBOX), "support", None)
+    except ImportError:
+        return ()
+    return support() if support is not None else ()

@@ -49,14 +49,8 @@ class Compression:
         level: int | None = None,
         max_size: int = 64 * 1024 * 1024,
     ) -> None:
-        if algorithm not in get_args(Algorithm):
-            raise ValueError(f'algorithm must be "gzip" or "zstd", got {algorithm!r}')
-        if algorithm == "zstd" and importlib.util.find_spec("zstandard") is None:
-            raise ImportError(_NO_ZSTD)
-        lowest, highest, usual = _LEVELS[algorithm]
-        self._level = usual if level is None else whole_number("level", level, least=lowest)
-        if self._level > highest:
-            raise ValueError(f"level must be from {lowest} to {highest} for {algorithm}, got {level!r}")
+        _check_algorithm(algorithm)
+        self._level = _level_of(algorithm, level)
         self._algorithm = algorithm
         self._threshold = whole_number("threshold", threshold, least=0)
         self._max_size = whole_number("max_size", max_size, least=1)
@@ -137,3 +131,18 @@ class _Zstd(threading.local):
 
             self._made = zstandard.ZstdCompressor(level=self._level)
         return self._made.compress(data)
+
+
+def _check_algorithm(algorithm: str) -> None:
+    if algorithm not in get_args(Algorithm):
+        raise ValueError(f'algorithm must be "gzip" or "zstd", got {algorithm!r}')
+    if algorithm == "zstd" and importlib.util.find_spec("zstandard") is None:
+        raise ImportError(_NO_ZSTD)
+
+
+def _level_of(algorithm: Algorithm, level: int | None) -> int:
+    lowest, highest, usual = _LEVELS[algorithm]
+    found = usual if level is None else whole_number("level", level, least=lowest)
+    if found > highest:
+        raise ValueError(f"level must be from {lowest} to {highest} for {algorithm}, got {level!r}")
+    return found

@@ -58,13 +58,7 @@ def description(error: BaseException) -> Failure | None:
     java = getattr(error, "java_exception", None)
     if java is None and not isinstance(error, PySparkException):
         return None
-    name, message = type(error).__name__, ""
-    with suppress(Exception):
-        if java is not None:
-            name, message = java.getClass().getSimpleName(), java.getMessage() or ""
-        else:
-            # Its `str` may also contain the JVM's stack trace, which is in the traceback already.
-            message = getattr(error, "_desc", None) or str(error)
+    name, message = _name_and_message(error, java)
     trace = ""
     with suppress(Exception):
         trace = "".join(traceback.format_exception(error))
@@ -91,3 +85,12 @@ def _conditions(error: BaseException) -> Iterator[str]:
             java = java.getCause()
         except Exception:  # noqa: BLE001 - the JVM does not answer
             return
+
+
+def _name_and_message(error: BaseException, java: Any) -> tuple[str, str]:
+    with suppress(Exception):
+        if java is not None:
+            return java.getClass().getSimpleName(), java.getMessage() or ""
+        # Its `str` may also contain the JVM's stack trace, which is in the traceback already.
+        return type(error).__name__, getattr(error, "_desc", None) or str(error)
+    return type(error).__name__, ""

@@ -109,13 +109,16 @@ class Handoff(Generic[T]):
                 self._dropped += 1
                 return False
             self._waiting.append(item)
-            # The thread starts with the first item, and not in the constructor: a listener may be created before a
-            # fork, which would leave the child without the thread.
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name=f"glidemq-{self._name}", daemon=True)
-                self._thread.start()
+            self._ensure_thread()
             self._changed.notify_all()
             return True
+
+    def _ensure_thread(self) -> None:
+        # The thread starts with the first item, and not in the constructor: a listener may be created before a fork,
+        # which would leave the child without the thread.
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name=f"glidemq-{self._name}", daemon=True)
+            self._thread.start()
 
     def _has_room(self) -> bool:
         return len(self._waiting) + self._delivering < self._capacity

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - the name that everybody knows it by
@@ -91,14 +92,13 @@ def backfill(
         **options,
     }
     prefix = str(options.get("prefix") or DEFAULT_PREFIX)
-    with _reporting_progress(url, queue, campaign, version, prefix, progress):
+    read = partial(write_report, url, queue, txn_app_id=campaign, txn_version=version, prefix=prefix)
+    with _reporting_progress(read, progress):
         return enqueue_frame(frame, queue, url=url, **given)
 
 
 @contextmanager
-def _reporting_progress(
-    url: str, queue: str, campaign: str, version: int, prefix: str, progress: Progress | None
-) -> Generator[None]:
+def _reporting_progress(read: Callable[[], WriteReport], progress: Progress | None) -> Generator[None]:
     """Report the progress from a second thread during the block."""
     if progress is None:
         yield
@@ -108,7 +108,7 @@ def _reporting_progress(
     def look() -> None:
         while not done.wait(POLL_SECONDS):
             try:
-                found = write_report(url, queue, txn_app_id=campaign, txn_version=version, prefix=prefix)
+                found = read()
             except (LookupError, StorageUnavailable):  # not begun, or the server is unreachable: try again later
                 continue
             progress(found)

@@ -57,8 +57,15 @@ def charts(figures: PipelineFigures) -> dict[str, bytes]:
 def throughput(figures: PipelineFigures) -> Figure:
     """Draw jobs added and ended per second, and the number of open jobs."""
     figure, (rates, backlog) = _stacked(2, 5.0, (2.2, 1))
+    at = [_dates.date2num(point.at) for point in figures.points]
+    _draw_rates(rates, at, figures)
+    _draw_backlog(backlog, at, figures)
+    _time_axis(backlog)
+    return figure
+
+
+def _draw_rates(rates: Axes, at: Sequence[float], figures: PipelineFigures) -> None:
     points, step = figures.points, figures.step
-    at = [_dates.date2num(point.at) for point in points]
     completed = [point.completed / step for point in points]
     failed = [point.failed / step for point in points]
     width = step / 86_400
@@ -69,13 +76,15 @@ def throughput(figures: PipelineFigures) -> Figure:
     rates.set_ylabel("jobs per second")
     rates.set_ylim(bottom=0)
     rates.legend(ncols=3, **_ABOVE)
-    backlog.fill_between(at, [point.open for point in points], step="post", color=BLUE, alpha=0.2, linewidth=0)
-    backlog.step(at, [point.open for point in points], where="post", color=BLUE, linewidth=1.2)
+
+
+def _draw_backlog(backlog: Axes, at: Sequence[float], figures: PipelineFigures) -> None:
+    counts = [point.open for point in figures.points]
+    backlog.fill_between(at, counts, step="post", color=BLUE, alpha=0.2, linewidth=0)
+    backlog.step(at, counts, where="post", color=BLUE, linewidth=1.2)
     backlog.set_ylabel("open jobs")
     backlog.set_ylim(bottom=0)
     backlog.yaxis.set_major_locator(MaxNLocator(3, integer=True))
-    _time_axis(backlog)
-    return figure
 
 
 def latency(figures: PipelineFigures) -> Figure:
@@ -94,15 +103,32 @@ def latency(figures: PipelineFigures) -> Figure:
 
 def failures(figures: PipelineFigures) -> Figure:
     """Draw the causes of failures, retries and stalls."""
+    by_cause = _count_causes(figures)
+    shown = sorted(by_cause, key=lambda cause: sum(by_cause[cause].values()))[-MOST_CAUSES:]
+    figure, (axes,) = _stacked(1, max(1.6, 0.9 + 0.42 * len(shown)), (1,))
+    if not shown:
+        return _empty(figure, axes, "no job failed, was retried or stalled")
+    _draw_bars(axes, shown, by_cause)
+    axes.set_xlabel("times")
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x", color=GRID)
+    axes.margins(x=0.08)
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.legend(ncols=3, **_ABOVE)
+    return figure
+
+
+def _count_causes(figures: PipelineFigures) -> dict[str, dict[str, int]]:
+    """Return the counts by cause and kind, without dead letters, which are failures already."""
     by_cause: dict[str, dict[str, int]] = defaultdict(dict)
     for found in figures.causes:
         if found.kind != "dead-lettered":
             cause = f"lease expired, {found.cause}" if found.kind == "stalled" else found.cause
             by_cause[cause][found.kind] = found.n
-    shown = sorted(by_cause, key=lambda cause: sum(by_cause[cause].values()))[-MOST_CAUSES:]
-    figure, (axes,) = _stacked(1, max(1.6, 0.9 + 0.42 * len(shown)), (1,))
-    if not shown:
-        return _empty(figure, axes, "no job failed, was retried or stalled")
+    return by_cause
+
+
+def _draw_bars(axes: Axes, shown: Sequence[str], by_cause: dict[str, dict[str, int]]) -> None:
     left = [0] * len(shown)
     for kind in ("failed", "retried", "stalled"):
         counts = [by_cause[cause].get(kind, 0) for cause in shown]
@@ -111,13 +137,6 @@ def failures(figures: PipelineFigures) -> Figure:
             left = [a + b for a, b in zip(left, counts, strict=True)]
     for row, total in enumerate(left):
         axes.annotate(f"{total:,}", (total, row), (4, 0), textcoords="offset points", va="center", color=MUTED)
-    axes.set_xlabel("times")
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x", color=GRID)
-    axes.margins(x=0.08)
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.legend(ncols=3, **_ABOVE)
-    return figure
 
 
 def burn(figures: PipelineFigures) -> Figure:
@@ -133,6 +152,16 @@ def burn(figures: PipelineFigures) -> Figure:
         rates = [min(each.rates[number], MAX_BURN_AXIS) for each in burns]
         name = duration(60_000 * length)
         axes.plot(at, rates, color=BURN_COLORS[number], linewidth=1.4, label=name, marker=marker, markersize=4)
+    _draw_thresholds(axes)
+    highest = max(max(each.rates) for each in burns)
+    axes.set_ylim(0, min(max(MIN_BURN_AXIS, 1.1 * highest), MAX_BURN_AXIS))
+    axes.set_ylabel("burn rate (1 = exactly the budget)")
+    axes.legend(ncols=4, **_ABOVE)
+    _time_axis(axes)
+    return figure
+
+
+def _draw_thresholds(axes: Axes) -> None:
     for pair in PAIRS:
         axes.axhline(pair.factor, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
         axes.annotate(
@@ -145,12 +174,6 @@ def burn(figures: PipelineFigures) -> Figure:
             color=MUTED,
             fontsize=7.5,
         )
-    highest = max(max(each.rates) for each in burns)
-    axes.set_ylim(0, min(max(MIN_BURN_AXIS, 1.1 * highest), MAX_BURN_AXIS))
-    axes.set_ylabel("burn rate (1 = exactly the budget)")
-    axes.legend(ncols=4, **_ABOVE)
-    _time_axis(axes)
-    return figure
 
 
 def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Percentiles]) -> None:
@@ -166,6 +189,11 @@ def _percentiles(axes: Axes, at: Sequence[float], spreads: Sequence[Percentiles]
     axes.fill_between(at, p50, p95, color=BLUE, alpha=0.12, linewidth=0)
     for values, color, name in ((p50, BLUE, "p50"), (p95, AMBER, "p95"), (p99, RED, "p99")):
         axes.plot(at, values, color=color, linewidth=1.3, label=name, marker="o", markersize=2)
+    _scale(axes, measured)
+
+
+def _scale(axes: Axes, measured: Sequence[Percentiles]) -> None:
+    """Choose a logarithmic axis if the values differ by more than a factor of 50."""
     if max(spread.p99 or 1 for spread in measured) > 50 * min(spread.p50 or 1 for spread in measured):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(10, numticks=6))

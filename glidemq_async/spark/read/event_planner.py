@@ -14,6 +14,7 @@ from glidemq_async.spark.read import offsets
 from glidemq_async.spark.read.event_partition import EventPartition, loss_error
 from glidemq_async.spark.read.offsets import NO_ENTRY, Loss, Position, Span
 from glidemq_async.spark.read.options import OffsetSpec, ReadOptions, split_offset
+from glidemq_async.storage import Storage
 from glidemq_async.storage.redis.cluster import ClusterStorage
 from glidemq_async.stored.names import QueueKeys
 
@@ -53,6 +54,9 @@ class EventPlanner:
                 f"subscribePattern={pattern!r} cannot be used with the cluster {storage.url}, whose keys cannot be "
                 "searched; name the queues with subscribe"
             )
+        return await self._matching(storage, pattern)
+
+    async def _matching(self, storage: Storage, pattern: str) -> list[str]:
         head, tail = f"{self.options.prefix}:{{", "}:meta"
         found: set[str] = set()
         async for raw in storage.scan(f"{_literal(head)}*{tail}"):

@@ -274,14 +274,7 @@ class _OptionReader:
             raise ValueError(  # noqa: TRY004 - an option's value
                 f'{name} must be "earliest", "latest" or {{"queue": number}}, got {text!r}'
             )
-        specs = cast("dict[str, object]", found)
-        for queue, spec in specs.items():
-            if not _is_offset_spec(spec):
-                raise ValueError(
-                    f"{name} of queue {queue!r} must be the number (seq) or the offset of an event, "
-                    f'"earliest" or "latest", got {spec!r}'
-                )
-        return cast("dict[str, OffsetSpec]", specs)
+        return _checked_specs(name, cast("dict[str, object]", found))
 
     def _json(self, name: str, text: str) -> object:
         try:
@@ -304,3 +297,13 @@ def split_offset(text: str) -> tuple[str, int] | None:
     if dash and all(one.isascii() and one.isdecimal() and int(one) < 2**64 for one in numbers):
         return entry, int(index or 0)
     return None
+
+
+def _checked_specs(name: str, specs: dict[str, object]) -> dict[str, OffsetSpec]:
+    for queue, spec in specs.items():
+        if not _is_offset_spec(spec):
+            raise ValueError(
+                f"{name} of queue {queue!r} must be the number (seq) or the offset of an event, "
+                f'"earliest" or "latest", got {spec!r}'
+            )
+    return cast("dict[str, OffsetSpec]", specs)

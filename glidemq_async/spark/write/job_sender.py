@@ -166,13 +166,15 @@ class JobSender:
                 )
             await asyncio.sleep(pause)
             waited, pause = waited + pause, next(pauses, pause)
-            # A paused task makes no call that the server could refuse. Without this check it would hold its slot in
-            # Spark for the entire timeout after its write was aborted or taken over.
-            (found,) = await functions.writes.get([self._plan.write_id])
-            if found.get(b"state") != b"open" or found.get(b"token") != self._plan.token.encode():
-                raise WriteFenced(
-                    f"write {self._plan.write_id} of queue {self._queue!r} ended while this task was paused"
-                )
+            await self._check_open()
+
+    async def _check_open(self) -> None:
+        """Raise WriteFenced if the write has ended, or another run has taken it over."""
+        # A paused task makes no call that the server could refuse. Without this check it would hold its slot in Spark
+        # for the entire timeout after its write was aborted or taken over.
+        (found,) = await self._functions.writes.get([self._plan.write_id])
+        if found.get(b"state") != b"open" or found.get(b"token") != self._plan.token.encode():
+            raise WriteFenced(f"write {self._plan.write_id} of queue {self._queue!r} ended while this task was paused")
 
 
 def _are_most(known: int, rows: int) -> bool:

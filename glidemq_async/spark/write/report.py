@@ -10,6 +10,7 @@ from glidemq_async.spark.connection import Connection, run_alone
 from glidemq_async.stored.names import QueueKeys
 
 if TYPE_CHECKING:
+    from glidemq_async.functions.callers import Functions
     from glidemq_async.functions.calling import Record
 
 __all__ = ["WriteReport", "report_of_run", "write_report"]
@@ -81,13 +82,8 @@ async def _report(
     connection: Connection, keys: QueueKeys, write_id: str | None, app: str | None, version: int | None
 ) -> WriteReport:
     functions = connection.functions(keys)
-    if write_id is None and version is not None:
-        write_id = f"{app}@{version}"
-    elif write_id is None:
-        last = await functions.writes.get_transaction(app or "")
-        if last is None:
-            raise LookupError(f"queue {keys.queue!r} has no committed write of txn_app_id={app!r}")
-        write_id = last[1]
+    if write_id is None:
+        write_id = await _last_committed(functions, keys, app) if version is None else f"{app}@{version}"
     (found,) = await functions.writes.get([write_id])
     if not found:
         raise LookupError(
@@ -95,6 +91,13 @@ async def _report(
             "expired"
         )
     return report_of(write_id, found)
+
+
+async def _last_committed(functions: Functions, keys: QueueKeys, app: str | None) -> str:
+    last = await functions.writes.get_transaction(app or "")
+    if last is None:
+        raise LookupError(f"queue {keys.queue!r} has no committed write of txn_app_id={app!r}")
+    return last[1]
 
 
 def report_of(write_id: str, found: Record) -> WriteReport:

@@ -62,6 +62,16 @@ class InvalidRow(NamedTuple):
 def check_columns(names: Sequence[str], options: WriteOptions) -> None:
     """Raise ValueError unless a frame with these columns can be written with these options."""
     found = [name.lower() for name in names]
+    _check_names(found, options)
+    _need("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
+    _need("name", found, not options.name, "or give the option `name`")
+    _need("queue", found, options.by_column, "or give the option `queue` instead of `queues`")
+    for name in _lower(options.id_columns):
+        _need(name, found, True, "it is one of idColumns")
+
+
+def _check_names(found: Sequence[str], options: WriteOptions) -> None:
+    """Raise ValueError if a column exists twice or is not a column of a write."""
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
         raise ValueError(
@@ -73,11 +83,6 @@ def check_columns(names: Sequence[str], options: WriteOptions) -> None:
             f"unknown columns of a job: {', '.join(extra)}; a write takes {', '.join(COLUMNS)}. Move the values for "
             "the handler into `data` (jobs_frame does this), or set ignoreExtraColumns=true"
         )
-    _need("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
-    _need("name", found, not options.name, "or give the option `name`")
-    _need("queue", found, options.by_column, "or give the option `queue` instead of `queues`")
-    for name in _lower(options.id_columns):
-        _need(name, found, True, "it is one of idColumns")
 
 
 def _lower(names: Iterable[str]) -> list[str]:
@@ -185,20 +190,8 @@ class RowReader:
         if options.id_mode == "hash":
             if all(value is None for value in hashed):
                 raise ValueError(f"idMode=hash, but all of idColumns={','.join(options.id_columns)} are null")
-            # The digest must be the same in every run, on every executor and in every time zone, because a rerun finds
-            # its jobs by id. Msgpack distinguishes 1 from "1", and the text of a value does not.
-            return options.id_prefix + blake2b(MsgpackSerializer().dumps(_in_utc(hashed)), digest_size=16).hexdigest()
-        if given is None or given == "":
-            raise ValueError("the row has no id: the column `id` is null or empty")
-        # Some sources deliver integers as decimals of scale 0. Other decimals are refused, because 1.0 and
-        # 1.00 are equal and would be two ids.
-        if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
-            given = int(given)
-        if isinstance(given, int) and not isinstance(given, bool):
-            given = str(given)
-        if not isinstance(given, str):
-            raise TypeError(f"an id must be a string or a whole number, got {given!r}")
-        return check_id("id", options.id_prefix + given)
+            return options.id_prefix + _digest(hashed)
+        return check_id("id", options.id_prefix + _id_text(given))
 
     def _data(self, value: Any) -> bytes:
         # The server stores these bytes as they are, and the workers decode them. A wrong encoding would only be noticed
@@ -310,3 +303,23 @@ def _invalid(reason: str, row: dict[str, Any], job_id: object) -> InvalidRow:
     which = f"the row with the id {repr(job_id)[:_MAX_ID_LENGTH]}" if job_id else "a row without an id"
     types = ", ".join(f"{name}: {'null' if value is None else type(value).__name__}" for name, value in row.items())
     return InvalidRow(reason, digest, shown, f"{which} ({types})")
+
+
+def _digest(values: list[Any]) -> str:
+    # The digest must be the same in every run, on every executor and in every time zone, because a rerun finds its jobs
+    # by id. Msgpack distinguishes 1 from "1", and the text of a value does not.
+    return blake2b(MsgpackSerializer().dumps(_in_utc(values)), digest_size=16).hexdigest()
+
+
+def _id_text(given: Any) -> str:
+    if given is None or given == "":
+        raise ValueError("the row has no id: the column `id` is null or empty")
+    # Some sources deliver integers as decimals of scale 0. Other decimals are refused, because 1.0 and
+    # 1.00 are equal and would be two ids.
+    if isinstance(given, Decimal) and given.as_tuple().exponent == 0:
+        given = int(given)
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = str(given)
+    if not isinstance(given, str):
+        raise TypeError(f"an id must be a string or a whole number, got {given!r}")
+    return given

@@ -54,10 +54,14 @@ class SimpleRows:
             ids = [self._prefix + each for each in ids]
         for name in set(names):
             check_id("job name", name)
+        payloads = self._read_payloads(data)
+        return None if payloads is None or max(map(len, payloads)) > self._limit else (ids, payloads)
+
+    def _read_payloads(self, data: Sequence[str]) -> list[bytes] | None:
         encode, payloads = self._encode, list[bytes]()
         for text in data:
             value, end = _scan(text, 0)
             if end != len(text):
                 return None
             payloads.append(encode(value))
-        return None if max(map(len, payloads)) > self._limit else (ids, payloads)
+        return payloads

@@ -62,12 +62,7 @@ class TaskWriter:
         try:
             for columns, count in chunks:
                 for encoded in reader.read(columns, count):
-                    if isinstance(encoded, InvalidRow):
-                        await self._handle_invalid(encoded)
-                    elif encoded.queue in self._buffers:
-                        await self._add_rows(encoded)
-                    else:  # the write is committed in this queue already
-                        self._counts["replayed"] += len(encoded.sizes)
+                    await self._take(encoded)
             for queue, buffer in self._buffers.items():
                 if buffer.rows:
                     await self._send(queue)
@@ -79,6 +74,14 @@ class TaskWriter:
                 task.cancel()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
         return TaskCommit(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
+
+    async def _take(self, encoded: EncodedRows | InvalidRow) -> None:
+        if isinstance(encoded, InvalidRow):
+            await self._handle_invalid(encoded)
+        elif encoded.queue in self._buffers:
+            await self._add_rows(encoded)
+        else:  # the write is committed in this queue already
+            self._counts["replayed"] += len(encoded.sizes)
 
     async def _add_rows(self, encoded: EncodedRows) -> None:
         added, most_bytes = 0, self._options.max_batch_bytes
@@ -100,6 +103,9 @@ class TaskWriter:
         mark = f"{self._partition}/{row.digest}/{self._seen[row.digest]}"
         if self._sink is not None:
             await self._sink.keep(row, mark)
+        await self._add_mark(mark)
+
+    async def _add_mark(self, mark: str) -> None:
         queue = next(iter(self._buffers), None)
         if queue is not None:
             # Marks and ids share the ledger. Ids contain no control characters, so a mark never equals an id.

@@ -40,13 +40,12 @@ def _find(configured: str | None, path: str) -> str:
     packaged = _packaged()
     if packaged is not None:
         return packaged
-    tried: list[str] = []
-    for name in ("valkey-server", "redis-server"):
-        found = shutil.which(name, path=path)
-        if found is not None:
-            if _new_enough(found):
-                return found
-            tried.append(f"{found} is too old")
+    candidates = [shutil.which(name, path=path) for name in ("valkey-server", "redis-server")]
+    found = [binary for binary in candidates if binary is not None]
+    usable = next(filter(_new_enough, found), None)
+    if usable is not None:
+        return usable
+    tried = [f"{binary} is too old" for binary in found]
     seen = f" ({'; '.join(tried)})" if tried else ""
     raise EmbeddedServerMissing(
         f"memory:// and file:// need a server binary and none was found{seen}. Run "
@@ -67,8 +66,18 @@ def _packaged() -> str | None:
 
 
 def _new_enough(binary: str) -> bool:
+    answer = _version_line(binary)
+    version = re.search(r"v=(\d+)\.(\d+)", answer)
+    if version is None:
+        return False
+    oldest = OLDEST["valkey" if "valkey" in answer.lower() else "redis"]
+    return (int(version[1]), int(version[2])) >= oldest
+
+
+def _version_line(binary: str) -> str:
+    """Return the version line of a server binary, or "" if it does not start."""
     try:
-        answer = subprocess.run(  # noqa: S603
+        return subprocess.run(  # noqa: S603
             [binary, "--version"],
             capture_output=True,
             text=True,
@@ -77,9 +86,4 @@ def _new_enough(binary: str) -> bool:
             stdin=subprocess.DEVNULL,
         ).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    version = re.search(r"v=(\d+)\.(\d+)", answer)
-    if version is None:
-        return False
-    oldest = OLDEST["valkey" if "valkey" in answer.lower() else "redis"]
-    return (int(version[1]), int(version[2])) >= oldest
+        return ""

@@ -215,20 +215,25 @@ class Keeper:
         while True:
             if self._reap(0.0):
                 raise StartFailed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
-            try:
-                self._socket = os.lstat(self._path)
-                link = KeeperConnection(self._path)
-            except OSError:
-                time.sleep(0.003)
-                continue
-            try:
-                # A server that still reads its data replies with an error, which is a reply too.
-                link.ask("PING")
-            except OSError:
-                link.close()
-                time.sleep(0.003)
-                continue
-            return link
+            link = self._try_link()
+            if link is not None:
+                return link
+            time.sleep(0.003)
+
+    def _try_link(self) -> KeeperConnection | None:
+        """Return a connection to the server, or None while it does not reply."""
+        try:
+            self._socket = os.lstat(self._path)
+            link = KeeperConnection(self._path)
+        except OSError:
+            return None
+        try:
+            # A server that still reads its data replies with an error, which is a reply too.
+            link.ask("PING")
+        except OSError:
+            link.close()
+            return None
+        return link
 
     def _watch(self, link: KeeperConnection) -> bool:
         """Return true when the server should be stopped, and false when it died."""

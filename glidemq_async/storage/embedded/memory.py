@@ -72,12 +72,7 @@ class MemoryServer:
             if self._process is not None:
                 return
             binary = find_server()
-            # mkdtemp makes it 0700. A short name, since a socket path ends at 107 bytes.
-            directory = tempfile.mkdtemp(prefix="glidemq-")
-            if len(os.fsencode(directory)) > 100:
-                os.rmdir(directory)  # noqa: PTH106
-                directory = tempfile.mkdtemp(prefix="glidemq-", dir="/tmp")
-            self._directory = directory
+            self._directory = directory = _make_directory()
             self._process = subprocess.Popen(  # noqa: S603
                 ["/bin/sh", "-c", HOLDER, "glidemq-memory", directory, binary, *self._options()],
                 stdin=subprocess.PIPE,
@@ -244,3 +239,13 @@ class MemoryStorage(ServerStorage):
     def socket(self) -> str | None:
         """The unix socket of the server, once it has been started."""
         return None if self._memory.server is None else self._memory.server.path
+
+
+def _make_directory() -> str:
+    """Create the directory of a server. Only this user can enter it, and its path leaves room for a socket."""
+    # mkdtemp makes it 0700. A short name, since a socket path ends at 107 bytes.
+    directory = tempfile.mkdtemp(prefix="glidemq-")
+    if len(os.fsencode(directory)) > 100:
+        os.rmdir(directory)  # noqa: PTH106
+        directory = tempfile.mkdtemp(prefix="glidemq-", dir="/tmp")
+    return directory

@@ -173,7 +173,8 @@ class ClusterServers(Servers):
             return slots
         raise ConnectionError(str(reply))
 
-    def _adopt(self, slots: list[Reply], asked: Address) -> None:
+    def _read_slots(self, slots: list[Reply], asked: Address) -> tuple[list[Address | None], list[Address]]:
+        """Return the owner of each cluster slot, and the addresses of all nodes."""
         owners: list[Address | None] = [None] * SLOTS
         known: list[Address] = []
         for part in slots:
@@ -183,6 +184,10 @@ class ClusterServers(Servers):
             addresses = [self._reachable(*_address(node, asked)) for node in nodes]
             owners[first : last + 1] = [addresses[0]] * (last - first + 1)
             known += addresses
+        return owners, known
+
+    def _adopt(self, slots: list[Reply], asked: Address) -> None:
+        owners, known = self._read_slots(slots, asked)
         before = {owner for owner in self._owners if owner is not None}
         now = {owner for owner in owners if owner is not None}
         # Only subscriptions whose slot has another owner reconnect. The others would lose the messages of that time for

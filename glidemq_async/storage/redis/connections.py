@@ -148,10 +148,10 @@ async def dial(endpoint: Endpoint) -> Wire:
         raise TimeoutError(f"{endpoint.where} gave no answer within {seconds:g} s{hint}") from error
 
 
-async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: float) -> Wire:
+async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:
     try:
         await connection.connect()  # type: ignore[no-untyped-call]
-        wire = take_over(connection, endpoint.where)
+        return take_over(connection, endpoint.where)
     except Exception as error:
         abandon(connection)
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop, which may be the last one
@@ -159,6 +159,10 @@ async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: fl
     except BaseException:
         abandon(connection)
         raise
+
+
+async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: float) -> Wire:
+    wire = await _connect(connection, endpoint)
     try:
         # redis-py would send the name during its login, and would fail the login if the user may not set a name.
         name = endpoint.options.get("client_name") or f"glidemq-async-{os.getpid()}"
@@ -191,6 +195,12 @@ def _refused(text: str, endpoint: Endpoint) -> LoginRefused:
     )
 
 
+def _forbidden(text: str, endpoint: Endpoint) -> LoginRefused:
+    return LoginRefused(
+        f"{endpoint.where} does not allow the login: {text.rstrip('.')}. Add to the user: {missing_rule(text)}."
+    )
+
+
 def _translated(error: Exception, endpoint: Endpoint) -> Exception:
     """Return the error of `dial` for an error of redis-py or of a credential provider."""
     from redis import exceptions
@@ -200,10 +210,7 @@ def _translated(error: Exception, endpoint: Endpoint) -> Exception:
         if isinstance(inner, exceptions.AuthenticationError):
             return _refused(_with_code(inner), endpoint)
         if isinstance(inner, exceptions.NoPermissionError):
-            text = _with_code(inner)
-            return LoginRefused(
-                f"{endpoint.where} does not allow the login: {text.rstrip('.')}. Add to the user: {missing_rule(text)}."
-            )
+            return _forbidden(_with_code(inner), endpoint)
         if isinstance(inner, OSError):
             return inner
     # Other failures, such as an unreachable credential provider, may be temporary.

@@ -171,7 +171,14 @@ def _outdated(library: Library, loaded: str, where: str) -> bool:
             f"{where} has {library.name} {loaded.split(maxsplit=1)[0]}, "
             f"this client speaks {library.version}. Another major version needs a client of that version."
         )
-    if is_rival(library, loaded) and (where, loaded) not in _warned:
+    if is_rival(library, loaded):
+        _warn_of_rival(library, loaded, where)
+    return is_outdated(library, loaded)
+
+
+def _warn_of_rival(library: Library, loaded: str, where: str) -> None:
+    """Warn once about each server that has another text of the same version."""
+    if (where, loaded) not in _warned:
         _warned.add((where, loaded))
         log.warning(
             "%s keeps %s %s; this process brings %s. The texts differ, the version is the same. Install the same build "
@@ -182,7 +189,6 @@ def _outdated(library: Library, loaded: str, where: str) -> bool:
             library.stamp,
             library.name,
         )
-    return is_outdated(library, loaded)
 
 
 # Servers, and the texts on them that this process has warned about.
@@ -230,19 +236,22 @@ async def check_server(wire: Wire, deadline: float) -> int | None:
         _check_version(dict(_lines(info_reply)), wire.where)
     words = [as_text(word) for word in as_list(config_reply) or []]
     settings = dict(zip(words[::2], words[1::2], strict=False))
-    policy = settings.get("maxmemory-policy", "noeviction")
+    _check_eviction(settings.get("maxmemory-policy", "noeviction"), wire.where)
+    largest = settings.get("proto-max-bulk-len", "")
+    return int(largest) if largest.isdecimal() else None
+
+
+def _check_eviction(policy: str, where: str) -> None:
     if policy != "noeviction":
         # Jobs do not expire; request tokens, throttles and the ledgers of bulk writes do.
         is_volatile = policy.startswith("volatile-")
         loss = "remember which calls it executed, and add a job twice" if is_volatile else "keep jobs"
         log.warning(
             "%s has maxmemory-policy %s: when memory is short it may no longer %s. Set it to noeviction.",
-            wire.where,
+            where,
             policy,
             loss,
         )
-    largest = settings.get("proto-max-bulk-len", "")
-    return int(largest) if largest.isdecimal() else None
 
 
 def _lines(info: bytes) -> list[tuple[str, str]]:
