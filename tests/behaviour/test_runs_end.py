@@ -45,10 +45,10 @@ class Meddling(HookedStorage):
 
     async def after_call(self, function: str, reply: object) -> None:
         if function == "settleAndClaim" and self.stop is not None:
-            jobs = cast("list[list[list[bytes]]]", reply)[2]
-            if jobs:
+            claimed = cast("list[list[bytes]]", reply)[2]
+            if claimed:
                 stop, self.stop = self.stop, None
-                await stop(jobs[0][4].decode())
+                await stop(claimed[0].decode())  # the flat list begins with the id of the first job
                 # Scheduled before the task that the worker creates when it gets this reply.
                 asyncio.get_running_loop().call_soon(await soon(self._messages.get()))
 
