@@ -82,6 +82,10 @@ def _neighbours(permissions: Permissions, landlock: int) -> Iterator[Rule]:
     # Without the death signal, the child would outlive a worker that is killed.
     yield Rule("prctl", 0, (_PR_SET_PDEATHSIG,))
     yield Rule("personality", 0, (_QUERY_PERSONALITY,), unless=True)
+    yield from _signals(permissions, landlock)
+
+
+def _signals(permissions: Permissions, landlock: int) -> Iterator[Rule]:
     # Signals through asynchronous input: the kernel sends them on behalf of the process.
     yield Rule("fcntl", 1, (_F_SETOWN, _F_SETSIG, _F_SETOWN_EX))
     if landlock < 6 and not permissions.subprocess:

@@ -55,13 +55,7 @@ class GuardClient:
 
     async def start(self) -> None:
         """Start the guard and wait until it is ready. Raises ExecutorError."""
-        ours, its = socket.socketpair()
-        try:
-            with its:
-                self._process = self._launch(its)
-        except BaseException:
-            ours.close()
-            raise
+        ours = self._launch_connected()
         # The channel reads through a transport of asyncio, which cannot send descriptors. They are sent over this copy
         # of the socket. Nothing else is written to the transport, so frames cannot interleave.
         self._control = ours.dup()
@@ -72,6 +66,17 @@ class GuardClient:
             raise
         await self._await_hello(self._channel)
         self._listening = asyncio.create_task(self._listen(self._channel))
+
+    def _launch_connected(self) -> socket.socket:
+        """Start the process, and return our end of the socket to it."""
+        ours, its = socket.socketpair()
+        try:
+            with its:
+                self._process = self._launch(its)
+        except BaseException:
+            ours.close()
+            raise
+        return ours
 
     async def _await_hello(self, channel: Channel) -> None:
         try:

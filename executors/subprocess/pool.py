@@ -142,10 +142,7 @@ class Pool:
         self._is_closed = True
         if grace > 0 and (busy := [child.ending for child in self._children if child not in self._idle]):
             await asyncio.wait(busy, timeout=grace)
-        # The starts are ended before the guard. A start that continued would find a dead guard and start another one.
-        for start in self._starts:
-            start.cancel()
-        await asyncio.gather(*self._starts, return_exceptions=True)
+        await self._cancel_starts()
         while self._waiters:
             self._refuse(ExecutorError("the subprocess executor was stopped"))
         await self._stop_idle(max(grace, _IDLE_SECONDS))
@@ -155,6 +152,12 @@ class Pool:
             child.channel.close()
         if self._ending:
             await asyncio.wait(self._ending)
+
+    async def _cancel_starts(self) -> None:
+        # The starts are ended before the guard. A start that continued would find a dead guard and start another one.
+        for start in self._starts:
+            start.cancel()
+        await asyncio.gather(*self._starts, return_exceptions=True)
 
     async def _stop_idle(self, seconds: float) -> None:
         idle = [child.ending for child in self._idle]
@@ -253,15 +256,11 @@ class Pool:
         """Wait until a child is ready. Raises ExecutorError if it fails to start."""
         try:
             async with asyncio.timeout(PREPARE_SECONDS):
-                hello = await child.channel.receive()
-                ending = await asyncio.shield(child.ending) if hello is None else None
+                hello = await _receive_hello(child)
         except TimeoutError:
             raise ExecutorError(
                 f"a process was not ready after {PREPARE_SECONDS:g} s; check that its set-up function returns"
             ) from None
-        if hello is None:
-            assert ending is not None  # noqa: S101 - one of the two is set
-            raise ExecutorError(f"a process {ending.why or how_it_ended(ending.status)} before it was ready")
         _check_hello(hello)
         child.pid, lacking = hello[2:4]
         child.records.pid = child.pid
@@ -291,6 +290,15 @@ def _refusal(error: Exception) -> ExecutorError:
     refusal = ExecutorError(f"no process could be started: {error!r}")
     refusal.__cause__ = error
     return refusal
+
+
+async def _receive_hello(child: PooledChild) -> Frame:
+    """Return the first frame of a child. Raises ExecutorError if its process ends before."""
+    hello = await child.channel.receive()
+    if hello is None:
+        ending = await asyncio.shield(child.ending)
+        raise ExecutorError(f"a process {ending.why or how_it_ended(ending.status)} before it was ready")
+    return hello
 
 
 def _check_hello(hello: Frame) -> None:

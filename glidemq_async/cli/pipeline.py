@@ -13,21 +13,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from glidemq_async.cli.exits import FAILED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.cli.exits import FAILED, USAGE, CommandError
 from glidemq_async.cli.options import AsJson
-from glidemq_async.cli.pipeline_needs import lake_in, need_java, need_queues, need_spark
+from glidemq_async.cli.pipeline_needs import need_queues, need_spark
+from glidemq_async.cli.pipeline_session import OBJECTIVE, open_pipeline, open_session
 from glidemq_async.demo.spark.command import demo
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from glidemq_async.spark.pipeline import Pipeline
-    from glidemq_async.spark.pipeline.slo import Slo
     from glidemq_async.spark.write.report import WriteReport
 
 # Copies of the library's defaults, because `--help` must not import pyspark.
 _PREFIX: Final = "glide"
-_OBJECTIVE: Final = 0.99
 _DEPTH: Final = 10_000
 _MASTER: Final = "local[*]"
 
@@ -96,7 +95,7 @@ def run(
     every: Every = None,
     max_events: Most = None,
     allow_data_loss: AllowLoss = False,
-    objective: Objective = _OBJECTIVE,
+    objective: Objective = OBJECTIVE,
     latency_ms: LatencyMs = None,
     url: Url = None,
     prefix: Prefix = _PREFIX,
@@ -111,7 +110,7 @@ def run(
 
     server = _url_of(url)
     need_queues(queues, lake, server, prefix)
-    with _pipeline(lake, master, objective, latency_ms) as pipeline:
+    with open_pipeline(lake, master, objective, latency_ms) as pipeline:
 
         def ingest(report_progress: Any) -> int:
             return pipeline.ingest(
@@ -154,7 +153,7 @@ def report(
     lake: LakeFolder,
     out: Out = Path("report"),
     title: Title = None,
-    objective: Objective = _OBJECTIVE,
+    objective: Objective = OBJECTIVE,
     latency_ms: LatencyMs = None,
     master: Master = _MASTER,
     as_json: AsJson = False,
@@ -162,7 +161,7 @@ def report(
     """Write report.html with embedded charts, and the charts as PNG files."""
     from glidemq_async.cli import output
 
-    with _pipeline(lake, master, objective, latency_ms, made=True) as pipeline:
+    with open_pipeline(lake, master, objective, latency_ms, made=True) as pipeline:
         figures = pipeline.figures()
         made = pipeline.report(out, title=title)
     if as_json:
@@ -209,7 +208,7 @@ def replay(
     chosen = Selection(
         queue, tuple(name or ()), tuple(error or ()), _instant("--since", since), _instant("--until", until)
     )
-    with _pipeline(lake, master, made=True) as pipeline:
+    with open_pipeline(lake, master, made=True) as pipeline:
         # A second run of the same campaign and version does nothing, so a user may repeat a command that was
         # interrupted.
         found = pipeline.replay(
@@ -255,7 +254,7 @@ def backfill(
     from glidemq_async.spark.pipeline.backfill import backfill as fill
     from glidemq_async.spark.pipeline.backfill import job_rows
 
-    with _session(master) as spark, _progress(silent=as_json) as report_progress:
+    with open_session(master) as spark, _progress(silent=as_json) as report_progress:
         frame = job_rows(_read(spark, rows), name=job_name, id_columns=id_column)
         made = fill(
             frame,
@@ -277,73 +276,6 @@ def backfill(
 pipeline = typer.Typer(no_args_is_help=True, help="Events of queues as tables, figures and reports, by Spark.")
 for _command in (run, report, replay, backfill, demo):
     pipeline.command(_command.__name__)(_command)
-
-
-@contextmanager
-def _session(master: str) -> Generator[SparkSession]:
-    """Start Spark for the block, and turn its errors into errors of the command."""
-    need_spark()
-    need_java()
-    from pyspark.errors import PySparkException
-
-    session = _start_spark(master)
-    # Spark prints warnings to standard error, where they would hide the hints and errors of the command.
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    except PySparkException as error:
-        raise CommandError(str(error).partition("\nJVM stacktrace")[0]) from error
-    except ValueError as error:  # the library refuses an option or argument
-        raise CommandError(str(error), USAGE) from error
-    finally:
-        session.stop()
-
-
-def _start_spark(master: str) -> SparkSession:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import SparkSession
-
-    # Otherwise Spark starts the first `python3` on the path for its tasks, which may be another version or lack this
-    # package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.Builder().appName("glidemq pipeline").config("spark.ui.showConsoleProgress", "false")
-    # With $MASTER or under spark-submit the cluster is chosen already. A master that is set here would override it.
-    if "MASTER" not in os.environ and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        builder = builder.master(master)
-    try:
-        return builder.getOrCreate()
-    except PySparkException as error:
-        if error.getCondition() != "JAVA_GATEWAY_EXITED":
-            raise
-        raise CommandError("Java ended when Spark started it; install version 17 or newer", UNAVAILABLE) from error
-
-
-def _slo(objective: float, latency_ms: int | None) -> Slo:
-    from glidemq_async.spark.pipeline.slo import Slo
-
-    try:
-        return Slo(objective=objective, latency_ms=latency_ms)
-    except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
-
-
-@contextmanager
-def _pipeline(
-    folder: Path, master: str, objective: float = _OBJECTIVE, latency_ms: int | None = None, *, made: bool = False
-) -> Generator[Pipeline]:
-    """Start Spark with a lake for the block. With `made` the lake must have tables."""
-    need_spark()
-    slo = _slo(objective, latency_ms)
-    lake = lake_in(folder)
-    if made and not lake.current:
-        raise CommandError(f"{lake.root} has no tables yet; run `glidemq pipeline run` for it first", NOT_FOUND)
-    with _session(master) as session:
-        from glidemq_async.spark.pipeline import Pipeline
-
-        try:
-            yield Pipeline(session, lake, slo=slo)
-        except LookupError as error:
-            raise CommandError(str(error.args[0]), NOT_FOUND) from error
 
 
 @contextmanager

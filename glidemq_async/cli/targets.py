@@ -137,20 +137,24 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
 
 async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
     # Opening a queue creates it, so its existence is checked first with a plain EXISTS.
+    if await _exists(storage, keys):
+        return
+    # Only after the queue was not found, because `queue_names` scans all keys of the server.
+    near = get_close_matches(keys.queue, await queue_names(storage, keys.prefix), 1)
+    hint = f": did you mean {near[0]!r}?" if near else ""
+    raise CommandError(f"there is no queue {keys.queue!r} on {storage.url}{hint}", NOT_FOUND)
+
+
+async def _exists(storage: ServerStorage, keys: QueueKeys) -> bool:
     servers = servers_of(storage)
     servers.bind()
     # A separate connection with one attempt, because a client would wait until an unreachable server returns.
     with _unavailable(storage):
         wire = await (await servers.find_node(keys.base)).dial()
     try:
-        if await ask(wire, "EXISTS", keys.key("meta")) == 1:
-            return
+        return await ask(wire, "EXISTS", keys.key("meta")) == 1
     finally:
         wire.drop("asked")
-    # Only after the queue was not found, because `queue_names` scans all keys of the server.
-    near = get_close_matches(keys.queue, await queue_names(storage, keys.prefix), 1)
-    hint = f": did you mean {near[0]!r}?" if near else ""
-    raise CommandError(f"there is no queue {keys.queue!r} on {storage.url}{hint}", NOT_FOUND)
 
 
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:

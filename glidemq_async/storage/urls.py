@@ -187,11 +187,7 @@ def masked(url: str) -> str:
 
 
 def _open(url: str, timeout: float | None) -> Storage:
-    parts = urlsplit(url)
-    if "://" not in url:
-        raise ValueError("it has no scheme with '://' behind")
-    if parts.fragment:
-        raise ValueError("'#' must be written as %23")
+    parts = _split(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     timeout = _timeout(options, timeout)
     scheme = parts.scheme
@@ -202,6 +198,15 @@ def _open(url: str, timeout: float | None) -> Storage:
     if scheme in ("unix", "redis+unix", "valkey+unix"):
         return _unix(parts, options, masked(url), timeout)
     return _open_redis(parts, options, masked(url), timeout)
+
+
+def _split(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if "://" not in url:
+        raise ValueError("it has no scheme with '://' behind")
+    if parts.fragment:
+        raise ValueError("'#' must be written as %23")
+    return parts
 
 
 def _open_redis(parts: SplitResult, options: dict[str, str], url: str, timeout: float | None) -> Storage:

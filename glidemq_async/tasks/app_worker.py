@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -143,15 +143,20 @@ class AppWorker(Runs):
         await self._pool.close()
 
 
-def _chosen(app: AppCore, queues: Sequence[str] | None) -> list[str]:
-    if isinstance(queues, str):
-        raise TypeError(f"queues must be a list of names, got {queues!r}")
+def _known_queues(app: AppCore) -> Collection[str]:
     known = app.tasks.queues()
     if not known:
         raise ValueError(
             "this app has no tasks; import the modules that declare them before you create its worker, for example at "
             "the end of the module that `glidemq worker` names (see docs/project-layout.md)"
         )
+    return known
+
+
+def _chosen(app: AppCore, queues: Sequence[str] | None) -> list[str]:
+    if isinstance(queues, str):
+        raise TypeError(f"queues must be a list of names, got {queues!r}")
+    known = _known_queues(app)
     chosen = sorted(known) if queues is None else list(dict.fromkeys(queues))
     for name in chosen:
         if name not in known:

@@ -177,9 +177,7 @@ class Declaring:
 
     def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
         _check_function(function)
-        for option in _NOT_OF_TASKS:
-            if given.get(option) is not None:
-                raise ValueError(f"{option}={given[option]!r} applies to a single job; use task.options({option}=...)")
+        _check_options(given)
         own = {name: given[name] for name in _OWN if given.get(name) is not None}
         of_jobs = {name: given[name] for name in given if name not in _OWN}
         version = own.get("version")
@@ -223,6 +221,12 @@ def _check_executor(function: Callable[..., Any], settings: TaskSettings) -> Non
         raise TypeError(f"{settings.name}: threads run only plain functions; use executor='inline'")
     if spec is not None:  # permissions without an executor select the subprocess
         check_permissions(spec, settings.permissions)
+
+
+def _check_options(given: Mapping[str, Any]) -> None:
+    for option in _NOT_OF_TASKS:
+        if given.get(option) is not None:
+            raise ValueError(f"{option}={given[option]!r} applies to a single job; use task.options({option}=...)")
 
 
 def _check_function(function: Callable[..., Any]) -> None:

@@ -129,9 +129,7 @@ def _node(dependency: Dependency, above: tuple[Provider, ...]) -> ProviderNode:
     # `above` is the path to this provider and not all that was visited: two branches may depend on the same provider,
     # and share its value.
     provider = dependency.provider
-    if provider in above:
-        circle = " -> ".join(_name(each) for each in (*above, provider))
-        raise TypeError(f"the dependencies form a cycle: {circle}")
+    _refuse_cycle(provider, above)
     declared = _declared(provider)
     _check_parameters(provider, declared)
     needs = {name: _node(each, (*above, provider)) for name, each in declared.items()}
@@ -179,6 +177,12 @@ def _in_loop(
             yield value
 
     return opened
+
+
+def _refuse_cycle(provider: Provider, above: tuple[Provider, ...]) -> None:
+    if provider in above:
+        circle = " -> ".join(_name(each) for each in (*above, provider))
+        raise TypeError(f"the dependencies form a cycle: {circle}")
 
 
 def _check_parameters(provider: Provider, declared: Container[str]) -> None:

@@ -274,6 +274,12 @@ class TaskExecutor:
             return UnknownTaskError(
                 f"job {job.id} of queue {job.queue!r} needs task {job.name!r}, but this app has {names}; {remedy}"
             )
+        self._log_unknown(job, delay, names, remedy)
+        later = RetryLater(delay)
+        later.waits_for = f"waits for a worker with task {job.name!r}; {remedy}"
+        return later
+
+    def _log_unknown(self, job: Job[Any, Any], delay: float, names: str, remedy: str) -> None:
         self._unknown_log.write(
             job.name,
             "jobs of queue %r wait because this app has no task %r (next attempt of job %s in %g s); it has %s; %s",
@@ -284,9 +290,6 @@ class TaskExecutor:
             names,
             remedy,
         )
-        later = RetryLater(delay)
-        later.waits_for = f"waits for a worker with task {job.name!r}; {remedy}"
-        return later
 
 
 def _unknown_delay(claims: int) -> tuple[float, float]:

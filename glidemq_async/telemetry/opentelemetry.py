@@ -100,28 +100,31 @@ class OpenTelemetry(Instrumentation):
     @override
     def before_add(self, additions: Sequence[Addition]) -> object:
         """Start the span of the add, and put its context into the headers of the jobs."""
-        kinds = self._trace.SpanKind
-        queue = additions[0].queue
         began = time.perf_counter()
-        if len(additions) == 1:
-            # A single message needs no separate `create` span, because the `send` span creates it.
-            send = self._tracer.start_span(
-                f"send {queue}", kind=kinds.PRODUCER, attributes=_attributes(queue, "send", additions[0].name)
-            )
-            inside = self._inject(additions[0], send)
-            creates: list[Span] = []
-        else:
-            creates = [self._create(addition) for addition in additions]
-            send = self._tracer.start_span(
-                f"send {queue}",
-                kind=kinds.CLIENT,
-                attributes={**_attributes(queue, "send"), "messaging.batch.message_count": len(additions)},
-                links=[self._trace.Link(span.get_span_context()) for span in creates],
-            )
-            inside = self._trace.set_span_in_context(send)
+        send, inside, creates = self._send_one(additions[0]) if len(additions) == 1 else self._send_many(additions)
         # Attached to the task that adds, so that spans of the connection, if any, become children of this one.
         # `after_add` detaches it in the same task.
         return _Adding(send, creates, self._context.attach(inside), began)
+
+    def _send_one(self, addition: Addition) -> tuple[Span, Context, list[Span]]:
+        # A single message needs no separate `create` span, because the `send` span creates it.
+        send = self._tracer.start_span(
+            f"send {addition.queue}",
+            kind=self._trace.SpanKind.PRODUCER,
+            attributes=_attributes(addition.queue, "send", addition.name),
+        )
+        return send, self._inject(addition, send), []
+
+    def _send_many(self, additions: Sequence[Addition]) -> tuple[Span, Context, list[Span]]:
+        queue = additions[0].queue
+        creates = [self._create(addition) for addition in additions]
+        send = self._tracer.start_span(
+            f"send {queue}",
+            kind=self._trace.SpanKind.CLIENT,
+            attributes={**_attributes(queue, "send"), "messaging.batch.message_count": len(additions)},
+            links=[self._trace.Link(span.get_span_context()) for span in creates],
+        )
+        return send, self._trace.set_span_in_context(send), creates
 
     def _create(self, addition: Addition) -> Span:
         span = self._tracer.start_span(

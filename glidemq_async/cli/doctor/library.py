@@ -66,6 +66,10 @@ async def check_library(wire: Wire) -> Check:
     # another way.
     if not theirs["version"]:
         return fail("functions", f"{LIBRARY} is {version}", "it was loaded by hand; connect a client to replace it")
+    return _compare(version, theirs, mine)
+
+
+def _compare(version: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> Check:
     if theirs["fingerprint"] == mine["fingerprint"]:
         return ok("functions", f"{LIBRARY} {version}, the one of this package")
     if is_outdated(shipped(), version):

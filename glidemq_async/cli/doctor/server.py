@@ -103,17 +103,19 @@ def _memory(info: Mapping[str, str]) -> Iterator[Check]:
         yield ok("memory", size)
 
 
+def _append_only(info: Mapping[str, str], fsync: str) -> Check:
+    value = f"append-only file, fsync {fsync}"
+    if info.get("aof_last_write_status", "ok") != "ok":
+        return fail("persistence", f"{value}, its last write failed", "check the disk and the server's log")
+    if fsync == "no":
+        return warn("persistence", value, "a power failure can lose half a minute; set appendfsync everysec")
+    return ok("persistence", value)
+
+
 def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterator[Check]:
     # INFO first: it can be read where CONFIG is forbidden.
     if info.get("aof_enabled", "1" if settings.get("appendonly") == "yes" else "0") == "1":
-        fsync = settings.get("appendfsync", _UNKNOWN)
-        value = f"append-only file, fsync {fsync}"
-        if info.get("aof_last_write_status", "ok") != "ok":
-            yield fail("persistence", f"{value}, its last write failed", "check the disk and the server's log")
-        elif fsync == "no":
-            yield warn("persistence", value, "a power failure can lose half a minute; set appendfsync everysec")
-        else:
-            yield ok("persistence", value)
+        yield _append_only(info, settings.get("appendfsync", _UNKNOWN))
         return
     snapshots = settings.get("save")
     if snapshots is None:

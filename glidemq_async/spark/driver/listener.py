@@ -199,24 +199,24 @@ class QueryListener(StreamingQueryListener):
     # -- in the thread of the hand-off ----------------------------------------------------------------------------
 
     def _deliver(self, events: Sequence[QueryEvent | Callable[[], QueryEvent]]) -> Delivered:
-        left_out = 0
-        inputs: list[tuple[str, Any, JobOptions]] = []
-        for each in events:
-            try:
-                event = each if isinstance(each, QueryEvent) else each()
-                data = self._build(event) if self._build is not None else event.data()
-            except Exception:  # noqa: BLE001 - one bad event must not stop the others
-                _log.exception("no job could be built for an event of a streaming query")
-                continue
-            if data is None:
-                left_out += 1
-            else:
-                inputs.append((f"{self._name}.{event.kind}", data, self._options_of(event)))
+        built = [pair for pair in map(self._built, events) if pair is not None]
+        inputs = [
+            (f"{self._name}.{event.kind}", data, self._options_of(event)) for event, data in built if data is not None
+        ]
         # If the server is unreachable, this raises StorageUnavailable and the handoff repeats the entire batch. That is
         # safe, because ids and deduplication make a second add of the same event a duplicate.
         jobs = self._queue.sync.add_bulk(inputs)
         added = sum(1 for job in jobs if job.outcome == "added")
-        return Delivered(added, len(jobs) - added, left_out)
+        return Delivered(added, len(jobs) - added, len(built) - len(inputs))
+
+    def _built(self, each: QueryEvent | Callable[[], QueryEvent]) -> tuple[QueryEvent, Any] | None:
+        """Return an event and the data of its job, or None after an error."""
+        try:
+            event = each if isinstance(each, QueryEvent) else each()
+            return event, self._build(event) if self._build is not None else event.data()
+        except Exception:  # noqa: BLE001 - one bad event must not stop the others
+            _log.exception("no job could be built for an event of a streaming query")
+            return None
 
     def _options_of(self, event: QueryEvent) -> JobOptions:
         once = Deduplication(event.job_id, self._remember, "throttle")

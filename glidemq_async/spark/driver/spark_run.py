@@ -106,11 +106,7 @@ class SparkRun:
 
     def _failure_of(self, error: BaseException) -> BaseException:
         if isinstance(error, StopIteration | KeyboardInterrupt):
-            # A future cannot carry these into a coroutine: StopIteration would hang it, KeyboardInterrupt end the
-            # program.
-            wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
-            wrapped.__cause__ = error
-            return wrapped
+            return _wrapped(error)
         # Check the session before the error is classified. If the JVM has died, py4j raises a network error in the
         # middle of the function, which looks like an ordinary failure of the job.
         failure = failure_in_thread(error)
@@ -124,3 +120,10 @@ class SparkRun:
             broken.__cause__ = failure
             return broken
         return failure
+
+
+def _wrapped(error: BaseException) -> RuntimeError:
+    # A future cannot carry these into a coroutine: StopIteration would hang it, KeyboardInterrupt end the program.
+    wrapped = RuntimeError(f"the handler raised {type(error).__name__}")
+    wrapped.__cause__ = error
+    return wrapped

@@ -146,19 +146,21 @@ def burn(figures: PipelineFigures) -> Figure:
     if not burns:
         return _empty(figure, axes, "no job has ended")
     at = [_dates.date2num(each.at) for each in burns]
-    lengths = [length for pair in PAIRS for length in (pair.short, pair.long)]
     marker = "o" if len(at) < 3 else None
-    for number, length in enumerate(lengths):
+    for number, length in enumerate(length for pair in PAIRS for length in (pair.short, pair.long)):
         rates = [min(each.rates[number], MAX_BURN_AXIS) for each in burns]
         name = duration(60_000 * length)
         axes.plot(at, rates, color=BURN_COLORS[number], linewidth=1.4, label=name, marker=marker, markersize=4)
+    _limit_burn_axis(axes, max(max(each.rates) for each in burns))
     _draw_thresholds(axes)
-    highest = max(max(each.rates) for each in burns)
-    axes.set_ylim(0, min(max(MIN_BURN_AXIS, 1.1 * highest), MAX_BURN_AXIS))
-    axes.set_ylabel("burn rate (1 = exactly the budget)")
     axes.legend(ncols=4, **_ABOVE)
     _time_axis(axes)
     return figure
+
+
+def _limit_burn_axis(axes: Axes, highest: float) -> None:
+    axes.set_ylim(0, min(max(MIN_BURN_AXIS, 1.1 * highest), MAX_BURN_AXIS))
+    axes.set_ylabel("burn rate (1 = exactly the budget)")
 
 
 def _draw_thresholds(axes: Axes) -> None:

@@ -46,6 +46,10 @@ def enqueue_frame(df: DataFrame, queue: str, *, url: str | None = None, **option
     register(df.sparkSession)
     # One attempt: Spark retries failed tasks by itself. After a failed write the caller decides whether to write again.
     df.write.format("glidemq").options(url=url, queue=queue, **texts).mode("append").save()
+    return _report(url, queue, texts)
+
+
+def _report(url: str, queue: str, texts: Mapping[str, str]) -> WriteReport:
     prefix = texts.get("prefix", DEFAULT_PREFIX)
     if "writeId" in texts:
         return write_report(url, queue, texts["writeId"], prefix=prefix)

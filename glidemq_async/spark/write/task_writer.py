@@ -63,17 +63,21 @@ class TaskWriter:
             for columns, count in chunks:
                 for encoded in reader.read(columns, count):
                     await self._take(encoded)
-            for queue, buffer in self._buffers.items():
-                if buffer.rows:
-                    await self._send(queue)
-            while self._in_flight:
-                await self._in_flight.popleft()
+            await self._finish()
         finally:
             # After an error no call may stay in flight: the connection is reused by the next task of this process.
             for task in self._in_flight:
                 task.cancel()
             await asyncio.gather(*self._in_flight, return_exceptions=True)
         return TaskCommit(self._plan.write_id, self._plan.token, self._partition, dict(self._counts))
+
+    async def _finish(self) -> None:
+        """Send the rest of each buffer, and wait for all calls."""
+        for queue, buffer in self._buffers.items():
+            if buffer.rows:
+                await self._send(queue)
+        while self._in_flight:
+            await self._in_flight.popleft()
 
     async def _take(self, encoded: EncodedRows | InvalidRow) -> None:
         if isinstance(encoded, InvalidRow):

@@ -73,13 +73,7 @@ class WatchedServer(OneServer):
     async def dial(self) -> Wire:
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
         service = self._service or await self._find_service()
-        # The watch starts with the first connection, because it needs the event loop. A forked child starts another
-        # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
-        # with "master", so only the sentinels know that its demotion is near.
-        if self._watch is None and not self.closed:
-            self._watch = SentinelWatch(self._sentinels, service, self._begin_failover, self._follow, self._stay)
-        if self._watch is not None:
-            await self._watch.wait_heard(HEAR_SECONDS)
+        await self._ensure_watch(service)
         problems: list[str] = []
         for sentinel in tuple(self._sentinels):
             try:
@@ -93,6 +87,15 @@ class WatchedServer(OneServer):
             self._ask_first(sentinel)
             return wire
         raise ConnectionError(f"no sentinel led to a primary of {service!r} ({'; '.join(problems)})")
+
+    async def _ensure_watch(self, service: str) -> None:
+        # The watch starts with the first connection, because it needs the event loop. A forked child starts another
+        # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
+        # with "master", so only the sentinels know that its demotion is near.
+        if self._watch is None and not self.closed:
+            self._watch = SentinelWatch(self._sentinels, service, self._begin_failover, self._follow, self._stay)
+        if self._watch is not None:
+            await self._watch.wait_heard(HEAR_SECONDS)
 
     async def _find_service(self) -> str:
         """Return the only service that the sentinels watch. Raises StorageUnavailable if they watch several."""

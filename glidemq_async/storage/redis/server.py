@@ -14,6 +14,7 @@ import contextlib
 import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Final, cast
 
@@ -42,6 +43,26 @@ SCANNED_AT_ONCE: Final = 2_000
 LAST_MOMENT: Final = 0.5
 """Seconds beyond its deadline that a call may spend on a connection that is being opened."""
 _function_name = cache(loader.function_name)
+
+
+@dataclass(slots=True)
+class Retries:
+    """The attempts of one call: its time limit, and what they have learned so far."""
+
+    what: str
+    key: str
+    seconds: float
+    started: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    find: bool = True
+    """True if each attempt needs the node of `key`."""
+    pauses: RetryPauses = field(default_factory=RetryPauses)
+    loads: int = 0
+    """Number of attempts that found no library."""
+
+    @property
+    def deadline(self) -> float:
+        """Loop time at which the call gives up."""
+        return self.started + self.seconds
 
 
 class ServerStorage(Connectable):
@@ -81,7 +102,7 @@ class ServerStorage(Connectable):
         """Connect to every primary, check the server and load the library; idempotent."""
         self._servers.bind()
         timeout = self._connect_timeout or self._timeout or CONNECT_TIMEOUT
-        await self._persist("connect", "", timeout, self._open_all, find=False)
+        await self._persist(Retries("connect", "", timeout, find=False), self._open_all)
 
     async def _open_all(self, _node: Node | None, deadline: float) -> Reply:
         async with asyncio.timeout_at(deadline + LAST_MOMENT):
@@ -151,7 +172,7 @@ class ServerStorage(Connectable):
             patience = self._try_seconds or TRY_SECONDS
             return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + patience)))
 
-        return await self._persist(function, key, timeout, attempt, problem, started)
+        return await self._persist(Retries(function, key, timeout, started), attempt, problem)
 
     async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
         self._servers.bind()
@@ -160,55 +181,39 @@ class ServerStorage(Connectable):
             await _opened(node, deadline)
             return await call_confirmed(node, packed, key, wait, deadline)
 
-        return await self._persist(function, key, timeout, attempt)
+        return await self._persist(Retries(function, key, timeout), attempt)
 
     async def _persist(
-        self,
-        what: str,
-        key: str,
-        timeout: float,
-        attempt: Callable[..., Awaitable[Reply]],
-        problem: Exception | None = None,
-        started: float | None = None,
-        *,
-        find: bool = True,
+        self, retries: Retries, attempt: Callable[..., Awaitable[Reply]], problem: Exception | None = None
     ) -> Reply:
         """Make attempts until one succeeds, one fails for good or the time is up."""
-        loop = asyncio.get_running_loop()
-        if started is None:
-            started = loop.time()
-        deadline = started + timeout
-        backoff = RetryPauses()
-        loads = 0
         while True:
             # `close` may run during any await of this loop. It ends the connections, so the attempt fails with an error
             # that looks temporary. The flag is therefore checked before each attempt and after each pause. A waiting
             # call then ends with QueueClosed immediately instead of connecting again until its timeout.
-            self._refuse_closed(what)
+            self._refuse_closed(retries.what)
             if problem is not None:
-                verdict = judge(problem)
-                if verdict is Verdict.FAIL:
-                    raise failure(problem, what, self.url)
-                loads += verdict is Verdict.LOAD
-                if loads > 2:
-                    # Either the library has no such function, or another client keeps removing it.
-                    await self._refuse_unknown(what, key)
-                    verdict = Verdict.AGAIN
-                await self._prepare_next(key, problem, verdict, backoff, deadline, what, started)
-                self._refuse_closed(what)
-            try:
-                node = None
-                if find:
-                    async with asyncio.timeout_at(deadline + LAST_MOMENT):
-                        node = await self._servers.find_node(key)
-                        if problem is not None and judge(problem) is Verdict.LOAD:
-                            await node.load_library()
-                reply = await attempt(node, deadline)
-            except (OSError, TimeoutError) as error:
-                reply = error
+                await self._prepare_next(retries, problem)
+                self._refuse_closed(retries.what)
+            reply = await self._attempt(retries, attempt, problem)
             if not isinstance(reply, Exception):
                 return reply
             problem = reply
+
+    async def _attempt(
+        self, retries: Retries, attempt: Callable[..., Awaitable[Reply]], problem: Exception | None
+    ) -> Reply:
+        """Find the node and make one attempt there. Return its reply or its error."""
+        try:
+            node = None
+            if retries.find:
+                async with asyncio.timeout_at(retries.deadline + LAST_MOMENT):
+                    node = await self._servers.find_node(retries.key)
+                    if problem is not None and judge(problem) is Verdict.LOAD:
+                        await node.load_library()
+            return await attempt(node, retries.deadline)
+        except (OSError, TimeoutError) as error:
+            return error
 
     async def _refuse_unknown(self, function: str, key: str) -> None:
         """Raise `LibraryVersionError` if the library that is loaded has no such function."""
@@ -225,30 +230,36 @@ class ServerStorage(Connectable):
         if self._servers.closed:
             raise QueueClosed(f"the storage {self.url} was closed during {what}")
 
-    async def _prepare_next(
-        self,
-        key: str,
-        problem: Exception,
-        verdict: Verdict,
-        backoff: RetryPauses,
-        deadline: float,
-        what: str,
-        started: float,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        # A missing library is loaded by the next attempt itself, so it needs no pause. `loads` in `_persist` bounds
-        # this.
+    async def _prepare_next(self, retries: Retries, problem: Exception) -> None:
+        """Pause before the next attempt. Raise the error of the call if another attempt cannot succeed."""
+        verdict = judge(problem)
+        if verdict is Verdict.FAIL:
+            raise failure(problem, retries.what, self.url)
+        # A missing library is loaded by the next attempt itself, so it needs no pause.
         immediate = verdict is Verdict.LOAD
-        if verdict is Verdict.ELSEWHERE:
-            try:
-                async with asyncio.timeout_at(deadline):
-                    immediate = await self._servers.recheck_node(key, problem)
-            except (OSError, TimeoutError):
-                immediate = False
-        pause = 0.0 if immediate else backoff.next()
+        retries.loads += immediate
+        if retries.loads > 2:
+            # Either the library has no such function, or another client keeps removing it.
+            await self._refuse_unknown(retries.what, retries.key)
+            immediate = False
+        elif verdict is Verdict.ELSEWHERE:
+            immediate = await self._recheck(retries, problem)
+        await self._pause(retries, problem, immediate=immediate)
+
+    async def _recheck(self, retries: Retries, problem: Exception) -> bool:
+        """Return True if the store key has another node now."""
+        try:
+            async with asyncio.timeout_at(retries.deadline):
+                return await self._servers.recheck_node(retries.key, problem)
+        except (OSError, TimeoutError):
+            return False
+
+    async def _pause(self, retries: Retries, problem: Exception, *, immediate: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        pause = 0.0 if immediate else retries.pauses.next()
         # Give up before the pause and not after it: an attempt after the deadline would not be made anyway.
-        if loop.time() + pause >= deadline:
-            raise gave_up(problem, what, self.url, loop.time() - started) from problem
+        if now + pause >= retries.deadline:
+            raise gave_up(problem, retries.what, self.url, now - retries.started) from problem
         await asyncio.sleep(pause)
 
     # Streams, channels and keys
@@ -266,7 +277,7 @@ class ServerStorage(Connectable):
             async with node.borrow(deadline) as wire:
                 return await wire.send(packed, asyncio.get_running_loop().time() + block + TRY_SECONDS)
 
-        reply = await self._persist("read_stream", key, block + READ_PATIENCE, attempt)
+        reply = await self._persist(Retries("read_stream", key, block + READ_PATIENCE), attempt)
         return _entries(reply)
 
     async def subscribe(self, key: str, channel: str, on_message: OnMessage, on_change: OnChange) -> Subscription:
@@ -287,7 +298,7 @@ class ServerStorage(Connectable):
                 wire = await _opened(node, deadline)
                 return await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
 
-            reply = await self._persist("scan", key, READ_PATIENCE, attempt)
+            reply = await self._persist(Retries("scan", key, READ_PATIENCE), attempt)
             cursor, keys = as_list(reply) or [b"0", []]
             for found in as_list(keys) or []:
                 if isinstance(found, bytes):
@@ -315,21 +326,14 @@ async def find_keys(storage: ServerStorage, match: str) -> list[bytes]:
         # keys on two nodes. A key that moves from a node later in the walk to an earlier one is not found.
         found: set[bytes] = set()
         for node in await servers.primaries():
-            cursor: Reply = b"0"
-            async with node.borrow(deadline) as wire:
-                while True:
-                    packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", SCANNED_AT_ONCE)
-                    reply = await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
-                    if isinstance(reply, Exception):
-                        return reply
-                    cursor, keys = as_list(reply) or [b"0", []]
-                    found.update(cast("list[bytes]", keys))
-                    if cursor == b"0":
-                        break
+            keys = await _scan_node(node, match, deadline)
+            if isinstance(keys, Exception):
+                return keys
+            found.update(keys)
         return cast("Reply", sorted(found))
 
     walk = storage._persist  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return cast("list[bytes]", await walk("find_keys", "", storage.timeout, attempt, find=False))
+    return cast("list[bytes]", await walk(Retries("find_keys", "", storage.timeout, find=False), attempt))
 
 
 async def _opened(node: Node, deadline: float) -> Wire:
@@ -348,3 +352,19 @@ def _entries(reply: Reply) -> list[StreamEntry]:
         for entry_id, fields in streams[0][1]
         for words in [iter(fields or [])]
     ]
+
+
+async def _scan_node(node: Node, match: str, deadline: float) -> list[bytes] | Exception:
+    """Return the keys of one node that match, or the error reply of a SCAN."""
+    found: list[bytes] = []
+    cursor: Reply = b"0"
+    async with node.borrow(deadline) as wire:
+        while True:
+            packed = pack("SCAN", as_text(cursor), "MATCH", match, "COUNT", SCANNED_AT_ONCE)
+            reply = await wire.send(packed, asyncio.get_running_loop().time() + TRY_SECONDS)
+            if isinstance(reply, Exception):
+                return reply
+            cursor, keys = as_list(reply) or [b"0", []]
+            found += cast("list[bytes]", keys)
+            if cursor == b"0":
+                return found
