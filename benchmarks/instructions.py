@@ -30,8 +30,10 @@ from glidemq_async.functions.outcomes import Completed
 from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.stored_options import pack_extra
-from glidemq_async.storage.redis.connections import Endpoint
+from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.standalone import RedisStorage
+
+from .server import ask
 
 STORED: Final = Path(__file__).with_suffix(".json")
 SERVER: Final = "7.0.15"
@@ -173,6 +175,11 @@ class InstructionClient:
 
 async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int]:
     """Return the instructions per added and per drained job."""
+    # The table of all keys grows while jobs are counted. Without the keys of other kinds it grows at the same jobs in
+    # each run.
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    await ask(wire, "FLUSHALL", "SYNC")
+    wire.drop("done")
     async with RedisStorage(Endpoint("127.0.0.1", server.port), timeout=CALL_SECONDS) as storage:
         functions = Functions(storage, f"bench:{{{name}}}")
         await functions.queue.open(None)
@@ -211,7 +218,9 @@ def main(given: Sequence[str] | None = None) -> int:
     """Measure, print the table, and compare or store the figures."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=main.__doc__)
     parser.add_argument("--store", action="store_true", help="store the figures instead of comparing them")
-    parser.add_argument("--only", metavar="KIND", action="append", choices=KINDS, help=f"one of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--only", metavar="KIND", action="append", choices=KINDS, help="count only this kind, without a comparison"
+    )
     parser.add_argument("--keep", type=Path, help="a directory for the dumps, which callgrind_annotate reads")
     asked = parser.parse_args(given)
     reason = lacking()
@@ -231,7 +240,9 @@ def main(given: Sequence[str] | None = None) -> int:
     if asked.store:
         STORED.write_text(json.dumps({**stored, **found}, indent=2) + "\n")
         return 0
-    problems = compare(found, stored)
+    # Lua collects garbage in steps whose cost depends on everything that ran before, so figures of a part of the kinds
+    # differ by up to 3 % from those of all.
+    problems = [] if asked.only else compare(found, stored)
     print(*problems, sep="\n")
     return 1 if problems else 0
 

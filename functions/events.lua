@@ -139,7 +139,7 @@ function events.write(base, lines, now)
   local text, n = joined(lines)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta', 'events', n)
-  redis.call('XADD', key, '*', 'seq', total - n, 'n', n, 't', now, 'e', text)
+  redis.call('XADD', key, '*', 'seq', digits(total - n), 'n', digits(n), 't', digits(now), 'e', text)
   if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, now) end
 end
 

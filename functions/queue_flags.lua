@@ -8,6 +8,18 @@ local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'schedu
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running'}
 
+local last_base, last_keys
+
+-- Return the store keys of the structures. Calls of one queue often follow each other, so the last list is kept.
+local function keys_of(base)
+  if base ~= last_base then
+    local keys = {}
+    for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
+    last_base, last_keys = base, keys
+  end
+  return last_keys
+end
+
 -- Note which of keys[from..last] exist. Few of them do, so bisecting needs few commands.
 local function look(base, keys, from, last, seen)
   local count = redis.call('EXISTS', unpack(keys, from, last))
@@ -30,9 +42,7 @@ function queue_flags.at(base)
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''}}
-  local keys = {}
-  for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
-  look(base, keys, 1, #keys, seen)
+  look(base, keys_of(base), 1, #STRUCTURES, seen)
   return seen
 end
 

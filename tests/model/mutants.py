@@ -98,7 +98,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  redis.call('UNLINK', key)\n  return 'missing'",
         "  return 'missing'",
     ),
-    "events overlap": ("'seq', total - n,", "'seq', total,"),
+    "events overlap": ("'seq', digits(total - n),", "'seq', digits(total),"),
     "a final event is missing": (
         "  local line = events.line(call.lines, 'completed')\n  line[#line + 1] = id\n",
         "",
