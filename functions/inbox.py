@@ -17,7 +17,7 @@ class Delivery(NamedTuple):
     data: bytes
     opts: bytes
     extra: bytes
-    letter: bytes
+    origin: bytes
 
 
 class InboxCalls(Calls):

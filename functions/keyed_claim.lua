@@ -2,13 +2,13 @@
 
 local keyed_claim = {}
 local KEYS_AT_ONCE = 64
-local LETTER, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
+local HINT, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
 local READ = {i = 'fi', o = 'fo', h = 'h'}
 
 -- Record a member that left its line.
 local function note_taken(out, member, key)
   local n = #out.ids + 1
-  out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, LETTER, LETTER)]
+  out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, HINT, HINT)]
 end
 
 local take_first

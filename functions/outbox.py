@@ -18,7 +18,7 @@ class Posted(NamedTuple):
     data: bytes
     opts: bytes
     extra: bytes
-    letter: bytes
+    origin: bytes
 
 
 class OutboxCalls(Calls):

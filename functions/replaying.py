@@ -8,11 +8,11 @@ from typing import Literal, NamedTuple, cast
 from glidemq_async.functions.calling import Arg, Calls, text, texts
 
 
-class MovedLetter(NamedTuple):
+class MovedDeadLetter(NamedTuple):
     """A dead letter in the queue that it was moved to."""
 
     id: str
-    letter: bytes
+    origin: bytes
     name: bytes
     data: bytes
     opts: bytes
@@ -43,7 +43,7 @@ class MovedStep(NamedTuple):
 
     skip: int
     left: int
-    letters: list[MovedLetter]
+    found: list[MovedDeadLetter]
 
 
 class ReplayingCalls(Calls):
@@ -70,7 +70,7 @@ class ReplayingCalls(Calls):
         args: list[Arg] = [skip, "" if left is None else left, count, cause]
         skip, left, flat = cast("tuple[int, int, list[bytes]]", await self._caller.read("readMoved", args))
         rows = [flat[at : at + 5] for at in range(0, len(flat), 5)]
-        return MovedStep(skip, left, [MovedLetter(row[0].decode(), *row[1:]) for row in rows])
+        return MovedStep(skip, left, [MovedDeadLetter(row[0].decode(), *row[1:]) for row in rows])
 
     async def revive(self, revivals: Sequence[Revival]) -> list[str]:
         """Run up to 100 dead letters again in this queue, from which they came. Return the statuses."""

@@ -1,8 +1,8 @@
 -- settle: ends N runs and claims M jobs in one call.
---   settleAndClaim  channel number consumer slots lock flags ran n { verb id entry payload option }*n
+--   settleAndClaim  channel number consumer slots lock flags ran n { code id entry payload option }*n
 --                   incarnation
 --       -> { now, refused, jobs, due, listeners, posted, past }
---     verb     c complete (payload: result, option: retention policy)
+--     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
 --              d delay    (option: "<delay ms>": run again later, no attempt is counted; payload: the reason, or '')
@@ -46,7 +46,7 @@ local HEAD = 8
 local MAX_BATCH = 1000
 local STREAM, KEYED = 115, 107   -- the first bytes of the tokens "s…" and "k…"
 
--- Return verb, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
+-- Return code, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
 local function run_at(args, i)
   local at = HEAD + (i - 1) * FIELDS
   return args[at + 1], args[at + 2], args[at + 3], args[at + 4], args[at + 5]
@@ -86,9 +86,9 @@ local function parse(args)
   end
   local at = HEAD
   for i = 1, n do
-    local verb, entry, option = args[at + 1], args[at + 3], args[at + 5]
-    if not check[verb] then fail('ARGUMENT', 'unknown verb ' .. verb) end
-    if option ~= '' or verb ~= 'c' then check[verb](option) end
+    local code, entry, option = args[at + 1], args[at + 3], args[at + 5]
+    if not check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
+    if option ~= '' or code ~= 'c' then check[code](option) end
     if not string.find(entry, '^[slk]%d+%-%d+$') then split(args, i, entry) end
     at = at + FIELDS
   end
@@ -159,7 +159,7 @@ local function undone(key, written, fields)
   return 'missing'
 end
 
--- Each verb returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
+-- Each outcome returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
 -- more than the write itself. The run's entry is already deleted and its key released.
 local apply = {}
 
@@ -229,9 +229,9 @@ function apply.l(base, _, call, _, id, entry, _, option)
 end
 
 -- Return the outcome of a run whose job was revoked: it fails, unless it completed.
-local function after_revocation(base, id, verb, option)
-  if verb == 'c' then return verb, option end
-  local policy = verb == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)
+local function after_revocation(base, id, code, option)
+  if code == 'c' then return code, option end
+  local policy = code == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)
   return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
@@ -243,11 +243,11 @@ local function settle_runs(base, args, n, call)
   local revoking = seen.revoking and base .. ':revoking'
   for i = 1, n do
     if not refused[i] then
-      local verb, id, entry, payload, option = run_at(args, i)
+      local code, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
-        verb, option = after_revocation(base, id, verb, option)
+        code, option = after_revocation(base, id, code, option)
       end
-      refused[i] = apply[verb](base, stamp, call, done, id, entry, payload, option)
+      refused[i] = apply[code](base, stamp, call, done, id, entry, payload, option)
     end
   end
   local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')

@@ -75,8 +75,8 @@ class SettleRequest:
             option = "" if outcome.retention is None else _policy(outcome.retention)
             self._settled += ("c", job_id, token, outcome.result, option)
         else:
-            verb, payload, option = _encoded(outcome)
-            self._settled += (verb, job_id, token, payload, option)
+            code, payload, option = _encoded(outcome)
+            self._settled += (code, job_id, token, payload, option)
 
     @property
     def args(self) -> list[Arg]:
@@ -158,8 +158,8 @@ class SettleCalls(Calls):
 
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
-    """Return the verb, the payload and the option of an outcome, as settle.lua reads them."""
-    # The only place that knows the verbs of settle.lua. Above this module an outcome is a type, so a misspelled verb is
+    """Return the code, the payload and the option of an outcome, as settle.lua reads them."""
+    # The only place that knows the codes of settle.lua. Above this module an outcome is a type, so a misspelled one is
     # an error of the type checker and not of the server.
     if isinstance(outcome, Failed):
         policy = "" if outcome.retention is None else _policy(outcome.retention)

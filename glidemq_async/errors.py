@@ -288,13 +288,13 @@ class UnrecoverableError(ControlFlow):
 
 
 class _Wait(ControlFlow):
-    verb: Literal["retry in", "rate limited for"]
+    _announcement: Literal["retry in", "rate limited for"]
     waits_for: str = ""
     """The reason for the wait if the library itself raises this; stored as the job's `failed_reason`."""
 
     def __init__(self, delay: float | timedelta) -> None:
         milliseconds = to_ms("delay", delay)
-        super().__init__(f"{self.verb} {milliseconds / 1000:g} s")
+        super().__init__(f"{self._announcement} {milliseconds / 1000:g} s")
         self.delay_ms = milliseconds
 
     @property
@@ -314,7 +314,7 @@ class RetryLater(_Wait):
     exception as the failure of the job.
     """
 
-    verb = "retry in"
+    _announcement = "retry in"
 
     def __init__(self, delay: float | timedelta, *, count: bool = False) -> None:
         super().__init__(delay)
@@ -339,4 +339,4 @@ class RateLimited(_Wait):
     the job runs again and can raise this again.
     """
 
-    verb = "rate limited for"
+    _announcement = "rate limited for"

@@ -1,4 +1,4 @@
-"""The child processes of one executor: started when they are needed, kept warm, and replaced when they are worn."""
+"""The child processes of one executor: started when they are needed, kept warm, and replaced when they are used up."""
 
 from __future__ import annotations
 

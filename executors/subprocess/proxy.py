@@ -102,18 +102,18 @@ class ChildClient:
         """Encode a value. Raises SerializationError or PayloadTooLarge."""
         return self.payloads.encode(value, kind, name, job_id)
 
-    def encode_data(self, value: object, name: str, job_id: str, letter: object) -> bytes:
+    def encode_data(self, value: object, name: str, job_id: str, origin: object) -> bytes:
         """Encode new data of the job. Raises SerializationError or PayloadTooLarge."""
-        del letter
+        del origin
         return self.payloads.encode(value, "data", name, job_id)
 
     def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str) -> object:
         """Decode a value. Raises SerializationError."""
         return self.payloads.decode(data, kind, name, job_id)
 
-    def decode_data(self, data: bytes, name: str, job_id: str, letter: object) -> object:
+    def decode_data(self, data: bytes, name: str, job_id: str, origin: object) -> object:
         """Decode the data of the job. Raises SerializationError."""
-        del letter
+        del origin
         return self.payloads.decode(data, "data", name, job_id)
 
     def check_text(self, text: str, what: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cas
 
 import typer
 
-from glidemq_async.cli.command_runner import LETTER, answer, hint_at_more, show_jobs
+from glidemq_async.cli.command_runner import DEAD_LETTER_COLUMNS, answer, hint_at_more, show_jobs
 from glidemq_async.cli.option_flags import with_flags
 from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
@@ -331,7 +331,7 @@ def dlq(
             hint_at_more(done, "more dead letters: without --limit all are replayed")
             return
         shown = [documents.letter_row(one) for one in done["dead_letters"]]
-        show_jobs(shown, LETTER, target, empty="no dead letters")
+        show_jobs(shown, DEAD_LETTER_COLUMNS, target, empty="no dead letters")
         hint_at_more(done, "more of them: --limit")
 
     answer(do(), show, as_json=as_json)

@@ -21,7 +21,7 @@ JOB: Final[Mapping[str, str]] = {
     "reason": "failed_reason",
     "data": "data",
 }
-LETTER: Final[Mapping[str, str]] = {
+DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
     "id": "id",
     "name": "name",
     "cause": "failure_cause",

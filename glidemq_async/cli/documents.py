@@ -42,7 +42,7 @@ def job_document(job: Job[Any, Any]) -> Document:
                 sealed.append(name)
             return None
 
-    letter = job.dead_letter
+    origin = job.dead_letter
     document: Document = {
         "id": job.id,
         "queue": job.queue,
@@ -64,20 +64,20 @@ def job_document(job: Job[Any, Any]) -> Document:
         "processed_at": instant(job.processed_at),
         "finished_at": instant(job.finished_at),
         "due_at": instant(job.due_at),
-        "dead_letter_of": None if letter is None else _letter_document(letter),
+        "dead_letter_of": None if origin is None else _origin_document(origin),
     }
     document["unreadable"], document["sealed"] = unreadable, sealed
     return document
 
 
-def _letter_document(letter: DeadLetter) -> Document:
+def _origin_document(origin: DeadLetter) -> Document:
     return {
-        "queue": letter.queue,
-        "id": letter.job_id,
-        "cause": letter.cause,
-        "reason": letter.reason,
-        "attempts_made": letter.attempts_made,
-        "failed_at": instant(letter.failed_at),
+        "queue": origin.queue,
+        "id": origin.job_id,
+        "cause": origin.cause,
+        "reason": origin.reason,
+        "attempts_made": origin.attempts_made,
+        "failed_at": instant(origin.failed_at),
     }
 
 

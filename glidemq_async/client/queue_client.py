@@ -195,24 +195,24 @@ class QueueClient:
         if size > self.payloads.limit:
             raise PayloadTooLarge(what, size, self.payloads.limit)
 
-    def encode_data(self, value: object, name: str, job_id: str, letter: DeadLetter | None) -> bytes:
+    def encode_data(self, value: object, name: str, job_id: str, origin: DeadLetter | None) -> bytes:
         """Encode new data of a job. Raises SerializationError or PayloadTooLarge."""
-        return self.payloads.encode(value, "data", name, *self._origin(job_id, letter))
+        return self.payloads.encode(value, "data", name, *self._binding(job_id, origin))
 
-    def decode_data(self, data: bytes, name: str, job_id: str, letter: DeadLetter | None) -> object:
+    def decode_data(self, data: bytes, name: str, job_id: str, origin: DeadLetter | None) -> object:
         """Decode the stored data of a job. Raises SerializationError."""
-        if letter is None:
+        if origin is None:
             return self.payloads.decode(data, "data", name, job_id)
-        return self.payloads.decode(data, "data", name, *self._origin(job_id, letter), what=f"data of job {job_id}")
+        return self.payloads.decode(data, "data", name, *self._binding(job_id, origin), what=f"data of job {job_id}")
 
-    def _origin(self, job_id: str, letter: DeadLetter | None) -> tuple[str, str]:
+    def _binding(self, job_id: str, origin: DeadLetter | None) -> tuple[str, str]:
         """Return the job and queue to which data are bound.
 
         A dead letter stays bound to its origin, so it can go back.
         """
-        if letter is None:
+        if origin is None:
             return job_id, ""
-        return letter.job_id, QueueKeys(self.keys.prefix, letter.queue).base
+        return origin.job_id, QueueKeys(self.keys.prefix, origin.queue).base
 
 
 def check_mode(mode: str | None) -> None:

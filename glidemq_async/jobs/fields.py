@@ -40,7 +40,7 @@ _PRIVATE: Final = (
     "_entry",
     "_error",
     "_last_entry",
-    "_letter",
+    "_origin",
     "_meter",
     "_options",
     "_opts",
@@ -126,7 +126,7 @@ class JobFields(Generic[Data, Result]):
         self._started = 0
         self._entry = NOT_ACTIVE
         self._route = PLAIN
-        self._letter: bytes | None = None
+        self._origin: bytes | None = None
         self._meter: Meter | None = None
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept every name as a field
@@ -180,7 +180,7 @@ class JobFields(Generic[Data, Result]):
         self.failed_reason = reason.decode(errors="replace") if reason and place.state != "completed" else None
         cause = record.get(b"cause", b"").decode(errors="replace")
         self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
-        self._letter = record.get(b"letter")
+        self._origin = record.get(b"letter")
 
     @property
     def gone(self) -> bool:
@@ -236,7 +236,7 @@ class JobFields(Generic[Data, Result]):
     @property
     def dead_letter(self) -> DeadLetter | None:
         """The origin of a job that was moved here as a dead letter, else None."""
-        return read_dead_letter(self._letter)[0] if self._letter else None
+        return read_dead_letter(self._origin)[0] if self._origin else None
 
     def _run_options(self) -> JobOptions:
         """Return the options without `priority`, `lifo`, `key` and `cost`, which the record has in another field."""

@@ -43,13 +43,13 @@ def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     job._data = UNREAD
     job._started = now
     job._route = PLAIN
-    job._letter = job._meter = None
+    job._origin = job._meter = None
     if job._opts:
         job._stored_options = None
     # Absent if the record has none of these fields, as for a plain job in its first run.
     if history is not None:
         job.attempts_made, job.stalled_count = history.failures, history.stalls
-        job._progress, job._letter = history.progress, history.origin
+        job._progress, job._origin = history.progress, history.origin
         job._created = created_ms(history.added, "", history.route)
         job._route = route_of(history.route)
     return job
@@ -74,7 +74,7 @@ def job_of_add(client: QueueClient, request: AddRequest, job_id: str, now: int) 
     job._data = UNREAD
     job._entry = NOT_ACTIVE
     job._route = PLAIN
-    job._letter = job._meter = None
+    job._origin = job._meter = None
     job._created = now
     return job
 
@@ -93,7 +93,7 @@ def job_of_values(client: QueueClient, values: list[Any], kind: type[AnyJob] = J
     job: AnyJob = kind(client, values[0], values[1])
     job.state = "active"
     job._data_bytes, job._opts, job.fence, job._entry, job._started, job.attempts_made = values[2:8]
-    job.stalled_count, job._created, job._progress, route, job._letter = values[8:13]
+    job.stalled_count, job._created, job._progress, route, job._origin = values[8:13]
     if route:
         job._route = Route(*route)
     return job
@@ -110,7 +110,7 @@ def values_of(job: AnyJob) -> list[object]:
     route: object = list(job._route) if job._route is not PLAIN else None
     progress = None if job._progress is None else MsgpackSerializer().dumps(job.progress)
     known = [job.id, job.name, data, job._opts, job.fence, job._entry, job._started, job.attempts_made]
-    return [*known, job.stalled_count, job._created, progress, route, job._letter]
+    return [*known, job.stalled_count, job._created, progress, route, job._origin]
 
 
 # -- reading what users do not need -------------------------------------------------------------------------------

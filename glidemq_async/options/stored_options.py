@@ -26,7 +26,7 @@ _SENT: Final = tuple(
 _STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
 _STORED_NAMES: Final = frozenset(name for name, _ in _STORED)
 _PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
-_BY_LETTER: Final = {option.stored: name for name, option in _STORED}
+_BY_SHORT_NAME: Final = {option.stored: name for name, option in _STORED}
 _SHORT: Final = 128
 _HEADERS: Final = b"\xa1h"
 """The encoded key of the headers."""
@@ -122,7 +122,7 @@ def _read(data: bytes) -> JobOptions:
 
 
 def _from_map(wire: Mapping[str, Any]) -> JobOptionsDict:
-    known = ((_BY_LETTER[letter], value) for letter, value in wire.items() if letter in _BY_LETTER)
+    known = ((_BY_SHORT_NAME[short], value) for short, value in wire.items() if short in _BY_SHORT_NAME)
     return cast("JobOptionsDict", {name: JOB_OPTIONS[name].unpack(value) for name, value in known})
 
 

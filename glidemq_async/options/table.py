@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 from glidemq_async.durations import from_ms, instant_to_ms
+from glidemq_async.functions.calling import Wait
 from glidemq_async.options import validation as checks
 from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
@@ -44,9 +45,9 @@ class Flag(NamedTuple):
     metavar: str | None = None
 
 
-# A stored letter (`stored`) and a sent name (`sent`) are part of the stored data: records keep them for as long as
-# their jobs exist, and processes of different versions read each other's jobs. A letter therefore never changes its
-# meaning, and the letter of a removed option is not used again. An unknown letter is ignored when it is read
+# A short name (`stored`) and a sent name (`sent`) are part of the stored data: records keep them for as long as
+# their jobs exist, and processes of different versions read each other's jobs. A short name therefore never changes
+# its meaning, and the short name of a removed option is not used again. An unknown one is ignored when it is read
 # (`read_options`), so an older process can run jobs with newer options.
 class JobOption(NamedTuple):
     """One job option."""
@@ -59,7 +60,7 @@ class JobOption(NamedTuple):
     sent: str = ""
     """Its name in the part of an add that functions/add.lua reads; "" for an option that the server does not need."""
     stored: str = ""
-    """Its letter in the stored options; "" if the record has it in another field."""
+    """Its short name in the stored options; "" if the record has it in another field."""
     pack: Callable[[Any], object] = lambda value: value
     """Turns a value into its sent and stored form."""
     unpack: Callable[[Any], object] = lambda value: value
@@ -264,6 +265,6 @@ JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
         '"replicated" waits for a replica, "fsync" waits for the disk',
         default="default",
         stored="u",
-        flag=Flag("Confirmation that the command waits for.", Literal["default", "replicated", "fsync"]),
+        flag=Flag("Confirmation that the command waits for.", Wait),
     ),
 }

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import instant_to_ms
-from glidemq_async.functions.replaying import MovedLetter, Revival
+from glidemq_async.functions.replaying import MovedDeadLetter, Revival
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import PAGE, Inspection
@@ -101,29 +101,29 @@ class DeadLetters(Inspection[Data, Result]):
         replayed, skip = 0, 0
         left: int | None = None
         while left != 0 and replayed < count:
-            skip, left, letters = await self._client.functions.replaying.read_moved(skip, left, count - replayed, cause)
-            replayed += await self._send_back(letters)
+            skip, left, found = await self._client.functions.replaying.read_moved(skip, left, count - replayed, cause)
+            replayed += await self._send_back(found)
         return replayed
 
-    async def _send_back(self, letters: list[MovedLetter]) -> int:
+    async def _send_back(self, copies: list[MovedDeadLetter]) -> int:
         revived = 0
-        known = [(one, *read_dead_letter(one.letter)) for one in letters]
+        known = [(one, *read_dead_letter(one.origin)) for one in copies]
         for queue, group in groupby(sorted(known, key=lambda each: each[1].queue), key=lambda each: each[1].queue):
-            back = [_revival(f"{self.name}/{one.id}", letter, route, one) for one, letter, route in group]
+            back = [_revival(f"{self.name}/{one.id}", origin, route, one) for one, origin, route in group]
             # The two queues may be in different cluster slots, so no call can change both. The job is started in its
             # own queue first, and its copy here is deleted afterwards. An interruption between the two leaves a copy. A
             # later replay sends it again, and the token makes the second revival a "seen".
-            origin = self._client.sibling(queue)
-            await origin.open()
+            client = self._client.sibling(queue)
+            await client.open()
             try:
-                revived += (await origin.functions.replaying.revive(back)).count("ok")
+                revived += (await client.functions.replaying.revive(back)).count("ok")
             except FunctionError as error:
-                raise origin.refused(error) from None
-        if letters:
+                raise client.refused(error) from None
+        if copies:
             # All copies are deleted, whatever the status of their revival was: "superseded" means that the job in its
             # own queue was already retried or added again, and then this copy is out of date. If the call to one origin
             # raises, no copy of the step is deleted.
-            await self._client.functions.replaying.drop_moved([one.id for one in letters])
+            await self._client.functions.replaying.drop_moved([one.id for one in copies])
         return revived
 
     async def set_dead_letter_queue(self, name: str | None) -> None:
@@ -143,9 +143,9 @@ class DeadLetters(Inspection[Data, Result]):
         return await self._client.functions.dead_letters.get_queue() or None
 
 
-def _revival(token: str, letter: DeadLetter, route: str, moved: MovedLetter) -> Revival:
-    failed_ms = instant_to_ms("failed_at", letter.failed_at)
-    return Revival(token, letter.job_id, failed_ms, moved.name, moved.data, moved.opts, route)
+def _revival(token: str, origin: DeadLetter, route: str, moved: MovedDeadLetter) -> Revival:
+    failed_ms = instant_to_ms("failed_at", origin.failed_at)
+    return Revival(token, origin.job_id, failed_ms, moved.name, moved.data, moved.opts, route)
 
 
 def check_dead_letter_queue(name: str, queue: str) -> str:

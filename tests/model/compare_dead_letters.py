@@ -14,6 +14,8 @@ from tests.model.parts import Origin
 from tests.model.posting import Posted
 
 PREFIX = "model"
+# The stored names of the fields of an outbox entry, in the order of `StoredEntry`.
+_FIELDS = ("id", "name", "data", "opts", "extra", "letter")
 
 
 def raw(text: str) -> bytes:
@@ -41,15 +43,12 @@ def posted(entry: StoredEntry, *, named: bool) -> Posted:
         assert id_.endswith("/" + entry.entry), f"the entry {entry.entry} is named {id_}"
         id_ = id_.removesuffix(entry.entry)
     same("extra of a posted job", entry.extra, b"")
-    return Posted(to, id_, entry.name.decode(), entry.data.decode(), options(entry.opts), decode_origin(entry.letter))
+    return Posted(to, id_, entry.name.decode(), entry.data.decode(), options(entry.opts), decode_origin(entry.origin))
 
 
 def compare_dead_letters(seen: Snapshot, model: LetterQueue) -> None:
     """Raise an AssertionError if the snapshot and the model differ; store the names of new entries in the model."""
-    rows = [
-        StoredEntry(entry, fields["to"], *(raw(fields[name]) for name in StoredEntry._fields[2:]))
-        for entry, fields in seen.outbox
-    ]
+    rows = [StoredEntry(entry, fields["to"], *(raw(fields[name]) for name in _FIELDS)) for entry, fields in seen.outbox]
     known, model.entries = model.entries, [row.entry for row in rows]
     same("known entries of the outbox", model.entries[: len(known)], known)
     model.accept([posted(row, named=False) for row in rows[len(known) :]])

@@ -9,7 +9,7 @@ import msgpack
 
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.inbox import Delivery as Delivered
-from glidemq_async.functions.replaying import MovedLetter, Revival
+from glidemq_async.functions.replaying import MovedDeadLetter, Revival
 from tests.model.choices import ARRIVALS, CAUSES, DELIVERY, NUMBER, action
 from tests.model.compare import same
 from tests.model.compare_dead_letters import decode_origin, posted
@@ -126,9 +126,9 @@ class LetterActions(Ground):
         step = run(self.functions.replaying.read_moved(skip, left, count, cause))
         *expected, jobs = self.model.read_moved(skip, left, count, cause)
         same("reply of readMoved", [step.skip, step.left], expected)
-        same("jobs that were moved here", [as_read(one) for one in step.letters], [as_letter(job) for job in jobs])
+        same("jobs that were moved here", [as_read(one) for one in step.found], [as_letter(job) for job in jobs])
         self.walks[name] = (step.skip, step.left) if step.left else FIRST
-        self.moved_read += [one.id for one in step.letters]
+        self.moved_read += [one.id for one in step.found]
 
     @action(1, count=st.integers(1, 3), delivery=DELIVERY)
     def drop_moved(self, count: int, delivery: Delivery) -> None:
@@ -179,8 +179,8 @@ def as_delivered(one: Arrival) -> Delivered:
     return Delivered(one.token, request.id.encode(), name, request.data, request.opts, request.extra, packed)
 
 
-def as_read(one: MovedLetter) -> tuple[object, ...]:
-    return one.id, decode_origin(one.letter), one.name.decode(), one.data.decode()
+def as_read(one: MovedDeadLetter) -> tuple[object, ...]:
+    return one.id, decode_origin(one.origin), one.name.decode(), one.data.decode()
 
 
 def as_letter(job: Job) -> tuple[object, ...]:

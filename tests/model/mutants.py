@@ -87,8 +87,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a retried job keeps its failures": ("'HDEL', key, 'failures', 'stalls',", "'HDEL', key, 'stalls',"),
     "a revoked job comes back": (
-        "  if verb == 'c' then return verb, option end",
-        "  if true then return verb, option end",
+        "  if code == 'c' then return code, option end",
+        "  if true then return code, option end",
     ),
     "a revocation outlives the job": (
         "  if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end",

@@ -88,14 +88,14 @@ async def list_moved(b: Bench) -> None:
 @largest("readMoved", "small")
 async def read_moved(b: Bench) -> None:
     await moved(b, 1_000, b"x" * 300)
-    assert (await b.functions.replaying.read_moved(0, None, 200, "")).letters
+    assert (await b.functions.replaying.read_moved(0, None, 200, "")).found
     await b.functions.replaying.read_moved(0, None, 200, "expired")
 
 
 @largest("readMoved", "large")
 async def read_large(b: Bench) -> None:
     await moved(b, 20, b"x" * MIB)
-    assert (await b.functions.replaying.read_moved(0, None, 200, "")).letters
+    assert (await b.functions.replaying.read_moved(0, None, 200, "")).found
 
 
 @largest("dropMoved")
