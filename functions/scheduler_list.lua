@@ -17,9 +17,9 @@ do
     local found = {}
     for i, id in ipairs(args) do
       if i > 1 and budget.is_spent(it) then break end
-      local next_slot = schedulers.next_of(base, id)
-      local flat = next_slot and redis.call('HGETALL', schedulers.key_of(base, id))
-      found[i] = flat and {next_slot, flat} or {}
+      local next_fire = schedulers.next_of(base, id)
+      local flat = next_fire and redis.call('HGETALL', schedulers.key_of(base, id))
+      found[i] = flat and {next_fire, flat} or {}
       budget.count_record(it, flat or {})
     end
     return {clock.now(), found}

@@ -43,5 +43,5 @@ class SchedulerListCalls(Calls):
 def _stored(scheduler_id: str, row: list[object]) -> StoredScheduler | None:
     if not row:
         return None
-    next_slot = text(row[0])
-    return StoredScheduler(scheduler_id, int(next_slot) if next_slot else None, record(row[1]))
+    next_fire = text(row[0])
+    return StoredScheduler(scheduler_id, int(next_fire) if next_fire else None, record(row[1]))

@@ -15,20 +15,20 @@
 --   removeScheduler  channel number id -> 0 | 1
 --   pauseScheduler   channel number id -> 0 | 1
 --   resumeScheduler  channel number process id rev next -> { "ok" | "moved", now, at }
---   fireSchedulers   channel number n { id rev slot next skipped count slots… }*n -> { now, done… }
---     slot: the stored next fire time that the caller saw; next: the one to store, '' when the schedule has ended
+--   fireSchedulers   channel number n { id rev fire_time next skipped count fire_times… }*n -> { now, done… }
+--     fire_time: the stored next fire time that the caller saw; next: the one to store, '' when the schedule has ended
 --     done: the number of fire times that are done, or "moved", or the error of a scheduler that cannot be read. If
 --     fewer than all are done, the first of the rest is the stored next fire time. Schedulers without an entry in the
 --     reply are unchanged, because the budget of the call was spent before them.
 --   triggerScheduler channel number id -> { now, job id, status, name, data, opts } | {}     status: "added", or why
 --       not
---   takeSchedules    process slot id spread -> { now, role, at, due { id, rev, slot, spec, wait }…, since }
---     slot, id: the scheduler after which to continue, '' for all. spread: '' selects the oldest due schedulers; a
+--   takeSchedules    process fire_time id spread -> { now, role, at, due { id, rev, fire_time, spec, wait }…, since }
+--     fire_time, id: the scheduler after which to continue, '' for all. spread: '' selects the oldest due schedulers; a
 --       number selects another part of them unless the process is first, so two processes do not fire the same ones
 --     role: 1 first, 2 second, 0 neither; at: when to call again, ms, 0: nothing is scheduled
 --     since: since when a process has been present without a gap, ms
 --   leaveSchedules   process -> "ok"       a process signs off and gives up its role
--- The job of a fire time has the id "<scheduler id>@<fire time>". In this file, `slot` is a fire time in ms.
+-- The job of a fire time has the id "<scheduler id>@<fire time>". In this file, fire times are in ms.
 
 local schedulers = {}
 do
@@ -38,7 +38,7 @@ do
   local PROMPT_MS = 5000           -- how much later than promised a process may call
   local FIRING_MS = 90000          -- how long a process counts as present after it received something to fire
   local MOST_DUE = 100
-  local MOST_SLOTS = 100
+  local MOST_FIRE_TIMES = 100
   local ENDED = '+inf'
   local TEMPLATE = {'spec', 'limit', 'overlap', 'name', 'data', 'opts', 'extra', 'wait'}
 
@@ -148,10 +148,10 @@ do
   end
 
   -- Return the next fire time if the last job ends now, nil if that is after the end of the schedule.
-  local function slot_after(wait, last, now)
-    local slot = now + wait
-    if last and slot > last then return nil end
-    return slot
+  local function fire_time_after(wait, last, now)
+    local fire_time = now + wait
+    if last and fire_time > last then return nil end
+    return fire_time
   end
 
   -- Set the next fire time when this job has ended.
@@ -173,9 +173,10 @@ do
     local wait, last = after_end(stored[1])
     if not wait or stored[2] ~= job or stored[5] then return end
     if stored[3] ~= '' and tonumber(stored[4] or 0) >= tonumber(stored[3]) then return end
-    local slot = slot_after(wait, last, call.now)
-    if not slot then return end
-    if redis.call('ZADD', base .. ':schedules', 'XX', 'CH', digits(slot), id) == 1 then wake_scheduler_runner(base) end
+    local fire_time = fire_time_after(wait, last, call.now)
+    if not fire_time then return end
+    local moved = redis.call('ZADD', base .. ':schedules', 'XX', 'CH', digits(fire_time), id)
+    if moved == 1 then wake_scheduler_runner(base) end
   end
 
   local function pause(base, args)
@@ -204,16 +205,16 @@ do
 
   -- Read the fire times [from…] of one scheduler, as texts. nil: the clock was set back, and one of them is in the
   -- future.
-  local function slots_of(args, from, n, now, next_slot)
-    local slots, last = {}, 0
-    if n < 0 then fail('ARGUMENT', 'a number of slots cannot be ' .. n) end
+  local function fire_times_of(args, from, n, now, next_fire)
+    local fire_times, last = {}, 0
+    if n < 0 then fail('ARGUMENT', 'a number of fire times cannot be ' .. n) end
     for i = 1, n do
-      local slot = integer('slot', args[from + i - 1])
-      if slot <= last then fail('ARGUMENT', 'slots must ascend, found ' .. args[from + i - 1]) end
-      slots[i], last = digits(slot), slot
+      local fire_time = integer('fire time', args[from + i - 1])
+      if fire_time <= last then fail('ARGUMENT', 'fire times must ascend, found ' .. args[from + i - 1]) end
+      fire_times[i], last = digits(fire_time), fire_time
     end
-    if next_slot and next_slot <= last then fail('ARGUMENT', 'the next slot must follow, found ' .. next_slot) end
-    return last <= now and slots or nil
+    if next_fire and next_fire <= last then fail('ARGUMENT', 'the next fire time must follow, found ' .. next_fire) end
+    return last <= now and fire_times or nil
   end
 
   -- Read and check the arguments of fireSchedulers.
@@ -222,11 +223,13 @@ do
     if n < 1 or n > MOST_DUE then fail('ARGUMENT', 'count must be 1 to ' .. MOST_DUE .. ', found ' .. n) end
     for i = 1, n do
       local text, count = args[at + 3], integer('count', args[at + 5])
-      local next_slot = text ~= '' and integer('next', text) or nil
-      firings[i] = {id = args[at], rev = args[at + 1], seen = args[at + 2], next = next_slot,
-        skipped = integer('skipped', args[at + 4]), slots = slots_of(args, at + 6, count, now, next_slot)}
+      local next_fire = text ~= '' and integer('next', text) or nil
+      firings[i] = {id = args[at], rev = args[at + 1], seen = args[at + 2], next = next_fire,
+        skipped = integer('skipped', args[at + 4]), fire_times = fire_times_of(args, at + 6, count, now, next_fire)}
       at, total = at + 6 + count, total + count
-      if total > MOST_SLOTS then fail('ARGUMENT', 'a call fires up to ' .. MOST_SLOTS .. ' slots, found ' .. total) end
+      if total > MOST_FIRE_TIMES then
+        fail('ARGUMENT', 'a call fires up to ' .. MOST_FIRE_TIMES .. ' fire times, found ' .. total)
+      end
     end
     if at ~= #args + 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' schedulers') end
     return firings
@@ -267,10 +270,10 @@ do
 
   -- Add the jobs of one scheduler's fire times and store the next one. Return the number of fire times that are done.
   local function fire_one(base, firing, stored, call, it)
-    local id, key, slots = firing.id, key_of(base, firing.id), firing.slots
+    local id, key, fire_times = firing.id, key_of(base, firing.id), firing.fire_times
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
-    local last_slot, alone, next_slot = stored.last_slot or '', stored.overlap == '1', firing.next
-    local busy, done = alone and has_not_ended(base, stored.triggered), #slots
+    local last_fire, alone, next_fire = stored.last_slot or '', stored.overlap == '1', firing.next
+    local busy, done = alone and has_not_ended(base, stored.triggered), #fire_times
     local wait, last = after_end(stored.overlap)
     if wait and has_not_ended(base, last_job) then    -- the scheduler was changed while its last job ran
       wait_for(base, id, last_job, call)
@@ -280,32 +283,32 @@ do
     local before = fired
     if firing.skipped > 0 then events.note(call.lines, 'skipped', id, digits(firing.skipped) .. ' missed') end
     local skipped = firing.skipped + tonumber(stored.skipped or 0)
-    for i, slot in ipairs(slots) do
+    for i, fire_time in ipairs(fire_times) do
       if limit and fired >= limit then break end
       if i > 1 and budget.is_spent(it) then
-        done, next_slot = i - 1, tonumber(slot)
+        done, next_fire = i - 1, tonumber(fire_time)
         break
       end
       local job, status = nil, 'overlap'
       if not (alone and (busy or has_not_ended(base, last_job))) then
-        job, status = add_job(base, id .. '@' .. slot, stored, call)
+        job, status = add_job(base, id .. '@' .. fire_time, stored, call)
       end
       if status == 'added' then
-        last_job, last_slot, fired = job, slot, fired + 1
+        last_job, last_fire, fired = job, fire_time, fired + 1
       else
         skipped = skipped + 1
-        events.note(call.lines, 'skipped', id, slot .. ' ' .. status)
+        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)
       end
     end
-    redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_slot, 'last_job', last_job)
+    redis.call('HSET', key, 'fired', fired, 'skipped', skipped, 'last_slot', last_fire, 'last_job', last_job)
     if wait and fired > before then
       wait_for(base, id, last_job, call)
-      next_slot = nil
-    elseif wait and next_slot then
-      next_slot = slot_after(wait, last, call.now)
+      next_fire = nil
+    elseif wait and next_fire then
+      next_fire = fire_time_after(wait, last, call.now)
     end
-    local over = not next_slot or (limit and fired >= limit)
-    redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_slot), id)
+    local over = not next_fire or (limit and fired >= limit)
+    redis.call('ZADD', base .. ':schedules', over and ENDED or digits(next_fire), id)
     return done
   end
 
@@ -319,7 +322,7 @@ do
       local readable, stored = pcall(read, base, firing.id, mode)
       if not readable then
         answer[i + 1] = type(stored) == 'table' and stored.err or tostring(stored)
-      elseif not firing.slots or stored.rev ~= firing.rev or next_of(base, firing.id) ~= firing.seen then
+      elseif not firing.fire_times or stored.rev ~= firing.rev or next_of(base, firing.id) ~= firing.seen then
         answer[i + 1] = 'moved'
       else
         answer[i + 1] = fire_one(base, firing, stored, call, it)
@@ -340,13 +343,13 @@ do
   end
 
   -- Return the rank of the first scheduler after this one.
-  local function rank_after(base, slot, id)
-    if slot == '' then return 0 end
+  local function rank_after(base, fire_time, id)
+    if fire_time == '' then return 0 end
     local zset = base .. ':schedules'
-    if tonumber(redis.call('ZSCORE', zset, id) or nil) == tonumber(slot) then
+    if tonumber(redis.call('ZSCORE', zset, id) or nil) == tonumber(fire_time) then
       return redis.call('ZRANK', zset, id) + 1
     end
-    return redis.call('ZCOUNT', zset, '-inf', '(' .. slot)
+    return redis.call('ZCOUNT', zset, '-inf', '(' .. fire_time)
   end
 
   local function due_rows(base, now, from)
@@ -363,7 +366,7 @@ do
 
   register('takeSchedules', function(base, args)
     local now, spread = clock.now(), args[4] ~= '' and integer('spread', args[4]) or nil
-    if args[2] ~= '' then integer('slot', args[2]) end
+    if args[2] ~= '' then integer('fire time', args[2]) end
     local from = rank_after(base, args[2], args[3])
     local due = due_at(base, from)
     if not due then return {now, 0, 0, {}, now} end

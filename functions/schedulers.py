@@ -29,7 +29,7 @@ class DueScheduler(NamedTuple):
 
     id: str
     rev: str
-    slot: int
+    fire_time: int
     spec: bytes
     wait: Wait
 
@@ -53,7 +53,7 @@ class Firing(NamedTuple):
     """The jobs to add for a due scheduler: its fire times, the number of skipped ones, and the next fire time."""
 
     due: DueScheduler
-    slots: tuple[int, ...]
+    fire_times: tuple[int, ...]
     skipped: int
     next: int | None
 
@@ -61,15 +61,15 @@ class Firing(NamedTuple):
         """Return the same for the first fire times only."""
         # The first fire time that is left out becomes the stored next one. If the process dies after this part, another
         # one continues exactly there.
-        if len(self.slots) <= count:
+        if len(self.fire_times) <= count:
             return self
-        return self._replace(slots=self.slots[:count], next=self.slots[count])
+        return self._replace(fire_times=self.fire_times[:count], next=self.fire_times[count])
 
     def after(self, done: int) -> Firing | None:
         """Return the rest after `done` fire times, None when nothing is left."""
-        left = self.slots[done:]
+        left = self.fire_times[done:]
         # Skipped fire times were counted by the first part.
-        return Firing(self.due._replace(slot=left[0]), left, 0, self.next) if left else None
+        return Firing(self.due._replace(fire_time=left[0]), left, 0, self.next) if left else None
 
 
 class TriggerReply(NamedTuple):
@@ -94,15 +94,15 @@ class SchedulerCalls(Calls):
         scheduler_id: str,
         seen: StoredScheduler | None,
         template: SchedulerTemplate,
-        next_slot: int | None,
+        next_fire: int | None,
     ) -> tuple[int, int] | None:
         """Store a scheduler unless it has changed since it was read. Return (now, when to call again), or None."""
         # The next fire time was computed here, from the record that was read before. If another process has changed the
         # scheduler since, that time may be wrong, so the server compares the revision and the caller reads again.
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
-        args: list[Arg] = [process, scheduler_id, rev, _slot(seen.next if seen else None), template.spec]
-        args += [_slot(template.limit), template.after or ("1" if template.overlap else "")]
-        args += [template.name, template.data, template.opts, template.extra, template.wait, _slot(next_slot)]
+        args: list[Arg] = [process, scheduler_id, rev, _number(seen.next if seen else None), template.spec]
+        args += [_number(template.limit), template.after or ("1" if template.overlap else "")]
+        args += [template.name, template.data, template.opts, template.extra, template.wait, _number(next_fire)]
         reply = await self._caller.once("upsertScheduler", args, wait=template.wait)
         status, now, at = cast("list[object]", reply)
         return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
@@ -115,12 +115,12 @@ class SchedulerCalls(Calls):
         """Pause a scheduler. Return False if it does not exist."""
         return await self._caller.once("pauseScheduler", [scheduler_id]) == 1
 
-    async def resume(self, process: str, seen: StoredScheduler, next_slot: int | None) -> tuple[int, int] | None:
+    async def resume(self, process: str, seen: StoredScheduler, next_fire: int | None) -> tuple[int, int] | None:
         """End a pause unless the scheduler has changed since it was read.
 
         Return (now, when to call again), or None if it has changed.
         """
-        args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _slot(next_slot)]
+        args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _number(next_fire)]
         status, now, at = cast("list[object]", await self._caller.once("resumeScheduler", args))
         return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
 
@@ -134,7 +134,15 @@ class SchedulerCalls(Calls):
         args: list[Arg] = [len(firings)]
         for firing in firings:
             due = firing.due
-            args += [due.id, due.rev, due.slot, _slot(firing.next), firing.skipped, len(firing.slots), *firing.slots]
+            args += [
+                due.id,
+                due.rev,
+                due.fire_time,
+                _number(firing.next),
+                firing.skipped,
+                len(firing.fire_times),
+                *firing.fire_times,
+            ]
         _, *done = cast("list[int | bytes]", await self._caller.once("fireSchedulers", args, wait=wait))
         return [each if isinstance(each, int) else each.decode(errors="replace") for each in done]
 
@@ -153,8 +161,8 @@ class SchedulerCalls(Calls):
         `after`: only schedulers after this fire time and id. `spread`: a process that is not the first receives a part
         of the due schedulers that depends on this number, instead of the oldest ones.
         """
-        slot, scheduler_id = after or ("", "")
-        args: list[Arg] = [process, slot, scheduler_id, _slot(spread)]
+        fire_time, scheduler_id = after or ("", "")
+        args: list[Arg] = [process, fire_time, scheduler_id, _number(spread)]
         reply = await self._caller.call("takeSchedules", args)
         now, role, at, rows, since = cast("tuple[int, int, int, list[list[bytes]], int]", reply)
         due = [
@@ -168,5 +176,5 @@ class SchedulerCalls(Calls):
         await self._caller.call("leaveSchedules", [process])
 
 
-def _slot(value: int | None) -> Arg:
+def _number(value: int | None) -> Arg:
     return "" if value is None else value

@@ -14,7 +14,7 @@ class SweepReply(NamedTuple):
     recovered: list[str]
     failed: list[str]
     posted: bool
-    next_slot: float | None
+    next_fire: float | None
     """Seconds until the next fire time of a job scheduler, None without one."""
 
 
@@ -31,8 +31,8 @@ class StalledCalls(Calls):
         if not reply:
             return None
         more, recovered, failed, posted, due = cast("list[object]", reply)
-        next_slot = int(text(due)) / 1000 if due else None
-        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1, next_slot)
+        next_fire = int(text(due)) / 1000 if due else None
+        return SweepReply(more == 1, texts(recovered), texts(failed), posted == 1, next_fire)
 
     async def close_worker(self, consumer: str) -> int:
         """Return all jobs that are pending for a consumer that stops, and remove the consumer."""

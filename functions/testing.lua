@@ -44,18 +44,18 @@ local function queues()
 end
 
 register('testAdvance', function(_, args)
-  local now, bases, slots = clock.now(), queues(), {}
+  local now, bases, fire_times = clock.now(), queues(), {}
   local target = now + integer('ms', args[1])
   local at = target
   for _, base in ipairs(bases) do
-    local slot = schedulers.next(base)
-    slots[base] = slot
-    if slot then at = math.min(at, math.max(slot, now)) end
+    local fire_time = schedulers.next(base)
+    fire_times[base] = fire_time
+    if fire_time then at = math.min(at, math.max(fire_time, now)) end
   end
   switches.clock_shift = switches.clock_shift + at - now
   local answer = {target - at}
   for _, base in ipairs(bases) do
-    if slots[base] and slots[base] <= at then answer[#answer + 1] = base end
+    if fire_times[base] and fire_times[base] <= at then answer[#answer + 1] = base end
     wakeup.wake(base, 1e9)
   end
   return answer

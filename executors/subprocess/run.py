@@ -32,7 +32,7 @@ class ChildOutcome(NamedTuple):
     kind: str
     value: object = None
     memory: int = 0
-    is_worn: bool = False
+    is_used_up: bool = False
     """True if its process has too little processor time left for another job."""
 
     def result(self) -> object:
@@ -156,11 +156,11 @@ class ChildRun:
 
 
 def _outcome(frame: Frame) -> ChildOutcome:
-    kind, _, value, memory, is_worn = frame
+    kind, _, value, memory, is_used_up = frame
     if kind == "done":
-        return ChildOutcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
+        return ChildOutcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_used_up))
     if kind == "failed":
-        return ChildOutcome("failed", error_from_values(value), int(memory), bool(is_worn))
+        return ChildOutcome("failed", error_from_values(value), int(memory), bool(is_used_up))
     if kind == "cancelled":
-        return ChildOutcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
+        return ChildOutcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_used_up))
     raise ValueError(f"unknown kind {kind!r}")

@@ -12,7 +12,7 @@ from glidemq_async._internal import forks
 from glidemq_async._internal.loops import Home
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
-from glidemq_async.client.scheduler_runner import Timekeeper
+from glidemq_async.client.scheduler_runner import SchedulerRunner
 from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.queue import QueueState
@@ -65,14 +65,14 @@ class QueueClient:
         self.id = uuid.uuid4().hex
         self.functions = Functions(self.storage, self.keys.base)
         self.results = ResultListener(self.storage, self.functions, self.id)
-        self.timekeeper = Timekeeper(self.functions, self.id)
+        self.scheduler_runner = SchedulerRunner(self.functions, self.id)
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.state: QueueState | None = None
 
     def _after_fork(self) -> object:
         """Reset in a forked child, because two processes must not share a request channel; see `_internal/forks.py`."""
-        parents = (self.functions, self.results, self.timekeeper, self._opening, self._loop)
+        parents = (self.functions, self.results, self.scheduler_runner, self._opening, self._loop)
         self._begin()
         return parents
 
@@ -121,7 +121,7 @@ class QueueClient:
     def keep_time(self) -> None:
         """Start to fire the queue's job schedulers. Idempotent. Only for an open client."""
         assert self.state is not None  # noqa: S101 - open
-        self.timekeeper.start(any_scheduled=self.state.has_schedulers)
+        self.scheduler_runner.start(any_scheduled=self.state.has_schedulers)
 
     async def _declare(self) -> None:
         try:
@@ -181,7 +181,7 @@ class QueueClient:
     async def close(self) -> None:
         """Stop listening, and close the storage if it was opened here. Idempotent."""
         # The storage comes last: the two parts before it make their last calls over it.
-        await self.timekeeper.close()
+        await self.scheduler_runner.close()
         await self.results.close()
         self._loop = None
         if self.owns_storage:

@@ -22,7 +22,7 @@ from glidemq_async.functions.schedulers import DueReply, DueScheduler, Firing
 from glidemq_async.schedules.schedule import FireTimes
 from glidemq_async.schedules.stored_schedule import read_schedule
 
-__all__ = ["Timekeeper"]
+__all__ = ["SchedulerRunner"]
 
 PATROL: Final = (30.0, 60.0)
 """Interval at which a process without a role checks for missed work of the others."""
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 #
 # `_sooner` connects `expect` with a running round. A round that was planned before an upsert would otherwise sleep past
 # the new fire time.
-class Timekeeper:
+class SchedulerRunner:
     """Fires the schedulers of one queue in one process, from `start` to `close`."""
 
     def __init__(self, functions: Functions, process: str) -> None:
@@ -124,14 +124,14 @@ class Timekeeper:
             self._timer.cancel()
         # A timer does not reference the queue strongly, so a queue that is never closed can be collected. A sleeping
         # task would keep it alive.
-        me: weakref.ref[Timekeeper] = weakref.ref(self)
+        me: weakref.ref[SchedulerRunner] = weakref.ref(self)
         self._timer = asyncio.get_running_loop().call_later(delay, self._ring, me)
 
     @staticmethod
-    def _ring(reference: weakref.ref[Timekeeper]) -> None:
-        timekeeper = reference()
-        if timekeeper is not None:
-            timekeeper.begin()
+    def _ring(reference: weakref.ref[SchedulerRunner]) -> None:
+        scheduler_runner = reference()
+        if scheduler_runner is not None:
+            scheduler_runner.begin()
 
     def begin(self) -> None:
         """Start a round now, unless one is running."""
@@ -178,7 +178,7 @@ class Timekeeper:
                 # A newer version may store schedules that this one cannot read. They stay due and come first in every
                 # list. Without this mark a page of them would hide everything behind it. Processes of the newer version
                 # fire them.
-                self._behind = unreadable[-1].slot, unreadable[-1].id
+                self._behind = unreadable[-1].fire_time, unreadable[-1].id
                 self._behind_until = asyncio.get_running_loop().time() + UNREADABLE_SECONDS
 
     def _pause(self, reply: DueReply) -> float:
@@ -210,7 +210,7 @@ class Timekeeper:
                 began = loop.time()
             try:
                 schedule, anchor = read_schedule(due.spec)
-                plan = FireTimes(schedule, anchor).plan(due.slot, reply.now, reply.since)
+                plan = FireTimes(schedule, anchor).plan(due.fire_time, reply.now, reply.since)
             except GlideMQError as error:
                 self._refuse(due.id, str(error), refused)
             else:
@@ -250,7 +250,7 @@ def _batch(firings: Iterable[Firing]) -> list[Firing]:
     room = SLOTS_A_CALL
     for firing in firings:
         batch.append(firing.first(room))
-        room -= len(firing.slots)
+        room -= len(firing.fire_times)
         if room <= 0:
             break
     return batch

@@ -132,7 +132,7 @@ async def _check_schedulers(client: QueueClient, records: set[str]) -> AsyncIter
         cursor, ids = await client.functions.scheduler_list.list_ids(cursor)
         listed.update(ids)
     for scheduler_id in sorted(listed ^ records):
-        lacks = "a record" if scheduler_id in listed else "a next slot"
+        lacks = "a record" if scheduler_id in listed else "a next fire time"
         yield Finding("I12", scheduler_id, f"a job scheduler without {lacks}")
 
 

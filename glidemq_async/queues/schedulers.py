@@ -141,22 +141,22 @@ class Schedulers(QueuePart[Data, Result]):
         await self.connect()
         if not self._client.fits(job_options.key):
             await self._client.refuse_key(job_options.key)
-        functions, timekeeper = self._client.functions, self._client.timekeeper
+        functions, scheduler_runner = self._client.functions, self._client.scheduler_runner
         while True:
             # Compare and set. The next fire time depends on the stored schedule and is computed here, so the server
             # accepts it only if the scheduler is still as it was read. If another process has changed or fired it, read
             # again.
             now, [seen] = await functions.scheduler_list.get([scheduler_id])
-            anchor, next_slot = _continue(seen, wanted, now)
+            anchor, next_fire = _continue(seen, wanted, now)
             spec = schedule_form(wanted, anchor)
             template = _stored_form(spec, wanted, request, wait)
-            reply = await functions.schedulers.upsert(timekeeper.process, scheduler_id, seen, template, next_slot)
+            reply = await functions.schedulers.upsert(scheduler_runner.process, scheduler_id, seen, template, next_fire)
             if reply is not None:
                 break
         if reply[1]:
-            timekeeper.expect((reply[1] - reply[0]) / 1000, holds_role=True)
+            scheduler_runner.expect((reply[1] - reply[0]) / 1000, holds_role=True)
         record: Record = {**(seen.record if seen else {}), **_fields(template)}
-        return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_slot, record))
+        return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_fire, record))
 
     async def pause_job_scheduler(self, scheduler_id: str) -> bool:
         """Stop a job scheduler from adding jobs until it is resumed. Return False if no scheduler has this id.
@@ -176,19 +176,19 @@ class Schedulers(QueuePart[Data, Result]):
         """
         _check_scheduler_id(scheduler_id)
         await self.connect()
-        functions, timekeeper = self._client.functions, self._client.timekeeper
+        functions, scheduler_runner = self._client.functions, self._client.scheduler_runner
         while True:
             now, [seen] = await functions.scheduler_list.get([scheduler_id])
             if seen is None or b"paused" not in seen.record:
                 return seen is not None
             schedule, anchor = read_schedule(seen.record.get(b"spec", b""))
             over = schedule.limit is not None and whole(seen.record, b"fired") >= schedule.limit
-            next_slot = None if over else FireTimes(schedule, anchor).after(now)
-            reply = await functions.schedulers.resume(timekeeper.process, seen, next_slot)
+            next_fire = None if over else FireTimes(schedule, anchor).after(now)
+            reply = await functions.schedulers.resume(scheduler_runner.process, seen, next_fire)
             if reply is not None:
                 break
         if reply[1]:
-            timekeeper.expect((reply[1] - reply[0]) / 1000, holds_role=True)
+            scheduler_runner.expect((reply[1] - reply[0]) / 1000, holds_role=True)
         return True
 
     async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:
@@ -296,7 +296,7 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     # Otherwise a program that restarts more often than its interval would never fire. A changed schedule starts anew
     # from now: its fire times in the past were never promised, so none of them counts as missed.
     if seen is None:
-        return now, _first_slot(wanted, now)
+        return now, _first_fire_time(wanted, now)
     try:
         before, anchor = read_schedule(seen.record.get(b"spec", b""))
     except SerializationError:
@@ -304,14 +304,14 @@ def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple
     if wanted.limit is not None and whole(seen.record, b"fired") >= wanted.limit:
         return anchor, None
     if before is None or not have_same_fire_times(before, wanted):
-        return now, _first_slot(wanted, now)
+        return now, _first_fire_time(wanted, now)
     if seen.next is None and wanted.after_completion and seen.record.get(b"last_job") and not _is_over(seen, before):
         return anchor, None  # the next fire time is set when its last job ends
     # After a scheduler has ended by a limit that is now higher, fire times since then do not count as missed.
     return anchor, seen.next if seen.next is not None else FireTimes(wanted, anchor).after(now)
 
 
-def _first_slot(schedule: Schedule, now: int) -> int | None:
+def _first_fire_time(schedule: Schedule, now: int) -> int | None:
     return FireTimes(schedule, now).after(now - 1 if schedule.immediately else now)
 
 

@@ -167,10 +167,10 @@ class Cron:
                 found += self._times_upto(last + offset - day * _DAY) - self._times_upto(at + offset - day * _DAY)
                 at = last
                 continue
-            slot = self.after(at)
-            if slot is None or slot > upto:
+            fire_time = self.after(at)
+            if fire_time is None or fire_time > upto:
                 break
-            found, at = found + 1, slot
+            found, at = found + 1, fire_time
         return min(found, most)
 
     def _is_steady(self, first: int, last: int, offset: int) -> bool:

@@ -219,20 +219,20 @@ class FireTimes:
 
     def between(self, after: int, upto: int) -> Iterator[int]:
         """Iterate over the fire times after `after` and not later than `upto`."""
-        slot = self.after(after)
-        while slot is not None and slot <= upto:
-            yield slot
-            slot = self.after(slot)
+        fire_time = self.after(after)
+        while fire_time is not None and fire_time <= upto:
+            yield fire_time
+            fire_time = self.after(fire_time)
 
     def newest(self, after: int, upto: int, count: int) -> list[int]:
         """Return at most `count` of the newest fire times after `after` and not later than `upto`, in order."""
         # Backwards from the end, because only the newest are wanted: a scheduler that fires each second has 86,400 fire
         # times in a day of absence.
         found: deque[int] = deque()
-        slot = self.upto(upto)
-        while slot is not None and slot > after and len(found) < count:
-            found.appendleft(slot)
-            slot = self.upto(slot - 1)
+        fire_time = self.upto(upto)
+        while fire_time is not None and fire_time > after and len(found) < count:
+            found.appendleft(fire_time)
+            fire_time = self.upto(fire_time - 1)
         return list(found)
 
     def plan(self, due: int, now: int, since: int | None = None) -> Plan:
@@ -271,11 +271,11 @@ class FireTimes:
     def _on_time(self, due: int, now: int) -> tuple[tuple[int, ...], int | None]:
         """Return at most a thousand fire times from `due` to `now`, and the next one."""
         found: list[int] = []
-        slot = self.after(due - 1)
-        while slot is not None and slot <= now and len(found) < MAX_CATCH_UP:
-            found.append(slot)
-            slot = self.after(slot)
-        return tuple(found), slot
+        fire_time = self.after(due - 1)
+        while fire_time is not None and fire_time <= now and len(found) < MAX_CATCH_UP:
+            found.append(fire_time)
+            fire_time = self.after(fire_time)
+        return tuple(found), fire_time
 
     def _count(self, first: int, before: int) -> int:
         """Return the number of fire times from `first` until before another instant; for cron at most a thousand."""

@@ -34,7 +34,7 @@ SHOWN: Final = 20
 
 _log = logging.getLogger(__name__)
 
-Tiers: TypeAlias = dict[tuple[object, object], Executor]
+OpenExecutors: TypeAlias = dict[tuple[object, object], Executor]
 
 
 # For its Worker, an app is one executor with one handler. Claims, leases, retries and settling know nothing of tasks,
@@ -73,15 +73,15 @@ class TaskExecutor:
         self._unknown_log = RepeatedLog(_log)
         self._freed: Callable[[], None] = lambda: None
         self._report_broken: Callable[[Exception], None] = lambda _: None
-        self._tiers: Tiers = {}
-        self._holds: dict[int, ExecutorUse] = {}
+        self._executors: OpenExecutors = {}
+        self._uses: dict[int, ExecutorUse] = {}
         self._started: set[int] = set()
         self._of_task: dict[str, Executor] = {}
         self._here: set[str] = set()
         self._direct: dict[str, Callable[..., Any]] = {}
         """Coroutine functions by job name that can be called directly with the stored arguments."""
         for task in {id(each): each for each in tasks.values() if each.queue == queue}.values():
-            self._tier(definition_of(task))
+            self._executor_of(definition_of(task))
 
     async def handler(self, job: Job[Any, Any]) -> object:
         """Placeholder for the handler that every worker needs. Never called, because `run` finds the task."""
@@ -90,18 +90,18 @@ class TaskExecutor:
     @property
     def occupied(self) -> int:
         """Slots of all executors that are occupied by abandoned runs."""
-        return sum(tier.occupied for tier in self._tiers.values())
+        return sum(executor.occupied for executor in self._executors.values())
 
     @property
     def grace(self) -> float:
         """Seconds that a cancelled run may take to end, in the slowest executor."""
-        return max((getattr(tier, "grace", 0.0) for tier in self._tiers.values()), default=0.0)
+        return max((getattr(executor, "grace", 0.0) for executor in self._executors.values()), default=0.0)
 
     def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> bool:
         """Call `call` when the abandoned run of a job has returned. Return False if there is none."""
         task = self._tasks.get(job.name)
-        tier = self._of_task.get(task.name) if task is not None else None
-        return tier is not None and calls_at_end(tier, job, call)
+        executor = self._of_task.get(task.name) if task is not None else None
+        return executor is not None and calls_at_end(executor, job, call)
 
     def when_broken(self, report: Callable[[Exception], None]) -> None:
         """Call `report` when an executor cannot run jobs any more."""
@@ -121,30 +121,30 @@ class TaskExecutor:
         if not self._warm:
             return
         try:
-            await together(self._start(tier) for tier in tuple(self._tiers.values()))
+            await together(self._start(executor) for executor in tuple(self._executors.values()))
         except BaseException:  # also after a cancellation, because nothing else stops the started executors
             await self.stop(0.0)
             raise
 
     async def stop(self, grace: float) -> None:
         """Stop every executor that has started."""
-        holds, self._holds = self._holds, {}
+        uses, self._uses = self._uses, {}
         self._started.clear()
-        await asyncio.gather(*(hold.stop(grace) for hold in holds.values()))
+        await asyncio.gather(*(use.stop(grace) for use in uses.values()))
 
-    def _tier(self, task: TaskDefinition) -> Executor:
+    def _executor_of(self, task: TaskDefinition) -> Executor:
         spec = task.executor_in(self._default)
         key = (spec if isinstance(spec, str) else id(spec), task.settings.permissions)
-        tier = self._tiers.get(key)
+        executor = self._executors.get(key)
         here = self._runs_here(task)
         function = task.function if here else task.remote
-        if tier is None:
-            tier = open_executor(spec, function, self._concurrency, task.settings.permissions)
-            self._tiers[key] = tier
+        if executor is None:
+            executor = open_executor(spec, function, self._concurrency, task.settings.permissions)
+            self._executors[key] = executor
         else:  # an executor may prepare for each function before it starts
-            open_executor(tier, function, self._concurrency)
-        self._of_task[task.name] = tier
-        return tier
+            open_executor(executor, function, self._concurrency)
+        self._of_task[task.name] = executor
+        return executor
 
     def _runs_here(self, task: TaskDefinition) -> bool:
         here = task.runs_here_in(self._default)
@@ -158,13 +158,13 @@ class TaskExecutor:
             self._here.add(task.name)
         return here
 
-    async def _start(self, tier: Executor) -> None:
-        if isinstance(tier, MayBreak) and id(tier) not in self._holds:
-            tier.when_broken(self._report_broken)
+    async def _start(self, executor: Executor) -> None:
+        if isinstance(executor, MayBreak) and id(executor) not in self._uses:
+            executor.when_broken(self._report_broken)
         # `setdefault`, because several first jobs of a task may arrive here at the same time. They share one use, whose
         # lock lets one start the executor while the others wait.
-        await self._holds.setdefault(id(tier), ExecutorUse(tier)).start(self._freed)
-        self._started.add(id(tier))
+        await self._uses.setdefault(id(executor), ExecutorUse(executor)).start(self._freed)
+        self._started.add(id(executor))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:
         """Return a coroutine that runs the task of a job. It raises UnknownTaskError if no task has the job's name."""
@@ -200,46 +200,46 @@ class TaskExecutor:
         if found is None:
             raise self._unknown(job)
         task = definition_of(found)
-        tier = self._of_task.get(task.name)
-        if tier is None:  # the task was declared after the start, or belongs to another queue
-            tier = self._tier(task)
-        if id(tier) not in self._started:
-            await self._start(tier)
-        if _is_direct(task, tier):
+        executor = self._of_task.get(task.name)
+        if executor is None:  # the task was declared after the start, or belongs to another queue
+            executor = self._executor_of(task)
+        if id(executor) not in self._started:
+            await self._start(executor)
+        if _is_direct(task, executor):
             # Found out at the first run and not in `__init__`: the annotations can be resolved only after all modules
             # are imported.
             self._direct[job.name] = task.function
         if self._chain.runs or task.dependencies:
-            value = await self._run_around(found, tier, job, timeout)
+            value = await self._run_around(found, executor, job, timeout)
         else:
-            value = await self._call(task, tier, job, timeout, None)
+            value = await self._call(task, executor, job, timeout, None)
         return task.arguments.stored_result(value) if task.name in self._here else value
 
     async def _call(
         self,
         task: TaskDefinition,
-        tier: Executor,
+        executor: Executor,
         job: Job[Any, Any],
         timeout: float | None,
         provided: dict[str, Any] | None,
     ) -> object:
         if task.name not in self._here:
             args, kwargs = task.arguments.split(job.data)
-            return await tier.run(FunctionCall(task.remote, tuple(args), kwargs), job, timeout)
+            return await executor.run(FunctionCall(task.remote, tuple(args), kwargs), job, timeout)
         args, kwargs = task.arguments.read(job.data)
         if provided:
             kwargs = {**kwargs, **provided}
-        if timeout is None and type(tier) is InlineExecutor:
+        if timeout is None and type(executor) is InlineExecutor:
             return await task.function(*args, **kwargs)
-        return await tier.run(FunctionCall(task.function, tuple(args), kwargs), job, timeout)
+        return await executor.run(FunctionCall(task.function, tuple(args), kwargs), job, timeout)
 
-    async def _run_around(self, task: AnyTask, tier: Executor, job: Job[Any, Any], timeout: float | None) -> object:
+    async def _run_around(self, task: AnyTask, executor: Executor, job: Job[Any, Any], timeout: float | None) -> object:
         begun: list[Middleware] = []
         try:
             if timeout is None:
-                return await self._inside(begun, task, tier, job)
+                return await self._inside(begun, task, executor, job)
             async with Deadline(job, timeout):
-                return await self._inside(begun, task, tier, job)
+                return await self._inside(begun, task, executor, job)
         # No failure of the job: the process or the coroutine itself is being ended, and nothing may be awaited any
         # more.
         except (KeyboardInterrupt, GeneratorExit):
@@ -248,22 +248,22 @@ class TaskExecutor:
             await self._chain.on_failure(begun, task, job, error)
             raise
 
-    async def _inside(self, begun: list[Middleware], task: AnyTask, tier: Executor, job: Job[Any, Any]) -> object:
+    async def _inside(self, begun: list[Middleware], task: AnyTask, executor: Executor, job: Job[Any, Any]) -> object:
         for one in self._chain.runs:
             await one.before_run(task, job)
             # Only after its `before_run` has succeeded, so that `on_failure` finds what `before_run` has prepared.
             begun.append(one)
-        value = await self._provide_and_call(definition_of(task), tier, job)
+        value = await self._provide_and_call(definition_of(task), executor, job)
         for one in reversed(begun):
             await one.after_run(task, job, value)
         return value
 
-    async def _provide_and_call(self, task: TaskDefinition, tier: Executor, job: Job[Any, Any]) -> object:
+    async def _provide_and_call(self, task: TaskDefinition, executor: Executor, job: Job[Any, Any]) -> object:
         # The deadline applies to the whole run, not only to the function.
         if not task.dependencies:
-            return await self._call(task, tier, job, None, None)
+            return await self._call(task, executor, job, None, None)
         async with JobScope(self._scope, self._overrides) as scope:
-            return await self._call(task, tier, job, None, await scope.resolve(task.dependencies))
+            return await self._call(task, executor, job, None, await scope.resolve(task.dependencies))
 
     def _unknown(self, job: Job[Any, Any]) -> Exception:
         names = ", ".join(sorted(self._tasks)[:SHOWN]) + (", …" if len(self._tasks) > SHOWN else "")
@@ -302,6 +302,6 @@ def _unknown_delay(claims: int) -> tuple[float, float]:
     return delay, waited
 
 
-def _is_direct(task: TaskDefinition, tier: Executor) -> bool:
+def _is_direct(task: TaskDefinition, executor: Executor) -> bool:
     plain = task.arguments.plain and task.arguments.result is None
-    return plain and type(tier) is InlineExecutor and not task.dependencies
+    return plain and type(executor) is InlineExecutor and not task.dependencies

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.loops import Home
-from glidemq_async.client.scheduler_runner import Timekeeper
+from glidemq_async.client.scheduler_runner import SchedulerRunner
 from glidemq_async.durations import to_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
@@ -68,11 +68,11 @@ class MovableClock:
         return await self.advance(instant - now)
 
     async def _fire(self, base: str) -> None:
-        timekeeper = Timekeeper(Functions(self._storage, base), "clock")
+        scheduler_runner = SchedulerRunner(Functions(self._storage, base), "clock")
         try:
-            await timekeeper.fire()
+            await scheduler_runner.fire()
         finally:
-            await timekeeper.close()
+            await scheduler_runner.close()
 
 
 class SyncClock(Blocking[MovableClock]):

@@ -139,7 +139,7 @@ class Session:
             self.on_revoked([detail])
         elif kind == "s":
             # A fire time was set that no process waits for.
-            self._client.timekeeper.expect(0.0)
+            self._client.scheduler_runner.expect(0.0)
 
     def _on_link(self, up: bool) -> None:
         """Handle a confirmed or lost subscription."""

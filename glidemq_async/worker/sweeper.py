@@ -64,7 +64,7 @@ class Sweeper:
     def _handle(self, reply: SweepReply) -> None:
         if reply.recovered or reply.failed:
             self._reports.stalled(reply.recovered, reply.failed)
-        if reply.next_slot is not None:
-            self._client.timekeeper.hint(reply.next_slot)
+        if reply.next_fire is not None:
+            self._client.scheduler_runner.hint(reply.next_fire)
         if reply.posted:
             self._relay.wake()

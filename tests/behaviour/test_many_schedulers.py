@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.client.scheduler_runner import LOGGED_UNREADABLE, Timekeeper
+from glidemq_async.client.scheduler_runner import LOGGED_UNREADABLE, SchedulerRunner
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Arg, MemoryStorage, Storage
 from tests.support.clocked_queue import MINUTE, Clock, place_of
@@ -43,10 +43,10 @@ class Late:
         self.queue, self.relay, self.clock, self.place = queue, relay, clock, place
         self.base = base_of(queue)
 
-    def process(self, name: str) -> Timekeeper:
-        return Timekeeper(Functions(self.relay, self.base), name)
+    def process(self, name: str) -> SchedulerRunner:
+        return SchedulerRunner(Functions(self.relay, self.base), name)
 
-    async def wait_for_slot(self, present: Timekeeper) -> None:
+    async def wait_for_slot(self, present: SchedulerRunner) -> None:
         """Let the hour pass. A process is present, according to its rounds."""
         await self.clock.advance(59 * MINUTE + 30_000)
         await present.fire()

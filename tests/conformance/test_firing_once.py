@@ -40,7 +40,7 @@ async def test_many_processes_that_fire_the_same_times_add_each_job_once(queue: 
         async with asyncio.timeout(PATIENCE):
             while (await scheduler_of(queue)).next_at is not None:
                 reply = await functions.schedulers.take("nobody")
-                firings = [Firing(due, (due.slot,), 0, due.slot + 50) for due in reply.due]
+                firings = [Firing(due, (due.fire_time,), 0, due.fire_time + 50) for due in reply.due]
                 won += (await functions.schedulers.fire(firings, "default")).count(1) if firings else 0
         return won
 
@@ -118,7 +118,7 @@ async def test_a_process_with_an_outdated_schedule_cannot_fire(queue: AnyQueue, 
         while not (due := (await functions.schedulers.take("nobody")).due):
             pass
     await queue.upsert_job_scheduler("s", **FAR)
-    late = [Firing(due[0], (due[0].slot,), 0, due[0].slot + 1)]
+    late = [Firing(due[0], (due[0].fire_time,), 0, due[0].fire_time + 1)]
     assert await functions.schedulers.fire(late, "default") == ["moved"]
     await queue.remove_job_scheduler("s")
     await queue.upsert_job_scheduler("s", **FAR)

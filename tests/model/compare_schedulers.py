@@ -11,7 +11,7 @@ from tests.model.worker import add_request
 
 def compare_schedulers(seen: Snapshot, model: ScheduledQueue) -> None:
     """Raise an AssertionError if the snapshot and the model differ."""
-    same("next slots", seen.schedules, {id_: one.next for id_, one in model.schedulers.items()})
+    same("next fire times", seen.schedules, {id_: one.next for id_, one in model.schedulers.items()})
     same("records of schedulers", set(seen.schedulers), set(model.schedulers))
     same("last rev of a scheduler", int(seen.meta.get("schedulers", 0)), model.last_rev)
     timer, roles = seen.schedules_timer, dict[int, tuple[str, int]]()

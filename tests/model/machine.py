@@ -246,9 +246,9 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             found[0].update(reply.recovered)
             found[1].update(reply.failed)
             same("whether the outbox has entries to relay", reply.posted, self.model.has_outbox)
-            due = self.model.next_slot()
+            due = self.model.next_fire()
             wanted = None if due is None else max(0, due - self.model.now) / 1000
-            same("next fire time", reply.next_slot, wanted)
+            same("next fire time", reply.next_fire, wanted)
             if not reply.more:
                 break
         same("reply of sweep", found, expected)

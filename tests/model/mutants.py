@@ -361,21 +361,21 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         " then",
     ),
     "a scheduler that was changed fires as before": (
-        "elseif not firing.slots or stored.rev ~= firing.rev or",
-        "elseif not firing.slots or not stored.rev or",
+        "elseif not firing.fire_times or stored.rev ~= firing.rev or",
+        "elseif not firing.fire_times or not stored.rev or",
     ),
-    "a slot fires before its time": ("    return last <= now and slots or nil\n", "    return slots\n"),
-    "the end of a job sets no slot": ("        dedup.reschedule(base, string.sub(d, 2), id, call)\n", ""),
-    "a slot does not wait for the end of the last job": (
-        "    if wait and fired > before then\n      wait_for(base, id, last_job, call)\n      next_slot = nil\n",
-        "    if wait and fired > before then\n      next_slot = call.now + wait\n",
+    "a fire time fires before its time": ("    return last <= now and fire_times or nil\n", "    return fire_times\n"),
+    "the end of a job sets no fire time": ("        dedup.reschedule(base, string.sub(d, 2), id, call)\n", ""),
+    "a fire time does not wait for the end of the last job": (
+        "    if wait and fired > before then\n      wait_for(base, id, last_job, call)\n      next_fire = nil\n",
+        "    if wait and fired > before then\n      next_fire = call.now + wait\n",
     ),
     "jobs of a scheduler overlap": ("(busy or has_not_ended(base, last_job))", "busy"),
     "a triggered job overlaps": ("alone and has_not_ended(base, stored.triggered)", "false"),
     "a scheduler goes beyond its limit": ("      if limit and fired >= limit then break end\n", ""),
     "a limit does not end a scheduler": (
-        "local over = not next_slot or (limit and fired >= limit)",
-        "local over = not next_slot",
+        "local over = not next_fire or (limit and fired >= limit)",
+        "local over = not next_fire",
     ),
     "an upsert is not compared": ("~= rev or (stored_next or '') ~= seen_next then", "~= rev then"),
     "a removed scheduler keeps its history": (
@@ -387,7 +387,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the role of a dead process stays": (" or now > tonumber(by) + LATE_MS or", " or"),
-    "what was skipped is not told": ("        events.note(call.lines, 'skipped', id, slot .. ' ' .. status)\n", ""),
+    "what was skipped is not told": (
+        "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
+        "",
+    ),
 }
 
 RARE: Final = frozenset(
@@ -425,7 +428,7 @@ RARE: Final = frozenset(
         "equal priorities lose their order",
         "two relay at once",
         "a removed scheduler keeps its history",
-        "a slot fires before its time",
+        "a fire time fires before its time",
         "a dear job waits for a larger bucket",
         "what had a time to live is still held",
         "a pause does not stop claims",

@@ -20,7 +20,7 @@ from tests.model.worker import add_request
 EVERY_MS = 7_000
 IDS = st.sampled_from(["s", "s", "t"])
 PROCESSES = st.sampled_from(["p1", "p2", "p3"])
-MOST_SLOTS = 3
+MOST_FIRE_TIMES = 3
 ALONE = st.sampled_from([True, False, False, None])
 """None: the next fire time counts from the end of the job."""
 
@@ -31,7 +31,7 @@ class ScheduleActions(Ground):
     def __init__(self) -> None:
         super().__init__()
         self.known: dict[str, StoredScheduler | None] = {}  # as a process has read them
-        self.slots_fired: set[tuple[str, int, int]] = set()
+        self.fired_before: set[tuple[str, int, int]] = set()
 
     def look_up(self, id_: str, fresh: bool) -> StoredScheduler | None:
         if fresh or self.known.get(id_) is None:
@@ -60,7 +60,7 @@ class ScheduleActions(Ground):
         if self.plain:
             job = job._replace(priority=0, lifo=False, key=None, dedup=None)
         seen = self.look_up(id_, fresh)
-        next_slot = seen.next if seen and keep else None if start is None else self.model.now + start
+        next_fire = seen.next if seen and keep else None if start is None else self.model.now + start
         after = EVERY_MS if alone is None else None  # the next fire time counts from the end of the job
         if after is not None:
             job = job._replace(dedup=None)
@@ -72,9 +72,9 @@ class ScheduleActions(Ground):
             "" if after is None else f"a{after}",
         )
         self.driver.delivery, self.dirty = delivery, True
-        answer = run(self.functions.schedulers.upsert(process, id_, seen, wire, next_slot))
+        answer = run(self.functions.schedulers.upsert(process, id_, seen, wire, next_fire))
         as_seen = (_rev(seen), seen.next) if seen else None
-        same("reply of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_slot))
+        same("reply of upsertScheduler", answer, self.model.upsert(process, id_, as_seen, template, next_fire))
 
     @action(4, id_=IDS, number=NUMBER, fresh=st.booleans(), ends=st.sampled_from([False] * 7 + [True]),
             delivery=DELIVERY)  # fmt: skip
@@ -89,28 +89,32 @@ class ScheduleActions(Ground):
             # A process waits for the fire time before it fires.
             self.pass_time(max(0, -(-(seen.next - self.model.now) // EVERY_MS) * EVERY_MS))
         due = [*range(seen.next, self.model.now + 1, EVERY_MS)] or [seen.next]
-        slots = due[-(number % MOST_SLOTS) :] if number % MOST_SLOTS else due[:1] if number % 5 else []
-        if any(self.is_torn(f"{id_}@{slot}") for slot in slots):
+        fire_times = due[-(number % MOST_FIRE_TIMES) :] if number % MOST_FIRE_TIMES else due[:1] if number % 5 else []
+        if any(self.is_torn(f"{id_}@{fire_time}") for fire_time in fire_times):
             return
-        skipped = len(due) - len(slots)
-        next_slot = None if ends else due[-1] + EVERY_MS
+        skipped = len(due) - len(fire_times)
+        next_fire = None if ends else due[-1] + EVERY_MS
         due_row = DueScheduler(id_, str(_rev(seen)), seen.next, b"", "default")
-        note(f"  slots {slots} of {due}, now {self.model.now}")
+        note(f"  fire_times {fire_times} of {due}, now {self.model.now}")
         stored = self.model.schedulers.get(id_)
         before = stored.fired if stored else 0
         self.driver.delivery, self.dirty = delivery, True
-        [done] = run(self.functions.schedulers.fire([Firing(due_row, tuple(slots), skipped, next_slot)], "default"))
+        [done] = run(
+            self.functions.schedulers.fire([Firing(due_row, tuple(fire_times), skipped, next_fire)], "default")
+        )
         fired = done != "moved"
-        assert done in ("moved", len(slots))
+        assert done in ("moved", len(fire_times))
         same(
             "reply of fireSchedulers",
             fired,
-            self.model.fire(id_, (_rev(seen), seen.next), slots, skipped, next_slot),
+            self.model.fire(id_, (_rev(seen), seen.next), fire_times, skipped, next_fire),
         )
         if fired and stored and stored.fired > before:
-            for slot in slots:
-                assert (id_, stored.born, slot) not in self.slots_fired, f"fire time {slot} of {id_} was fired before"
-                self.slots_fired.add((id_, stored.born, slot))
+            for fire_time in fire_times:
+                assert (id_, stored.born, fire_time) not in self.fired_before, (
+                    f"fire time {fire_time} of {id_} was fired before"
+                )
+                self.fired_before.add((id_, stored.born, fire_time))
 
     @action(2, id_=IDS, process=PROCESSES, delivery=DELIVERY,
             what=st.sampled_from([*["trigger"] * 4, *["take"] * 3, "leave", "remove", "pause", "pause",
@@ -138,7 +142,7 @@ class ScheduleActions(Ground):
             known = self.known.get("s")
             after = (known.next, "s") if self.made % 4 == 0 and known and known.next is not None else None
             reply = run(self.functions.schedulers.take(process, after, spread=self.made))
-            rows = [(row.id, int(row.rev), row.slot) for row in reply.due]
+            rows = [(row.id, int(row.rev), row.fire_time) for row in reply.due]
             found = reply.holds_role, reply.is_first, reply.at, rows, reply.since
             same("reply of takeSchedules", found, self.model.take_schedules(process, after))
 
@@ -146,9 +150,9 @@ class ScheduleActions(Ground):
         """Resume a scheduler as the process has read it, which may be out of date."""
         seen = self.look_up(id_, self.made % 3 > 0)
         if seen is not None:
-            next_slot = self.model.now + EVERY_MS
-            found = run(self.functions.schedulers.resume(process, seen, next_slot))
-            expected = self.model.resume_scheduler(process, id_, _rev(seen), next_slot)
+            next_fire = self.model.now + EVERY_MS
+            found = run(self.functions.schedulers.resume(process, seen, next_fire))
+            expected = self.model.resume_scheduler(process, id_, _rev(seen), next_fire)
             same("reply of resumeScheduler", found, expected)
 
     def trigger(self, id_: str) -> None:

@@ -55,12 +55,12 @@ class ScheduledQueue(CleanedQueue):
         self.roles: dict[int, tuple[str, int]] = {}  # first, second: a process, and its latest time
         self.presence: tuple[int, int] | None = None  # times since and until which a process is present
 
-    def next_slot(self) -> int | None:
+    def next_fire(self) -> int | None:
         """Return the next fire time of all schedulers."""
         return min((one.next for one in self.schedulers.values() if one.next is not None), default=None)
 
     def upsert(
-        self, process: str, id_: str, seen: tuple[int, int | None] | None, template: Template, next_slot: int | None
+        self, process: str, id_: str, seen: tuple[int, int | None] | None, template: Template, next_fire: int | None
     ) -> tuple[int, int] | None:
         """Store a scheduler if it has not changed since the caller read it (rev and next fire time). Its history stays.
         The caller then comes at the fire time.
@@ -70,10 +70,10 @@ class ScheduledQueue(CleanedQueue):
             return None
         self.last_rev += 1
         if stored is None:
-            stored = self.schedulers[id_] = Scheduler(template, self.last_rev, next_slot, self.last_rev)
+            stored = self.schedulers[id_] = Scheduler(template, self.last_rev, next_fire, self.last_rev)
         stored.template, stored.rev = template, self.last_rev
-        stored.next = None if stored.paused else next_slot
-        due = self.next_slot()
+        stored.next = None if stored.paused else next_fire
+        due = self.next_fire()
         return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
 
     def _take_role(self, process: str, due: int, *, first: bool) -> tuple[int, int, int]:
@@ -113,7 +113,13 @@ class ScheduledQueue(CleanedQueue):
         if not rows:
             return False, False, 0, [], self.now
         role, at, since = self._take_role(process, rows[0][0], first=False)
-        return role > 0, role == 1, at, [(id_, rev, slot) for slot, id_, rev in rows if slot <= self.now], since
+        return (
+            role > 0,
+            role == 1,
+            at,
+            [(id_, rev, fire_time) for fire_time, id_, rev in rows if fire_time <= self.now],
+            since,
+        )
 
     def leave_schedules(self, process: str) -> None:
         left = {role: one for role, one in self.roles.items() if one[0] != process}
@@ -129,7 +135,7 @@ class ScheduledQueue(CleanedQueue):
         stored.paused, stored.next = True, None
         return True
 
-    def resume_scheduler(self, process: str, id_: str, rev: int, next_slot: int | None) -> tuple[int, int] | None:
+    def resume_scheduler(self, process: str, id_: str, rev: int, next_fire: int | None) -> tuple[int, int] | None:
         """Set the next fire time of a paused scheduler that has not changed since the caller read it."""
         stored = self.schedulers.get(id_)
         if stored is None or not stored.paused or stored.rev != rev:
@@ -138,8 +144,8 @@ class ScheduledQueue(CleanedQueue):
         if stored.template.after is not None and self._has_not_ended(stored.last_job):
             self.marks[stored.last_job] = SEP + id_
             return self.now, 0
-        stored.next = next_slot
-        due = self.next_slot()
+        stored.next = next_fire
+        due = self.next_fire()
         return self.now, 0 if due is None else self._take_role(process, due, first=True)[1]
 
     def remove_scheduler(self, id_: str) -> bool:
@@ -150,10 +156,12 @@ class ScheduledQueue(CleanedQueue):
             self.presence = None
         return found is not None
 
-    def fire(self, id_: str, seen: tuple[int, int], slots: Sequence[int], skipped: int, next_slot: int | None) -> bool:
+    def fire(
+        self, id_: str, seen: tuple[int, int], fire_times: Sequence[int], skipped: int, next_fire: int | None
+    ) -> bool:
         """Add the jobs of these fire times if they are due and the caller knows the present scheduler."""
         stored = self.schedulers.get(id_)
-        if stored is None or (stored.rev, stored.next) != seen or any(slot > self.now for slot in slots):
+        if stored is None or (stored.rev, stored.next) != seen or any(fire_time > self.now for fire_time in fire_times):
             return False
         limit, job, alone = stored.template.limit, stored.template.job, stored.template.alone
         busy, after, before = self._has_not_ended(stored.triggered), stored.template.after, stored.fired
@@ -163,25 +171,25 @@ class ScheduledQueue(CleanedQueue):
         if skipped:
             self.note("skipped", id_, f"{skipped} missed")
         stored.skipped += skipped
-        for slot in slots:
+        for fire_time in fire_times:
             if limit is not None and stored.fired >= limit:
                 break
             word = "overlap"
             if not (alone and (busy or self._has_not_ended(stored.last_job))):
-                name = f"{id_}@{slot}"
+                name = f"{id_}@{fire_time}"
                 word = self._add_own(job._replace(id=name), name)[1]
             if word:
                 stored.skipped += 1
-                self.note("skipped", id_, f"{slot} {word}")
+                self.note("skipped", id_, f"{fire_time} {word}")
             else:
-                stored.last_job, stored.last_slot = f"{id_}@{slot}", str(slot)
+                stored.last_job, stored.last_slot = f"{id_}@{fire_time}", str(fire_time)
                 stored.fired += 1
         if after is not None and stored.fired > before:
-            self.marks[stored.last_job], next_slot = SEP + id_, None
-        elif after is not None and next_slot is not None:
-            next_slot = self.now + after
+            self.marks[stored.last_job], next_fire = SEP + id_, None
+        elif after is not None and next_fire is not None:
+            next_fire = self.now + after
         over = limit is not None and stored.fired >= limit
-        stored.next = None if over else next_slot
+        stored.next = None if over else next_fire
         return True
 
     @override

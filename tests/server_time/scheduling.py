@@ -60,7 +60,7 @@ async def take(b: Bench) -> None:
     await b.fill("ZADD", "schedules", [word for n in range(b.many) for word in (5_000 + n, f"later{n}")])
     reply = await b.functions.schedulers.take("p")
     assert len(reply.due) == 100
-    await b.functions.schedulers.take("p", (reply.due[-1].slot, reply.due[-1].id))
+    await b.functions.schedulers.take("p", (reply.due[-1].fire_time, reply.due[-1].id))
     await b.functions.schedulers.take("q", None, 77)
 
 
@@ -87,7 +87,7 @@ async def fire(b: Bench, slots: int) -> None:
         due = (await b.functions.schedulers.take("p")).due
         if not due:
             return
-        firings = [Firing(one, tuple(one.slot + n for n in range(slots)), 0, None) for one in due]
+        firings = [Firing(one, tuple(one.fire_time + n for n in range(slots)), 0, None) for one in due]
         await b.functions.schedulers.fire(firings[: SLOTS_A_CALL // slots], "default")
 
 
