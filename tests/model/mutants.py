@@ -436,6 +436,8 @@ RARE: Final = frozenset(
         "one job too many is kept",
         "cleaning takes what is younger",
         "cleaning forgets its limit",
+        "promoting takes jobs that were delayed later",
+        "a full outbox takes more",
         "cleaning reads entries that workers have claimed",
         "an outage counts as a stall",
         "the oldest are retried first",
