@@ -3,7 +3,7 @@
 from glidemq_async.executors.sandbox.applying import apply
 from glidemq_async.executors.sandbox.denials import denied
 from glidemq_async.executors.sandbox.environment import child_environment
-from glidemq_async.executors.sandbox.limits import begin_job, is_used_up
+from glidemq_async.executors.sandbox.limits import begin_job, is_worn
 from glidemq_async.executors.sandbox.readable import look_for_code
 from glidemq_async.executors.sandbox.supported import Support, support, unenforced
 
@@ -13,7 +13,7 @@ __all__ = [
     "begin_job",
     "child_environment",
     "denied",
-    "is_used_up",
+    "is_worn",
     "look_for_code",
     "support",
     "unenforced",

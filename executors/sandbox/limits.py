@@ -39,13 +39,13 @@ def limit(permissions: Permissions, *, apart: bool, threads: int, preparing: int
 
 
 def begin_job(permissions: Permissions) -> None:
-    """Count the processor time of a job from here. Call this only if `is_used_up` is False.
+    """Count the processor time of a job from here. Call this only if `is_worn` is False.
 
     The first call lowers the limit of the process, and later calls cannot raise it again.
     """
     # The kernel counts the processor time of a process from its start, and a hard limit can only be lowered. So one
     # process cannot have a fresh hard limit for each job. The first job lowers the hard limit to its own time plus a
-    # tenth and a second. Each job gets its own soft limit below that, and `is_used_up` replaces the process when this
+    # tenth and a second. Each job gets its own soft limit below that, and `is_worn` replaces the process when this
     # reserve is used up. A process that runs one job, as confined ones do by default, never gets there.
     if permissions.cpu is None or sys.platform == "win32":
         return
@@ -58,7 +58,7 @@ def begin_job(permissions: Permissions) -> None:
         _lower(resource.RLIMIT_CPU, seconds, seconds + reserve)
 
 
-def is_used_up(permissions: Permissions) -> bool:
+def is_worn(permissions: Permissions) -> bool:
     """Return True if this process has too little processor time left for another job."""
     if permissions.cpu is None or sys.platform == "win32":
         return False

@@ -87,7 +87,7 @@ class JobProcess:
         self._task: asyncio.Task[Any] | None = None
         self._stop_requested = False
         self._begin_job: Callable[[], None] = lambda: None
-        self._is_used_up: Callable[[], bool] = lambda: False
+        self._is_worn: Callable[[], bool] = lambda: False
         self._denied: Callable[[BaseException], BaseException] = lambda error: error
         self._logs = None if config["levels"] is None else Forwarding(link, config["levels"])
 
@@ -131,7 +131,7 @@ class JobProcess:
         allowed = Permissions(**self._config["permissions"])
         lacking: list[str] = sandbox.apply(allowed, channels=[self._link.descriptor], threads=1, preparing=PREPARING)
         self._begin_job = lambda: sandbox.begin_job(allowed)
-        self._is_used_up = lambda: sandbox.is_used_up(allowed)
+        self._is_worn = lambda: sandbox.is_worn(allowed)
         self._denied = lambda error: sandbox.denied(error, allowed) or error
         return lacking
 
@@ -227,7 +227,7 @@ class JobProcess:
         # process ends, and the worker reports the end of the run.
         if self._stop_requested and outcome[0] == "failed" and outcome[2]:
             _exit(STOPPED)
-        self._link.send(outcome[0], number, outcome[1], memory_in_use(), self._is_used_up())
+        self._link.send(outcome[0], number, outcome[1], memory_in_use(), self._is_worn())
 
     def _outcome(
         self, job: Job[Any, Any], reference: str, call: bytes | None, trace: Trace

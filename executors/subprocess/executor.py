@@ -252,17 +252,17 @@ class SubprocessExecutor:
     def _keep_or_replace(self, pool: Pool, child: PooledChild, outcome: ChildOutcome) -> None:
         if outcome.kind in {"died", "lost"}:
             pool.end(child)
-        elif self._is_used_up(child, outcome):
+        elif self._is_worn(child, outcome):
             pool.retire(child)
         elif child.is_alive:
             pool.give_back(child)
 
-    def _is_used_up(self, child: PooledChild, outcome: ChildOutcome) -> bool:
+    def _is_worn(self, child: PooledChild, outcome: ChildOutcome) -> bool:
         if self._max_jobs is not None and child.jobs >= self._max_jobs:
             return True
         if self._max_memory is not None and outcome.memory > self._max_memory:
             return True
-        return outcome.is_used_up
+        return outcome.is_worn
 
     def _work(self, handler: Handler, job: Job[Any, Any]) -> list[object]:
         call = None

@@ -32,7 +32,7 @@ class ChildOutcome(NamedTuple):
     kind: str
     value: object = None
     memory: int = 0
-    is_used_up: bool = False
+    is_worn: bool = False
     """True if its process has too little processor time left for another job."""
 
     def result(self) -> object:
@@ -156,11 +156,11 @@ class ChildRun:
 
 
 def _outcome(frame: Frame) -> ChildOutcome:
-    kind, _, value, memory, is_used_up = frame
+    kind, _, value, memory, is_worn = frame
     if kind == "done":
-        return ChildOutcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_used_up))
+        return ChildOutcome("done", MsgpackSerializer().loads(value), int(memory), bool(is_worn))
     if kind == "failed":
-        return ChildOutcome("failed", error_from_values(value), int(memory), bool(is_used_up))
+        return ChildOutcome("failed", error_from_values(value), int(memory), bool(is_worn))
     if kind == "cancelled":
-        return ChildOutcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_used_up))
+        return ChildOutcome("cancelled", HandlerError("CancelledError", "", ""), int(memory), bool(is_worn))
     raise ValueError(f"unknown kind {kind!r}")
