@@ -83,6 +83,8 @@ async def test_resuming_wakes_a_worker_for_each_waiting_job(queue: AnyQueue) -> 
     await queue.resume()
     for _ in range(8):
         await gate.running()
+    counts = await queue.get_job_counts()
+    assert (counts["active"], counts["waiting"]) == (8, 0)
     gate.release()
     for worker in workers:
         await worker.close()

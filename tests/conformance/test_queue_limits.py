@@ -219,6 +219,7 @@ async def test_removing_a_window_wakes_idle_workers(queue: AnyQueue) -> None:
         await gate.running()
         await queue.remove_global_rate_limit()
         await gate.running()
+        assert (await queue.get_job_counts())["active"] == 3
         gate.release()
 
 
@@ -318,8 +319,7 @@ async def test_the_gate_of_a_worker_that_leaves_opens_for_the_others(queue: AnyQ
         await queue.resume()
         await queue.add("n", 9)
         await leaving.close()
-        for job in jobs:
-            await job.result(10)
+        assert [await job.result(10) for job in jobs] == [0, 1]
 
 
 async def test_until_empty_waits_for_the_gate(queue: AnyQueue) -> None:
@@ -373,4 +373,5 @@ async def test_the_opening_of_a_window_wakes_as_many_workers_as_jobs_may_start(q
         await queue.add_bulk([("n", 1)] * 4)
         for _ in range(4):
             await gate.running()
+        assert (await queue.get_job_counts())["active"] == 4
         gate.release()

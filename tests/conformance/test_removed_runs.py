@@ -320,6 +320,8 @@ async def test_a_stop_reports_the_runs_that_have_ended(queue: AnyQueue) -> None:
     await queue.resume()
     async with worker_of(queue, handler):
         await ended(second)
+    assert await second.get_state() == "completed"
+    assert handler.most == 1
 
 
 async def test_obliteration_with_a_run_that_ends_late(queue: AnyQueue) -> None:
@@ -335,3 +337,5 @@ async def test_obliteration_with_a_run_that_ends_late(queue: AnyQueue) -> None:
             await ended(job)
         handler.go_on.set()
         await queue.add_and_wait("b", key="k", wait_timeout=10)
+    counts = await queue.get_job_counts()
+    assert (counts["completed"], counts["failed"], counts["active"]) == (3, 0, 0)

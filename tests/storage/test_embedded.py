@@ -202,6 +202,8 @@ async def test_a_terminated_keeper_ends_its_server(directory: Path) -> None:
     [keeper] = _keepers(directory)
     os.kill(keeper, signal.SIGTERM)
     await eventually(lambda: _gone(directory), "keeper and server have ended")
+    async with _storage(directory) as storage:
+        assert await storage.call("counted", KEY, []) == b"1"
 
 
 @pytest.mark.crash
@@ -274,6 +276,7 @@ async def test_a_removed_directory_ends_its_keeper(directory: Path) -> None:
     await storage.close()
     shutil.rmtree(place)
     await eventually(lambda: _gone(place), "keeper and server have ended")
+    assert not place.exists()
 
 
 async def test_memory_ends_with_its_storage() -> None:
