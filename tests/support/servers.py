@@ -30,6 +30,8 @@ from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import ReplyError, as_list, as_text
 
 START_SECONDS = 15.0
+FORMING_TIMEOUT_MS = 3_000
+"""Node timeout while a cluster forms. A node sends its role to each other node only once in half of this time."""
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 
@@ -292,20 +294,23 @@ async def node_id(server: Server) -> str:
 
 @contextlib.asynccontextmanager
 async def cluster(*options: str, timeout_ms: int = 1000) -> AsyncGenerator[Cluster]:
-    """Start a cluster of three primaries and three replicas."""
+    """Start a cluster of three primaries and three replicas. `timeout_ms`: after which silence a node has failed."""
+    forming_ms = str(min(timeout_ms, FORMING_TIMEOUT_MS))
     with _room() as room:
         servers: list[Server] = []
         try:
             for number in range(6):
                 more = [
                     "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port",
-                    str(free_port()), "--cluster-node-timeout", str(timeout_ms), "--appendonly", "yes",
+                    str(free_port()), "--cluster-node-timeout", forming_ms, "--appendonly", "yes",
                     "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
                 ]  # fmt: skip
                 servers.append(Server(room / str(number), [*more, *options]))
             await asyncio.gather(*(server.start() for server in servers))
             made = Cluster(servers[:3], servers[3:])
             await _form(made)
+            for server in servers:
+                await server.command("CONFIG", "SET", "cluster-node-timeout", timeout_ms)
             yield made
         finally:
             for server in servers:
