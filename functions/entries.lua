@@ -134,6 +134,15 @@ function entries.ensure_group(stream)
   redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
 end
 
+-- Create the consumer group of `lane` if it does not exist. If it was destroyed, the entries of `lane` have lost their
+-- leases, and only the call that creates the group can know that.
+function entries.ensure_active_group(base)
+  local lane = base .. ':lane'
+  if redis.pcall('XGROUP', 'CREATE', lane, GROUP, '0', 'MKSTREAM').err then return end
+  local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
+  if last then redis.call('HSET', base .. ':meta', 'lane_lost', last[1]) end
+end
+
 -- Create the consumer group of `lane` again after it was destroyed. The pending list was destroyed with it, so no
 -- worker has a lease of the jobs in the entries up to `last`. The sweep returns these jobs to the queue; see
 -- stalled.lua.

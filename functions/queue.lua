@@ -60,7 +60,7 @@ register('openQueue', function(base, args)
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
   if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
   entries.ensure_group(base .. ':stream')
-  entries.ensure_group(base .. ':lane')
+  entries.ensure_active_group(base)
   local answer = redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
   if args[4] == '1' then answer[6] = rules end
   return answer

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import types
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context, copy_context
+from operator import is_
 from typing import Any, TypeAlias
 
 from glidemq_async._internal.task_scope import TaskScope
@@ -27,13 +29,14 @@ RunJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
 # 3. A stop cancels only the run that it is for. `Run.task` is removed at the end of the run, before the next job
 #    begins. A cancellation that was requested in the last moment of a run would be raised in the next one, so a task
 #    that was cancelled ends too, whoever has cancelled it.
-# 4. A task is not shared at the same time. A job that waits keeps its task to itself, so timeouts, task groups and
-#    cancel scopes work as usual: they are left before the handler returns.
+# 4. Only jobs that never wait share a task. A job that has waited was the last one of its task. So timeouts, task
+#    groups and cancel scopes work as usual, and so do libraries that keep state for `asyncio.current_task()`, such as a
+#    database session: such a library waits. (`_run` returns whether a job has waited.)
 #
 # A job with a timeout, a run with instrumentation, and a handler that another executor runs keep a separate task. The
 # gain is small there.
 class SharedTasks:
-    """Runs jobs in as few tasks as possible: one, and one more for each handler that waits."""
+    """Runs jobs that do not wait in one task, and each other job in a task that ends with it."""
 
     def __init__(self, tasks: TaskScope, run_job: RunJob) -> None:
         self._tasks = tasks
@@ -79,8 +82,8 @@ class SharedTasks:
                 run.task = task
                 if self._runs and not self._is_next_awake:
                     self._wake_next()
-                await self._run_job(run)
-                if not self._may_continue(run, task, context):
+                has_waited = await _run(self._run_job(run))
+                if not self._may_continue(run, task, context) or has_waited:
                     self._wake_next()
                     return
             if not self._closed:
@@ -102,4 +105,30 @@ class SharedTasks:
         """Return whether the task of a run that has ended is as it was before the run."""
         run.task = None
         set_current_job(None)
-        return not run.stop_reason and not task.cancelling() and copy_context() == context
+        if run.stop_reason or task.cancelling():
+            return False
+        # By identity: `==` of contexts compares the values with `==`. That may raise an exception (an array has no
+        # truth value), and it calls two lists equal which are different objects.
+        now = copy_context()
+        return len(now) == len(context) and all(map(is_, map(now.get, context), context.values()))
+
+
+@types.coroutine
+def _run(job: Coroutine[Any, Any, None]) -> Generator[Any, None, bool]:
+    """Run a coroutine to its end. Return whether it has waited."""
+    try:
+        waits_for = job.send(None)
+    except StopIteration:
+        return False
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - for example a cancellation, which the coroutine has to get
+            try:
+                waits_for = job.throw(error)
+            except StopIteration:
+                return True
+        else:
+            # A task resumes with None, and so does this statement.
+            yield from job
+            return True

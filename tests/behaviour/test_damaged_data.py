@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from glidemq_async import JobFailed, JobOptions
+from glidemq_async import JobFailed, JobOptions, Queue
+from glidemq_async.storage import Storage
 from tests.support.fake_worker import Hands
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
 from tests.support.stores import Place
@@ -192,6 +193,26 @@ async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
     await lost.sweep()
     counts = await queue.get_job_counts()
     assert (counts["waiting"], counts["active"]) == (1_200, 5 if claims else 0)
+    assert await queue.check() == []
+    await later.leave()
+    await lost.leave()
+
+
+async def test_an_opened_queue_keeps_the_entries_of_a_destroyed_group(
+    queue: AnyQueue, place: Place, storage: Storage
+) -> None:
+    """The open creates the group again. The next runs that end must not delete the entries of the lost runs."""
+    lost, later = Hands(queue, place), Hands(queue, place)
+    await hold_in_lane(queue, lost, 6)
+    await place.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
+    async with Queue[Any, Any](queue.name, storage) as other:
+        await other.connect()
+    await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(6)])
+    held = await later.claim(6)
+    await later.complete(*held)
+    await lost.sweep()
+    counts = await queue.get_job_counts()
+    assert (counts["waiting"], counts["active"], counts["completed"]) == (6, 0, 6)
     assert await queue.check() == []
     await later.leave()
     await lost.leave()
