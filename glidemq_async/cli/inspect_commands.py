@@ -170,10 +170,12 @@ def job(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson 
 def _show_job(document: Document) -> None:
     from glidemq_async.cli import documents, output
 
-    apart = {"logs", "stacktrace", "sealed", "unreadable"}
+    apart, payloads = {"logs", "stacktrace", "sealed", "unreadable"}, {"data", "return_value"}
     shown = {name: documents.cell_value(document, name) for name in document if name not in apart}
     why = {f"why no {name}": reason for name, reason in document["unreadable"].items()}
-    output.print_fields({name: value for name, value in shown.items() if value is not False and value != 0} | why)
+    # A counter of 0 and a flag that is not set say nothing. A payload of 0 or false does.
+    stated = {name: value for name, value in shown.items() if name in payloads or (value is not False and value != 0)}
+    output.print_fields(stated | why)
     trace = document["stacktrace"]
     for heading, lines in (("log", cast("list[str]", document["logs"])), ("traceback", [trace] if trace else [])):
         if lines:

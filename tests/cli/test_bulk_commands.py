@@ -2,35 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
-import pytest
-
-from glidemq_async import Deduplication, Queue
+from glidemq_async import Deduplication
 from glidemq_async.cli import bulk_commands
 from glidemq_async.queues.cleaning import CleanState
 from tests.cli.shell import Shell
 from tests.support.helpers import AnyQueue, counts, echo, ended, worker_of
-from tests.support.servers import Server, standalone
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    async with standalone(unix=True) as started:
-        yield started
-
-
-@pytest.fixture
-async def q(server: Server) -> AsyncIterator[AnyQueue]:
-    async with Queue[Any, Any]("q", server.url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def shell(server: Server, tmp_path: Path) -> Shell:
-    return Shell(server.url, tmp_path / "t")
 
 
 async def test_many_jobs_are_promoted(shell: Shell, q: AnyQueue) -> None:

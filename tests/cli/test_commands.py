@@ -37,17 +37,6 @@ async def server() -> AsyncIterator[Server]:
         yield started
 
 
-@pytest.fixture
-async def q(server: Server) -> AsyncIterator[AnyQueue]:
-    async with Queue[Any, Any]("q", server.url) as queue:
-        yield queue
-
-
-@pytest.fixture
-def shell(server: Server, tmp_path: Path) -> Shell:
-    return Shell(server.url, tmp_path / "t")
-
-
 async def slow_death(job: AnyJob) -> Any:
     raise ValueError("too late")
 
@@ -121,6 +110,16 @@ async def test_payloads_without_a_json_form_are_shown(shell: Shell, q: AnyQueue)
     shown = [job["data"] for job in json.loads(done.stdout, parse_constant=refuse)["jobs"]]
     assert shown == [{"k": ["nan"]}, {"2030-01-31": "-inf"}, {"inf": {"1": None}}, {"\\xff": True}]
     assert (await shell.run("jobs", "q")).returncode == 0
+
+
+@pytest.mark.parametrize("value", [0, False])
+async def test_a_payload_of_zero_or_false_is_shown(shell: Shell, q: AnyQueue, value: object) -> None:
+    job = await q.add("n", value)
+    async with worker_of(q, echo):
+        await ended(job)
+    shown = [line.split() for line in (await shell.run("job", "q", job.id)).stdout.splitlines()]
+    assert ["data", json.dumps(value)] in shown
+    assert ["return", "value", json.dumps(value)] in shown
 
 
 async def test_a_command_can_wait_for_the_result(shell: Shell, q: AnyQueue) -> None:
