@@ -13,12 +13,12 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.storage import MemoryStorage, Storage, open_storage
-from tests.support import stores as all_places
-from tests.support.clocked_queue import Timed, place_of
+from tests.support import stores as all_stores
+from tests.support.clocked_queue import Timed, store_of
 from tests.support.clocked_queue import timed as timed_queue
 from tests.support.leak_check import Held, held, left_since, tasks_left, verify
 from tests.support.servers import redis7_binary
-from tests.support.stores import Place, Places
+from tests.support.stores import RunningStore, RunningStores
 
 REDIS7_SHARE = 3
 """One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
@@ -33,11 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if "place" not in metafunc.fixturenames:
+    if "store" not in metafunc.fixturenames:
         return
     only = metafunc.definition.get_closest_marker("only_on")
     everywhere = metafunc.definition.get_closest_marker("everywhere")
-    names = only.args if only else all_places.EVERYWHERE if everywhere else all_places.ON_TWO
+    names = only.args if only else all_stores.EVERYWHERE if everywhere else all_stores.ON_TWO
     nightly = not only and not everywhere and zlib.crc32(metafunc.definition.nodeid.encode()) % REDIS7_SHARE
     params: list[object] = []
     for name in names:
@@ -46,35 +46,35 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         # Tests that run everywhere are also the short selection, on the storage that starts fastest.
         marks += [pytest.mark.smoke] if name == "memory" and everywhere else []
         params.append(pytest.param(name, marks=marks))
-    metafunc.parametrize("place", params, indirect=True)
+    metafunc.parametrize("store", params, indirect=True)
 
 
 @pytest.fixture(scope="session")
-def places() -> Iterator[Places]:
+def stores() -> Iterator[RunningStores]:
     """The stores of this test process."""
-    opened = Places()
+    opened = RunningStores()
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def place(request: pytest.FixtureRequest, places: Places) -> Place:
+def store(request: pytest.FixtureRequest, stores: RunningStores) -> RunningStore:
     """The store of this test; pytest runs the test once per store."""
     if request.param == "redis7" and redis7_binary() is None:
         pytest.skip("no redis-server on the PATH: install Debian's redis-server, or set GLIDEMQ_TEST_REDIS7")
-    return places.get(request.param)
+    return stores.get(request.param)
 
 
 @pytest.fixture
-async def storage(place: Place, request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
+async def storage(store: RunningStore, request: pytest.FixtureRequest) -> AsyncIterator[Storage]:
     """A storage of this test. At the end every queue in it must be sound, and then all data is deleted."""
     untidy = request.node.get_closest_marker("untidy") is not None
     try:
-        async with open_storage(place.url) as opened:
+        async with open_storage(store.url) as opened:
             yield opened
-            await verify(opened, place, workers_gone=not untidy)
+            await verify(opened, store, workers_gone=not untidy)
     finally:
-        await place.command("FLUSHALL")
+        await store.command("FLUSHALL")
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ async def timed(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Time
         made = timed_queue(opened, name)
         async with made.queue:
             yield made
-        await verify(opened, place_of(opened), workers_gone=not untidy)
+        await verify(opened, store_of(opened), workers_gone=not untidy)
 
 
 @pytest.fixture

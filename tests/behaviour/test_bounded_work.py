@@ -13,9 +13,9 @@ from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.outcomes import Retention
 from tests.server_time.bench import bench
 from tests.support.clocked_queue import DAY, Timed
-from tests.support.fake_worker import NOTHING, Hands
+from tests.support.fake_worker import NOTHING, FakeWorker
 from tests.support.helpers import AnyQueue, Gate, counts, echo, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import add_kind, idle_workers
 
 MIB = 1024 * 1024
@@ -46,12 +46,12 @@ async def test_a_key_of_98_hyphens_runs_like_any_other(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_a_few_large_events_at_the_head_do_not_displace_small_ones(queue: AnyQueue, place: Place) -> None:
+async def test_a_few_large_events_at_the_head_do_not_displace_small_ones(queue: AnyQueue, store: RunningStore) -> None:
     await queue.add_bulk([("n" * 500, None)] * 3_000)
     job = await queue.add("n")
     for _ in range(12):
         await asyncio.gather(*[job.update_progress(1) for _ in range(500)])
-    size = cast("int", await place.ask("MEMORY", "USAGE", f"glide:{{{queue.name}}}:events", "SAMPLES", 0))
+    size = cast("int", await store.ask("MEMORY", "USAGE", f"glide:{{{queue.name}}}:events", "SAMPLES", 0))
     assert size < 16 * MIB
     bounds, _ = await functions_of(queue).history.locate()
     assert (bounds.first_seq, bounds.total) == (0, 9_001)
@@ -75,7 +75,7 @@ async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) 
     await timed.clock.advance(8 * DAY)
     await functions.history.note_reader("there", functions.caller.incarnation, 2_048, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
-    await timed.place.ask("HSET", f"{functions.caller.base}:meta", "events", 150_000)
+    await timed.store.ask("HSET", f"{functions.caller.base}:meta", "events", 150_000)
     await timed.queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.history.locate()
     assert bounds.first_seq >= 1_000
@@ -83,13 +83,13 @@ async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) 
 
 
 async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_one(
-    queue: AnyQueue, place: Place
+    queue: AnyQueue, store: RunningStore
 ) -> None:
-    hands, backlog, many = Hands(queue, place), 3_000, 100
+    fake_worker, backlog, many = FakeWorker(queue, store), 3_000, 100
 
     async def complete(number: int, retention: list[Retention]) -> None:
         await add_kind(queue, number)
-        await hands.complete(*await hands.claim(number), retention=retention)
+        await fake_worker.complete(*await fake_worker.claim(number), retention=retention)
 
     for _ in range(backlog // 500):
         await complete(500, [Retention()] * 500)
@@ -97,39 +97,41 @@ async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_
     assert (await counts(queue))["completed"] >= backlog + many - (many + 500)
 
 
-async def test_a_claim_of_jobs_with_large_progress_is_bounded_by_bytes(queue: AnyQueue, place: Place) -> None:
-    hands, functions = Hands(queue, place), functions_of(queue)
+async def test_a_claim_of_jobs_with_large_progress_is_bounded_by_bytes(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker, functions = FakeWorker(queue, store), functions_of(queue)
     for job_id in await add_kind(queue, 40):
         await functions.updates.write(job_id, "", "progress", b"x" * 300_000)
-    held = await hands.claim(40)
+    held = await fake_worker.claim(40)
     assert 4 <= len(held) <= 8
     while len(held) < 40:
-        held += await hands.claim(40)
+        held += await fake_worker.claim(40)
     for hold in held:
-        assert await hands.settle(hold) is None
+        assert await fake_worker.settle(hold) is None
 
 
-async def crowd(queue: AnyQueue, place: Place, number: int, slots: int) -> None:
+async def crowd(queue: AnyQueue, store: RunningStore, number: int, slots: int) -> None:
     """Register this many dead workers as idle."""
     members = [word for one in range(number) for word in (slots, f"dead{one}")]
-    await place.ask("ZADD", f"glide:{{{queue.name}}}:idle", *members)
+    await store.ask("ZADD", f"glide:{{{queue.name}}}:idle", *members)
 
 
-async def test_a_delayed_job_is_on_time_although_many_idle_workers_have_died(queue: AnyQueue, place: Place) -> None:
+async def test_a_delayed_job_is_on_time_although_many_idle_workers_have_died(
+    queue: AnyQueue, store: RunningStore
+) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
-        await idle_workers(queue, place, 1)
-        await crowd(queue, place, 50, 0)
+        await idle_workers(queue, store, 1)
+        await crowd(queue, store, 50, 0)
         await queue.add("n", delay=0.2)
         await soon(gate.running(), 5)
         gate.release()
 
 
-async def test_a_job_wakes_a_worker_behind_many_dead_ones(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_wakes_a_worker_behind_many_dead_ones(queue: AnyQueue, store: RunningStore) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2):
-        await idle_workers(queue, place, 1)
-        await crowd(queue, place, 300, 5)
+        await idle_workers(queue, store, 1)
+        await crowd(queue, store, 300, 5)
         for number in range(2):  # one call passes over 200
             await queue.add("n", number)
         await soon(gate.running(), 5)
@@ -138,11 +140,11 @@ async def test_a_job_wakes_a_worker_behind_many_dead_ones(queue: AnyQueue, place
 
 @pytest.mark.slow
 @pytest.mark.only_on("memory")
-async def test_a_result_that_is_too_large_to_be_published_is_not_encoded(place: Place) -> None:
+async def test_a_result_that_is_too_large_to_be_published_is_not_encoded(store: RunningStore) -> None:
     """A result of 32 MiB is settled as fast with a waiting client as without one."""
 
     async def settle(waits: bool) -> float:
-        async with bench(place, "settleAndClaim", 1) as opened:
+        async with bench(store, "settleAndClaim", 1) as opened:
             (job_id,) = await opened.add()
             if waits:
                 await opened.functions.job_waiters.add(job_id, "channel")

@@ -12,9 +12,9 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.inbox import Delivery
 from tests.support.bulk_rows import rows
 from tests.support.clocked_queue import DAY, HOUR, SECOND, Timed
-from tests.support.fake_worker import NOTHING, Hands
+from tests.support.fake_worker import NOTHING, FakeWorker
 from tests.support.helpers import AnyQueue, Heard, echo, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 GAP = 15 * SECOND
 
@@ -23,20 +23,20 @@ GAP = 15 * SECOND
 async def ahead(timed: Timed) -> Timed:
     """A queue of a server whose clock is an hour ahead, at a time that workers have seen."""
     await timed.clock.advance(HOUR)
-    await timed.hands.first_sweep(GAP)
+    await timed.fake_worker.first_sweep(GAP)
     return timed
 
 
 async def set_back(timed: Timed, ms: int = HOUR) -> None:
     """Set the clock back, and let workers sweep every second."""
     await timed.clock.advance(-ms)
-    await timed.hands.first_sweep(GAP)
+    await timed.fake_worker.first_sweep(GAP)
 
 
 async def later(timed: Timed, ms: int) -> None:
     """Let time pass, and let workers sweep."""
     await timed.clock.advance(ms)
-    await timed.hands.first_sweep(10**9)
+    await timed.fake_worker.first_sweep(10**9)
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -52,25 +52,25 @@ def _crc64(data: bytes) -> int:
     return crc
 
 
-async def deliver_at(place: Place, stream: str, raw: str, shift_ms: int) -> None:
+async def deliver_at(store: RunningStore, stream: str, raw: str, shift_ms: int) -> None:
     """Move the delivery time of a pending entry, as a clock that was ahead would have written it."""
     milliseconds, sequence = map(int, raw.split("-"))
-    dump = await place.ask("DUMP", stream)
+    dump = await store.ask("DUMP", stream)
     assert isinstance(dump, bytes)
     body, entry = bytearray(dump[:-8]), struct.pack(">QQ", milliseconds, sequence)
     at = body.rindex(entry, 0, body.rindex(entry)) if body.count(entry) > 1 else body.rindex(entry)
     [delivered] = struct.unpack_from("<Q", body, at + 16)
     assert 0 <= delivered - milliseconds < 60_000, "the text must be a delivery time"
     struct.pack_into("<Q", body, at + 16, delivered + shift_ms)
-    await place.ask("RESTORE", stream, 0, bytes(body) + struct.pack("<Q", _crc64(bytes(body))), "REPLACE")
+    await store.ask("RESTORE", stream, 0, bytes(body) + struct.pack("<Q", _crc64(bytes(body))), "REPLACE")
 
 
 @pytest.mark.untidy
-async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1)
-    dead = Hands(queue, place)
+    dead = FakeWorker(queue, store)
     [hold] = await dead.claim(lock_ms=1500)
-    await deliver_at(place, f"{dead.base}:stream", hold.entry[1:], HOUR)
+    await deliver_at(store, f"{dead.base}:stream", hold.entry[1:], HOUR)
     async with worker_of(queue, echo, lock_duration=1):
         assert await job.result(8) == 1
     await job.refresh()
@@ -82,23 +82,23 @@ async def test_sweeps_continue(ahead: Timed) -> None:
     await ahead.clock.advance(-HOUR)
     job = await ahead.queue.add("n", 1)
     short = await ahead.queue.add("n", 2, delay=60, ttl=0.5)
-    dead = Hands(ahead.queue, ahead.place)
+    dead = FakeWorker(ahead.queue, ahead.store)
     [hold] = await dead.claim(lock_ms=SECOND)
     await dead.vanish(hold, for_ms=2 * SECOND)
     functions = Functions(ahead.queue.storage, dead.base)
     first = await functions.stalled.sweep(3, SECOND, GAP, resume=False)
     assert first is not None, "the server must not refuse the sweep"
     await ahead.clock.advance(2 * SECOND)
-    await ahead.hands.sweep()
+    await ahead.fake_worker.sweep()
     assert (await job.get_state(), await short.get_state()) == ("waiting", "failed")
 
 
 async def test_workers_that_died_before_are_forgotten_in_time(ahead: Timed) -> None:
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.hands.claim()
-    await ahead.hands.renew(hold)
-    await ahead.hands.settle(hold)
-    other = Hands(ahead.queue, ahead.place)
+    [hold] = await ahead.fake_worker.claim()
+    await ahead.fake_worker.renew(hold)
+    await ahead.fake_worker.settle(hold)
+    other = FakeWorker(ahead.queue, ahead.store)
     await ahead.clock.advance(-HOUR)
     await other.first_sweep(GAP)
     for _ in range(7):
@@ -154,8 +154,8 @@ async def test_the_pause_of_a_key_ends(ahead: Timed) -> None:
 
 async def test_the_gate_of_the_queue_opens(ahead: Timed) -> None:
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.hands.claim()
-    assert await ahead.hands.settle(hold, "l", "10000") is None
+    [hold] = await ahead.fake_worker.claim()
+    assert await ahead.fake_worker.settle(hold, "l", "10000") is None
     await set_back(ahead)
     assert await ahead.run() == []
     await later(ahead, 12 * SECOND)
@@ -163,7 +163,7 @@ async def test_the_gate_of_the_queue_opens(ahead: Timed) -> None:
 
 
 async def test_the_rate_of_a_write_recovers(ahead: Timed) -> None:
-    functions = Functions(ahead.queue.storage, ahead.hands.base)
+    functions = Functions(ahead.queue.storage, ahead.fake_worker.base)
     await functions.writes.open("w", "t", DAY)
     assert (await functions.writes.add("w", "t", rows("a", "b"), rate=1000)).wait == 2000
     assert (await functions.writes.add("w", "t", rows("c"), rate=1000)).wait > 2000
@@ -225,9 +225,9 @@ async def test_the_newest_results_are_kept(ahead: Timed) -> None:
 async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
     await ahead.queue.set_dead_letter_queue("dead")
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.hands.claim()
-    await ahead.hands.settle(hold, "f")
-    functions = Functions(ahead.queue.storage, ahead.hands.base)
+    [hold] = await ahead.fake_worker.claim()
+    await ahead.fake_worker.settle(hold, "f")
+    functions = Functions(ahead.queue.storage, ahead.fake_worker.base)
     assert len((await functions.outbox.relay("dies", "", []))[1]) == 1
     assert (await functions.outbox.relay("waits", "", []))[1] == []
     await ahead.clock.advance(-HOUR)
@@ -238,7 +238,7 @@ async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
 
 async def test_a_delivery_is_known_after_10_000_others_of_the_same_hour(ahead: Timed) -> None:
     """A user repeats an interrupted replay after he has examined the jobs."""
-    functions = Functions(ahead.queue.storage, ahead.hands.base)
+    functions = Functions(ahead.queue.storage, ahead.fake_worker.base)
 
     def delivery(token: str) -> Delivery:
         return Delivery(token, b"", b"n", NOTHING, b"", b"", b"")
@@ -256,8 +256,8 @@ async def test_a_delivery_is_known_after_10_000_others_of_the_same_hour(ahead: T
     assert await deliver(["first", "second"]) == {0: "seen", 1: "seen"}
     await ahead.clock.advance(HOUR + HOUR + SECOND)
     await deliver(["third"])
-    key = f"{ahead.hands.base}:inbox"
-    assert 10_000 <= int(str(await ahead.place.ask("ZCARD", key))) < 12_003
+    key = f"{ahead.fake_worker.base}:inbox"
+    assert 10_000 <= int(str(await ahead.store.ask("ZCARD", key))) < 12_003
     await ahead.queue.drain()
 
 
@@ -276,12 +276,12 @@ async def test_idle_workers_wake_at_due_times(ahead: Timed) -> None:
 @pytest.mark.untidy
 async def test_a_clock_that_jumps_forward_and_back_ends_no_lease(timed: Timed) -> None:
     await timed.queue.add("n", 1)
-    await timed.hands.first_sweep(GAP)
-    [hold] = await timed.hands.claim()
+    await timed.fake_worker.first_sweep(GAP)
+    [hold] = await timed.fake_worker.claim()
     for jump in (HOUR, -HOUR, DAY, -2 * DAY, HOUR):
         # The age of the lease that the server reports jumps too, but never below zero.
-        await timed.hands.vanish(hold, for_ms=max(0, jump))
+        await timed.fake_worker.vanish(hold, for_ms=max(0, jump))
         await timed.clock.advance(jump)
-        assert await timed.hands.first_sweep(GAP) == []
-        assert await timed.hands.renew(hold) == []
-    assert await timed.hands.settle(hold) is None
+        assert await timed.fake_worker.first_sweep(GAP) == []
+        assert await timed.fake_worker.renew(hold) == []
+    assert await timed.fake_worker.settle(hold) is None

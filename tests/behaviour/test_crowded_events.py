@@ -6,17 +6,17 @@ from typing import Any
 
 from glidemq_async import EventGap, Queue, QueueEvents
 from glidemq_async.storage import Endpoint, MemoryStorage
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def test_events_are_capped_by_bytes_and_the_loss_is_reported() -> None:
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
-        place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
+        store = RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))
         async with QueueEvents("q", storage) as events:
             start = events.position
         for _ in range(9):
             await queue.add_bulk([("n" * 500, None)] * 5_000)
-        size = await place.ask("MEMORY", "USAGE", "glide:{q}:events", "SAMPLES", 0)
+        size = await store.ask("MEMORY", "USAGE", "glide:{q}:events", "SAMPLES", 0)
         assert isinstance(size, int)
         assert size < 22_000_000  # 22.5 MB of names were written
         async with QueueEvents("q", storage, after=start) as events:
@@ -30,14 +30,14 @@ async def test_events_are_capped_by_bytes_and_the_loss_is_reported() -> None:
 
 async def test_updates_are_trimmed_like_all_events() -> None:
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
-        place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
+        store = RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))
         job = await queue.add("n")
         for number in range(1_000):
             await job.update_progress(number)
         # Pretend that half as many events as are kept were written since.
-        await place.ask("HSET", "glide:{q}:meta", "events", 150_000)
+        await store.ask("HSET", "glide:{q}:meta", "events", 150_000)
         for number in range(1_024):
             await job.update_progress(number)
-        length = await place.ask("XLEN", "glide:{q}:events")
+        length = await store.ask("XLEN", "glide:{q}:events")
         assert isinstance(length, int)
         assert length < 1_900  # a third of the events of the check is gone

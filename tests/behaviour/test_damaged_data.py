@@ -10,9 +10,9 @@ import pytest
 
 from glidemq_async import JobFailed, JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 Command: TypeAlias = tuple[str | bytes, ...]
 Damage: TypeAlias = Callable[[str], list[Command]]
@@ -38,33 +38,33 @@ def record_key(queue: AnyQueue, job_id: str) -> str:
     return f"glide:{{{queue.name}}}:job:{job_id}"
 
 
-async def apply(place: Place, commands: list[Command]) -> None:
+async def apply(store: RunningStore, commands: list[Command]) -> None:
     """Damage some data."""
     for command in commands:
-        await place.ask(*command)
+        await store.ask(*command)
 
 
-async def how_it_ended(queue: AnyQueue, place: Place, job_id: str) -> str | None:
+async def how_it_ended(queue: AnyQueue, store: RunningStore, job_id: str) -> str | None:
     """Return the state and reason of a damaged job, or None when it is gone. Reads without the library, which may
     refuse it.
     """
     key = record_key(queue, job_id)
-    if await place.ask("TYPE", key) != b"hash":
+    if await store.ask("TYPE", key) != b"hash":
         return None
-    state, reason = [await place.ask("HGET", key, field) for field in ("place", "reason")]
+    state, reason = [await store.ask("HGET", key, field) for field in ("place", "reason")]
     assert isinstance(state, bytes), state
     return f"{state.decode().partition(' ')[0]}: {reason.decode() if isinstance(reason, bytes) else None}"
 
 
-async def settle_down(queue: AnyQueue, place: Place, job_id: str, *, runs: bool) -> None:
+async def settle_down(queue: AnyQueue, store: RunningStore, job_id: str, *, runs: bool) -> None:
     """Check that a damaged job ended or was dropped, clean up after it, and find nothing else wrong.
 
     runs: the damage does not prevent a run.
     """
-    found = await how_it_ended(queue, place, job_id)
+    found = await how_it_ended(queue, store, job_id)
     assert found in ({"completed: None"} if runs else {None, "failed: malformed"})
     if found is None:
-        await place.ask("DEL", record_key(queue, job_id))
+        await store.ask("DEL", record_key(queue, job_id))
     else:
         assert await queue.remove(job_id)
     assert (await queue.get_job_counts())["active"] == 0
@@ -72,29 +72,29 @@ async def settle_down(queue: AnyQueue, place: Place, job_id: str, *, runs: bool)
 
 
 @damages
-async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, place: Place, damage: Damage) -> None:
+async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, store: RunningStore, damage: Damage) -> None:
     await queue.pause()
     jobs = await queue.add_bulk([("n", number, READ) for number in range(6)])
     bad = jobs.pop(2)
-    await apply(place, damage(record_key(queue, bad.id)))
+    await apply(store, damage(record_key(queue, bad.id)))
     async with worker_of(queue, echo, concurrency=6, lock_duration=1) as worker:
         await queue.resume()
         assert [await job.result(5) for job in jobs] == [0, 1, 3, 4, 5]
         assert await queue.add_and_wait("n", "later", wait_timeout=5) == "later"
         await until(lambda: worker.running == 0)
         await until_none_is_active(queue)
-    await settle_down(queue, place, bad.id, runs=damage is NO_TEXT)
+    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
 
 
 @damages
 async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
-    queue: AnyQueue, place: Place, damage: Damage
+    queue: AnyQueue, store: RunningStore, damage: Damage
 ) -> None:
     await queue.add_bulk([("n", number, READ) for number in range(4)])
-    gone, sweeper = Hands(queue, place), Hands(queue, place)
+    gone, sweeper = FakeWorker(queue, store), FakeWorker(queue, store)
     holds = await gone.claim(4, lock_ms=1000)
     bad = holds[1]
-    await apply(place, damage(record_key(queue, bad.id)))
+    await apply(store, damage(record_key(queue, bad.id)))
     await gone.vanish(*holds)
     recovered = await sweeper.sweep()
     healthy = {hold.id for hold in holds} - {bad.id}
@@ -106,13 +106,13 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
             assert await job.result(5) == job.data
         await until_none_is_active(queue)
     assert await sweeper.sweep() == []
-    await settle_down(queue, place, bad.id, runs=damage is NO_TEXT)
+    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
     await gone.leave()
 
 
-async def test_a_job_whose_name_is_not_text_can_be_read(queue: AnyQueue, place: Place) -> None:
+async def test_a_job_whose_name_is_not_text_can_be_read(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    await apply(place, NO_TEXT(record_key(queue, jobs[1].id)))
+    await apply(store, NO_TEXT(record_key(queue, jobs[1].id)))
     found = await queue.get_jobs("waiting")
     assert [job.data for job in found] == [0, 1, 2]
     damaged = await queue.get_job(jobs[1].id)
@@ -133,10 +133,10 @@ async def until_none_is_active(queue: AnyQueue) -> None:
 
 @pytest.mark.parametrize("held", [True, False], ids=["the runs continue", "the runs end"])
 async def test_jobs_of_a_destroyed_group_of_the_active_stream_are_reclaimed(
-    queue: AnyQueue, place: Place, held: bool
+    queue: AnyQueue, store: RunningStore, held: bool
 ) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    before = Hands(queue, place)
+    before = FakeWorker(queue, store)
     assert len(await before.claim(3)) == 3
     await before.leave()
     gate = Gate()
@@ -144,8 +144,8 @@ async def test_jobs_of_a_destroyed_group_of_the_active_stream_are_reclaimed(
         for _ in range(3):
             await gate.running()
         lane = f"glide:{{{queue.name}}}:lane"
-        assert await place.ask("XLEN", lane) == 3
-        await place.ask("XGROUP", "DESTROY", lane, "workers")
+        assert await store.ask("XLEN", lane) == 3
+        await store.ask("XGROUP", "DESTROY", lane, "workers")
         if held:
             # Their leases are lost, so they are stopped here and start again.
             for _ in range(3):
@@ -157,14 +157,14 @@ async def test_jobs_of_a_destroyed_group_of_the_active_stream_are_reclaimed(
     assert await queue.check() == []
 
 
-async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(4)])
     gate = Gate()
     async with worker_of(queue, gate, concurrency=2, lock_duration=1, max_stalled=9) as worker:
         completed, errors = Heard(worker, "completed"), Heard(worker, "error")
         for _ in range(2):
             await gate.running()
-        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
         gate.release()
         ids = [(await completed.next())[0].id for _ in jobs]
         await until(lambda: worker.running == 0)
@@ -174,20 +174,20 @@ async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue,
     assert (await queue.get_job_counts())["completed"] == 4
 
 
-async def hold_in_lane(queue: AnyQueue, hands: Hands, count: int) -> None:
+async def hold_in_lane(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> None:
     """Claim this many jobs that were not in the stream."""
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
-    assert len(await hands.claim(count)) == count
+    assert len(await fake_worker.claim(count)) == count
 
 
 @pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])
 async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
-    queue: AnyQueue, place: Place, claims: bool
+    queue: AnyQueue, store: RunningStore, claims: bool
 ) -> None:
-    lost, later = Hands(queue, place), Hands(queue, place)
+    lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
     for _ in range(3):
         await hold_in_lane(queue, lost, 400)
-    await place.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
+    await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
     if claims:
         await hold_in_lane(queue, later, 5)
     await lost.sweep()
@@ -199,12 +199,12 @@ async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
 
 
 async def test_an_opened_queue_keeps_the_entries_of_a_destroyed_group(
-    queue: AnyQueue, place: Place, storage: Storage
+    queue: AnyQueue, store: RunningStore, storage: Storage
 ) -> None:
     """The open creates the group again. The next runs that end must not delete the entries of the lost runs."""
-    lost, later = Hands(queue, place), Hands(queue, place)
+    lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
     await hold_in_lane(queue, lost, 6)
-    await place.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
+    await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
     async with Queue[Any, Any](queue.name, storage) as other:
         await other.connect()
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(6)])
@@ -218,13 +218,13 @@ async def test_an_opened_queue_keeps_the_entries_of_a_destroyed_group(
     await lost.leave()
 
 
-async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, place: Place) -> None:
+async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, store: RunningStore) -> None:
     async def fail(_job: AnyJob) -> None:
         raise ValueError("broken")
 
     async with worker_of(queue, fail):
         job = await ended(await queue.add("n"))
-        await apply(place, [("HSET", record_key(queue, job.id), "reason", b"broken \xff")])
+        await apply(store, [("HSET", record_key(queue, job.id), "reason", b"broken \xff")])
         await job.refresh()
         assert (job.state, job.failed_reason) == ("failed", "broken \N{REPLACEMENT CHARACTER}")
         with pytest.raises(JobFailed, match="broken"):

@@ -12,10 +12,10 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.storage import open_storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.fake_worker import Hands, Hold
+from tests.support.fake_worker import FakeWorker, Hold
 from tests.support.helpers import AnyQueue, Gate, Heard, echo, ended, soon, worker_of
 from tests.support.servers import standalone
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 GAP = 15 * SECOND
 pytestmark = pytest.mark.untidy  # workers that died do not sign off
@@ -63,16 +63,16 @@ async def test_a_new_worker_soon_reclaims_leases_that_expired_without_one(queue:
     assert job.stalled_count == 1
 
 
-async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[Hands, Hold]:
+async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[FakeWorker, Hold]:
     """A worker that has swept, claimed one job and renewed its lease."""
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.first_sweep(GAP)
     [hold] = await worker.claim(lock_ms=lock_ms)
     assert await worker.renew(hold) == []
     return worker, hold
 
 
-async def pass_unrenewed(timed: Timed, worker: Hands, hold: Hold, ms: int) -> None:
+async def pass_unrenewed(timed: Timed, worker: FakeWorker, hold: Hold, ms: int) -> None:
     """Let this time pass without a sign of life of any worker."""
     await worker.vanish(hold, for_ms=ms)
     await timed.clock.advance(ms)
@@ -82,7 +82,7 @@ async def test_a_new_worker_counts_the_time_before_it_for_leases(timed: Timed) -
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, hold, MINUTE)
-    newcomer = Hands(timed.queue, timed.place)
+    newcomer = FakeWorker(timed.queue, timed.store)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == [job.id]
     assert await timed.run() == ["n"]
@@ -91,7 +91,7 @@ async def test_a_new_worker_counts_the_time_before_it_for_leases(timed: Timed) -
 async def test_a_worker_that_was_present_proves_an_outage(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
-    survivor = Hands(timed.queue, timed.place)
+    survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
     await pass_unrenewed(timed, worker, hold, MINUTE)
     await survivor.renew()
@@ -108,7 +108,7 @@ async def test_a_worker_that_was_present_proves_an_outage(timed: Timed) -> None:
 async def test_an_outage_in_two_parts_is_one_outage(timed: Timed) -> None:
     await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed)
-    survivor = Hands(timed.queue, timed.place)
+    survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
     for passed in (MINUTE, 2 * MINUTE + SECOND):
         await timed.clock.advance(MINUTE)
@@ -125,7 +125,7 @@ async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
     """A lease of a day, and each night all workers are away for a minute; scaled to an hour."""
     job = await timed.queue.add("n", 1)
     worker, hold = await claim_and_renew(timed, lock_ms=HOUR)
-    survivor = Hands(timed.queue, timed.place)
+    survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
     passed, recovered = 0, list[str]()
     while not recovered:
@@ -142,10 +142,10 @@ async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
 
 async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> None:
     async with standalone("--appendonly", "yes", "--appendfsync", "always") as server:
-        place = Place("restarted", server.url, (endpoint_of(server),))
+        store = RunningStore("restarted", server.url, (endpoint_of(server),))
         async with open_storage(server.url) as storage, Queue[Any, Any]("q", storage) as queue:
             job = await queue.add("n", 1)
-            worker = Hands(queue, place)
+            worker = FakeWorker(queue, store)
             await worker.first_sweep(500)
             [hold] = await worker.claim(lock_ms=2000)
             await worker.renew(hold)
@@ -153,7 +153,7 @@ async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> Non
             server.kill()
             await asyncio.sleep(2.5)  # longer than the lease
             await server.start()
-            newcomer = Hands(queue, place)
+            newcomer = FakeWorker(queue, store)
             await newcomer.renew()
             assert await newcomer.first_sweep(500) == []
             assert await worker.renew(hold) == []
@@ -170,8 +170,8 @@ async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) 
     worker, hold = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, hold, MINUTE)
     # The new primary has been up for long as a replica. It is unknown since when clients can write to it.
-    await timed.place.ask("HSET", f"{timed.hands.base}:meta", "server", "the previous primary")
-    newcomer = Hands(timed.queue, timed.place)
+    await timed.store.ask("HSET", f"{timed.fake_worker.base}:meta", "server", "the previous primary")
+    newcomer = FakeWorker(timed.queue, timed.store)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == []
     assert await worker.renew(hold) == []
@@ -181,9 +181,9 @@ async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) 
 # -- run(until_empty=True) ------------------------------------------------------------------------------------------
 
 
-async def test_a_burst_waits_for_the_job_of_a_dead_worker(queue: AnyQueue, place: Place) -> None:
+async def test_a_burst_waits_for_the_job_of_a_dead_worker(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1)
-    dead = Hands(queue, place)
+    dead = FakeWorker(queue, store)
     await dead.renew()
     [hold] = await dead.claim(lock_ms=2000)
     assert hold.id == job.id
@@ -192,9 +192,9 @@ async def test_a_burst_waits_for_the_job_of_a_dead_worker(queue: AnyQueue, place
     assert (job.state, job.stalled_count) == ("completed", 1)
 
 
-async def test_bursts_that_are_shorter_than_the_lease_recover_a_job_too(queue: AnyQueue, place: Place) -> None:
+async def test_bursts_that_are_shorter_than_the_lease_recover_a_job_too(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1)
-    await Hands(queue, place).claim(lock_ms=2000)
+    await FakeWorker(queue, store).claim(lock_ms=2000)
     for _ in range(3):
         burst = worker_of(queue, echo, lock_duration=2)
         running = asyncio.ensure_future(burst.run(until_empty=True))

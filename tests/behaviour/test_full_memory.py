@@ -9,7 +9,7 @@ from glidemq_async.storage import open_storage
 from tests.support.helpers import AnyQueue, Gate, echo, ended, worker_of
 from tests.support.leak_check import verify
 from tests.support.servers import standalone
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 FILLER = b"x" * 500_000
 
@@ -26,7 +26,7 @@ async def fill(queue: AnyQueue) -> int:
 
 async def test_adding_is_refused_and_active_jobs_can_end() -> None:
     async with standalone("--maxmemory", "12mb", "--maxmemory-policy", "noeviction") as server:
-        place = Place("full", server.url, (endpoint_of(server),))
+        store = RunningStore("full", server.url, (endpoint_of(server),))
         async with open_storage(server.url) as storage:
             queue: AnyQueue = Queue("q", storage)
             gate = Gate()
@@ -58,7 +58,7 @@ async def test_adding_is_refused_and_active_jobs_can_end() -> None:
             async with worker_of(queue, echo):
                 assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
             await queue.close()
-            await verify(storage, place)
+            await verify(storage, store)
 
 
 async def swallow(job: object) -> None:

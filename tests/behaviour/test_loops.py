@@ -42,8 +42,8 @@ def test_everything_works_on_uvloop() -> None:
 async def test_a_storage_of_another_loop_is_refused_with_the_remedy() -> None:
     async with MemoryStorage() as storage:
 
-        async def use(place: MemoryStorage) -> str:
-            async with Queue[Any, Any]("q", place) as queue:
+        async def use(opened: MemoryStorage) -> str:
+            async with Queue[Any, Any]("q", opened) as queue:
                 return (await queue.add("n")).outcome
 
         with pytest.raises(RuntimeError, match="clone"):

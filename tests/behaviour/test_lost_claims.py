@@ -15,10 +15,10 @@ from glidemq_async.functions.settle import SettleReply
 from glidemq_async.storage import open_storage
 from tests.storage.proxy import proxied
 from tests.support.clocked_queue import DAY, HOUR, MINUTE, SECOND, Timed
-from tests.support.fake_worker import Hands, Hold, holds_of
+from tests.support.fake_worker import FakeWorker, Hold, holds_of
 from tests.support.helpers import AnyJob, Heard, worker_of
 from tests.support.servers import standalone
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 pytestmark = pytest.mark.untidy
 LEASE = 30 * SECOND
@@ -28,13 +28,13 @@ GAP = LEASE // 2
 # -- the reply was lost -----------------------------------------------------------------------------------------------
 
 
-async def lose_reply(timed: Timed, worker: Hands, lock_ms: int = LEASE) -> Hold:
+async def lose_reply(timed: Timed, worker: FakeWorker, lock_ms: int = LEASE) -> Hold:
     """The worker does not receive the reply to its claim, and lives longer than the lease."""
     [hold] = await worker.claim(lock_ms=lock_ms)
     for _ in range(2):
         await timed.clock.advance(lock_ms * 2 // 3)
         await worker.renew()
-        await timed.hands.first_sweep(gap_ms=10**9)
+        await timed.fake_worker.first_sweep(gap_ms=10**9)
     await worker.vanish(hold, for_ms=lock_ms * 4 // 3)
     return hold
 
@@ -46,11 +46,11 @@ async def counts_of(job: AnyJob) -> tuple[str, int]:
 
 async def test_a_claim_that_never_arrived_is_not_a_stall(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     for _ in range(6):
         await lose_reply(timed, worker)
-        await timed.hands.first_sweep(gap_ms=10**9)
+        await timed.fake_worker.first_sweep(gap_ms=10**9)
         assert await counts_of(job) == ("waiting", 0)
     assert await timed.run() == ["n"]
     assert await counts_of(job) == ("completed", 0)
@@ -58,12 +58,12 @@ async def test_a_claim_that_never_arrived_is_not_a_stall(timed: Timed) -> None:
 
 async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     for _ in range(21):
         assert (await counts_of(job))[0] == "waiting"
         await lose_reply(timed, worker)
-        await timed.hands.first_sweep(gap_ms=10**9)
+        await timed.fake_worker.first_sweep(gap_ms=10**9)
     await job.refresh()
     assert (job.state, job.failed_reason, job.failure_cause, job.stalled_count) == (
         "failed",
@@ -74,7 +74,7 @@ async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> No
     # A retry by hand resets the counter.
     await job.retry()
     await lose_reply(timed, worker)
-    await timed.hands.first_sweep(gap_ms=10**9)
+    await timed.fake_worker.first_sweep(gap_ms=10**9)
     assert await timed.run() == ["n"]
 
 
@@ -82,7 +82,7 @@ async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> No
 async def test_a_claim_that_may_have_arrived_is_a_stall(timed: Timed, proof: str) -> None:
     """A job that soon kills its process counts, whatever the worker could still send."""
     job = await timed.queue.add("n", 1)
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     if proof == "fell silent":
         [hold] = await worker.claim(lock_ms=LEASE)
@@ -99,24 +99,24 @@ async def test_a_claim_that_may_have_arrived_is_a_stall(timed: Timed, proof: str
             assert await worker.claim() == []
             await timed.queue.resume()
         await worker.vanish(hold, for_ms=2 * LEASE)
-    assert await timed.hands.first_sweep(gap_ms=10**9) == [job.id]
+    assert await timed.fake_worker.first_sweep(gap_ms=10**9) == [job.id]
     assert await counts_of(job) == ("waiting", 1)
     assert await timed.run() == ["n"]
 
 
-async def outage(timed: Timed, ms: int, *holds: Hold, of: Hands) -> None:
+async def outage(timed: Timed, ms: int, *holds: Hold, of: FakeWorker) -> None:
     """No worker can reach the server for this time. Then another worker sweeps first."""
-    await timed.hands.first_sweep(GAP)
+    await timed.fake_worker.first_sweep(GAP)
     await timed.pass_time(ms)
     await of.vanish(*holds, for_ms=ms)
-    assert await timed.hands.first_sweep(GAP) == []
+    assert await timed.fake_worker.first_sweep(GAP) == []
 
 
 @pytest.mark.parametrize("ms", [HOUR, 3 * DAY])
 async def test_a_claim_that_is_repeated_after_an_outage_returns_the_same_jobs(timed: Timed, ms: int) -> None:
     """An outage does not count against a lease, so the worker still owns the jobs of which it knows nothing."""
     await timed.queue.add("first", 1)
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     claimed = await worker.claim(lock_ms=LEASE)
     await timed.queue.add("second", 2)
@@ -131,7 +131,7 @@ async def test_a_claim_that_is_repeated_after_an_outage_returns_the_same_jobs(ti
 @pytest.mark.parametrize("ms", [HOUR, 3 * DAY])
 async def test_an_outcome_that_is_repeated_after_an_outage_is_not_refused(timed: Timed, ms: int) -> None:
     job = await timed.queue.add("n", 1)
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     [hold] = await worker.claim(lock_ms=LEASE)
     assert await worker.settle(hold) is None
@@ -141,12 +141,12 @@ async def test_an_outcome_that_is_repeated_after_an_outage_is_not_refused(timed:
 
 
 async def test_a_worker_that_signs_off_leaves_its_last_reply_for_ten_minutes(timed: Timed) -> None:
-    worker = Hands(timed.queue, timed.place)
+    worker = FakeWorker(timed.queue, timed.store)
     await worker.claim()
     key = f"{worker.base}:call:{worker.name}"
-    assert 7 * DAY - MINUTE < (await timed.place.lifetimes([key]))[key] <= 7 * DAY
+    assert 7 * DAY - MINUTE < (await timed.store.lifetimes([key]))[key] <= 7 * DAY
     await worker.leave()
-    assert 9 * MINUTE < (await timed.place.lifetimes([key]))[key] <= 10 * MINUTE
+    assert 9 * MINUTE < (await timed.store.lifetimes([key]))[key] <= 10 * MINUTE
 
 
 # -- the claim was lost -----------------------------------------------------------------------------------------------
@@ -155,8 +155,14 @@ async def test_a_worker_that_signs_off_leaves_its_last_reply_for_ten_minutes(tim
 class Failover:
     """Two workers with the same entry: `zombie` claimed it on a primary, `heir` on the replica that took over."""
 
-    def __init__(self, old: Queue[Any, Any], new: Queue[Any, Any], old_place: Place, new_place: Place) -> None:
-        self._before, self.zombie, self.heir = Hands(old, old_place), Hands(new, new_place), Hands(new, new_place)
+    def __init__(
+        self, old: Queue[Any, Any], new: Queue[Any, Any], old_store: RunningStore, new_store: RunningStore
+    ) -> None:
+        self._before, self.zombie, self.heir = (
+            FakeWorker(old, old_store),
+            FakeWorker(new, new_store),
+            FakeWorker(new, new_store),
+        )
         # One worker, before and after.
         self.zombie.name = self._before.name
         self.zombie.channel = self._before.channel
@@ -175,7 +181,7 @@ async def lost_claims() -> AsyncGenerator[tuple[Queue[Any, Any], Failover]]:
     async with AsyncExitStack() as stack:
         primary = await stack.enter_async_context(standalone())
         replica = await stack.enter_async_context(standalone(replica_of=primary))
-        queues, places = list[Queue[Any, Any]](), list[Place]()
+        queues, stores = list[Queue[Any, Any]](), list[RunningStore]()
         for server in (primary, replica):
             if server is replica:
                 await queues[0].add("n", 1)
@@ -183,8 +189,8 @@ async def lost_claims() -> AsyncGenerator[tuple[Queue[Any, Any], Failover]]:
                 await replica.command("REPLICAOF", "NO", "ONE")
             storage = await stack.enter_async_context(open_storage(server.url))
             queues.append(await stack.enter_async_context(Queue[Any, Any]("q", storage)))
-            places.append(Place("failover", server.url, (endpoint_of(server),)))
-        yield queues[1], Failover(queues[0], queues[1], places[0], places[1])
+            stores.append(RunningStore("failover", server.url, (endpoint_of(server),)))
+        yield queues[1], Failover(queues[0], queues[1], stores[0], stores[1])
 
 
 async def test_a_renewal_does_not_take_an_entry_from_another_worker() -> None:
@@ -255,7 +261,7 @@ async def test_the_outcome_of_a_run_whose_claim_was_lost_is_refused(told_by: str
 
         direct = await stack.enter_async_context(open_storage(replica.url))
         there = await stack.enter_async_context(Queue[Any, Any]("q", direct))
-        heir = Hands(there, Place("failover", replica.url, (endpoint_of(replica),)))
+        heir = FakeWorker(there, RunningStore("failover", replica.url, (endpoint_of(replica),)))
         [hold_of_heir] = await heir.claim()
         assert hold_of_heir.id == job.id
         await proxy.redirect(replica)

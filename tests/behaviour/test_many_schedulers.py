@@ -16,12 +16,12 @@ from glidemq_async import Queue
 from glidemq_async.client.scheduler_runner import LOGGED_UNREADABLE, SchedulerRunner
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Arg, MemoryStorage, Storage
-from tests.support.clocked_queue import MINUTE, Clock, place_of
+from tests.support.clocked_queue import MINUTE, Clock, store_of
 from tests.support.helpers import AnyQueue
 from tests.support.leak_check import verify
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import base_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 ROUND_TRIP = 0.004
 
@@ -39,8 +39,8 @@ class Late:
     The queue's own process sleeps during the test, because its clock does not move.
     """
 
-    def __init__(self, queue: AnyQueue, relay: Relay, clock: Clock, place: Place) -> None:
-        self.queue, self.relay, self.clock, self.place = queue, relay, clock, place
+    def __init__(self, queue: AnyQueue, relay: Relay, clock: Clock, store: RunningStore) -> None:
+        self.queue, self.relay, self.clock, self.store = queue, relay, clock, store
         self.base = base_of(queue)
 
     def process(self, name: str) -> SchedulerRunner:
@@ -63,8 +63,8 @@ async def late(name: str) -> AsyncIterator[Late]:
     async with MemoryStorage(testing=True) as storage:
         relay = Relay(storage)
         async with Queue[Any, Any](name, relay) as queue:
-            yield Late(queue, relay, Clock(storage, base_of(queue)), place_of(storage))
-        await verify(storage, place_of(storage))
+            yield Late(queue, relay, Clock(storage, base_of(queue)), store_of(storage))
+        await verify(storage, store_of(storage))
 
 
 def in_an_hour() -> datetime:
@@ -125,7 +125,7 @@ async def test_processes_that_fire_concurrently_fire_each_time_once(late: Late) 
 async def test_unreadable_schedulers_are_requested_once(late: Late, caplog: pytest.LogCaptureFixture) -> None:
     await make(late.queue, 250, in_an_hour())
     for n in range(250):
-        await late.place.ask("HSET", f"{late.base}:scheduler:s{n:05}", "spec", "rubbish")
+        await late.store.ask("HSET", f"{late.base}:scheduler:s{n:05}", "spec", "rubbish")
     await late.queue.upsert_job_scheduler("t", every=60, start=in_an_hour() + timedelta(seconds=1))
     handed: list[int] = []
 

@@ -13,7 +13,7 @@ from glidemq_async import JobScheduler, Queue, QueueEvent
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
 from tests.support.helpers import AnyQueue, history, listening
 from tests.support.leak_check import verify
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 NOON = datetime(2030, 5, 6, 12, 20, tzinfo=UTC)
 HOURLY: dict[str, Any] = {"cron": "0 * * * *"}
@@ -35,7 +35,7 @@ class Clock:
 async def storage() -> AsyncIterator[Storage]:
     async with MemoryStorage(testing=True) as opened:
         yield opened
-        await verify(opened, Place("memory", opened.url, (Endpoint(path=opened.socket),)))
+        await verify(opened, RunningStore("memory", opened.url, (Endpoint(path=opened.socket),)))
 
 
 @pytest.fixture

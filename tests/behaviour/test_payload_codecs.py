@@ -26,7 +26,7 @@ from glidemq_async import (
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import hopeless
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 OLD, NEW = b"-----old-secret-32-bytes-key----", b"-----new-secret-32-bytes-key----"
 SEALED: Sequence[Codec] = [Compression("zstd", threshold=100), Encryption({"new": NEW}), Signing({"sign": OLD})]
@@ -43,21 +43,21 @@ async def sealed(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
         yield opened
 
 
-async def stored(place: Place) -> bytes:
+async def stored(store: RunningStore) -> bytes:
     """Return all data of the server."""
     found = b""
-    for key in await place.keys():
-        kind = await place.ask("TYPE", key)
+    for key in await store.keys():
+        kind = await store.ask("TYPE", key)
         if kind == b"hash":
-            found += repr(await place.ask("HGETALL", key)).encode()
+            found += repr(await store.ask("HGETALL", key)).encode()
         elif kind == b"stream":
-            found += repr(await place.ask("XRANGE", key, "-", "+")).encode()
+            found += repr(await store.ask("XRANGE", key, "-", "+")).encode()
         elif kind == b"string":
-            found += repr(await place.ask("GET", key)).encode()
+            found += repr(await store.ask("GET", key)).encode()
     return found
 
 
-async def test_no_part_of_a_payload_is_stored_in_clear_text(sealed: AnyQueue, place: Place) -> None:
+async def test_no_part_of_a_payload_is_stored_in_clear_text(sealed: AnyQueue, store: RunningStore) -> None:
     async def work(job: AnyJob) -> Any:
         assert job.data == {"word": WORD}
         await job.update_data({"word": WORD * 2})
@@ -73,7 +73,7 @@ async def test_no_part_of_a_payload_is_stored_in_clear_text(sealed: AnyQueue, pl
             assert (job.state, job.return_value) == ("completed", {"result": WORD})
             assert (job.data, job.progress) == ({"word": WORD * 2}, [WORD])
         assert await sealed.add_and_wait("n", {"word": WORD}, wait_timeout=10) == {"result": WORD}
-    everything = await stored(place)
+    everything = await stored(store)
     assert b"mine" in everything
     assert WORD.encode() not in everything
     [kept] = await sealed.search_jobs(name="n", data={"word": WORD * 2}, limit=1)
@@ -96,13 +96,13 @@ async def test_all_kinds_of_values_return_from_a_worker(sealed: AnyQueue) -> Non
         assert await sealed.add_and_wait("n", values, wait_timeout=10) == values
 
 
-async def test_a_replaced_result_is_sealed_too(sealed: AnyQueue, place: Place) -> None:
+async def test_a_replaced_result_is_sealed_too(sealed: AnyQueue, store: RunningStore) -> None:
     def review(execution: Execution) -> None:
         execution.result = WORD
 
     async with worker_of(sealed, echo, codecs=SEALED, after_execution=review):
         assert await sealed.add_and_wait("n", 1, wait_timeout=10) == WORD
-    assert WORD.encode() not in await stored(place)
+    assert WORD.encode() not in await stored(store)
 
 
 async def test_jobs_that_queues_add_by_themselves_are_sealed(sealed: AnyQueue) -> None:
@@ -126,7 +126,7 @@ async def test_an_add_that_replaces_another_one_is_sealed(sealed: AnyQueue) -> N
 
 
 async def test_dead_letters_stay_readable_where_they_are_and_where_they_return_to(
-    sealed: AnyQueue, storage: Storage, place: Place
+    sealed: AnyQueue, storage: Storage, store: RunningStore
 ) -> None:
     async with open_queue(f"{sealed.name}-dead", storage) as dead:
         for job_id in ("x/y", None):
@@ -187,16 +187,16 @@ async def test_a_worker_without_the_codecs_reports_it(sealed: AnyQueue, codecs: 
     assert "was written with Signing: give this queue or worker the codecs" in (job.failed_reason or "")
 
 
-async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, place: Place) -> None:
+async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, store: RunningStore) -> None:
     base = f"glide:{{{sealed.name}}}:job:"
     await sealed.pause()
     pay = await sealed.add("pay", {"amount": 1}, job_id="pay")
     rich = await sealed.add("pay", {"amount": 1_000_000}, job_id="rich")
     note = await sealed.add("note", {"amount": 5})
     for job, other in ((pay, rich), (note, rich)):
-        data = await place.ask("HGET", base + other.id, "data")
+        data = await store.ask("HGET", base + other.id, "data")
         assert isinstance(data, bytes)
-        await place.ask("HSET", base + job.id, "data", data)
+        await store.ask("HSET", base + job.id, "data", data)
     await sealed.resume()
     async with worker_of(sealed, echo, codecs=SEALED):
         for job in (pay, note):
@@ -204,14 +204,14 @@ async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, place: Plac
             assert (job.state, job.failure_cause) == ("failed", "malformed")
         assert await rich.result(10) == {"amount": 1_000_000}
     # The result of one job cannot be shown as the result of another one either.
-    result = await place.ask("HGET", base + rich.id, "result")
+    result = await store.ask("HGET", base + rich.id, "result")
     assert isinstance(result, bytes)
-    await place.ask("HSET", base + pay.id, "place", "completed x", "result", result)
+    await store.ask("HSET", base + pay.id, "place", "completed x", "result", result)
     forged = await sealed.get_job(pay.id)
     assert forged is not None
     with pytest.raises(CodecError, match=f"result of job {pay.id} cannot be decoded"):
         _ = forged.return_value
-    await place.ask("HSET", base + pay.id, "place", "failed ")
+    await store.ask("HSET", base + pay.id, "place", "failed ")
 
 
 async def test_clients_change_to_encryption_step_by_step(storage: Storage, name: str) -> None:

@@ -174,9 +174,9 @@ async def test_channels_that_are_granted_later_are_used(server: Server, monkeypa
 
 
 async def test_each_missing_rule_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
-    place = "redis://warned-once"
+    url = "redis://warned-once"
     with caplog.at_level(logging.WARNING, "glidemq_async"):
-        access.warn(place, ["&glide:*"])
-        access.warn(place, ["&glide:*"])
-        access.warn(place, ["&glide:*", "&other:*"])
+        access.warn(url, ["&glide:*"])
+        access.warn(url, ["&glide:*"])
+        access.warn(url, ["&glide:*", "&other:*"])
     assert [re.findall(r"&\w+", text)[0] for text in warnings(caplog)] == ["&glide", "&other"]

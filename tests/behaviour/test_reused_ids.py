@@ -14,7 +14,7 @@ from glidemq_async import JobOptions, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.support.helpers import AnyQueue, echo, soon, worker_of
 from tests.support.hooked_storage import HookedStorage
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 class HoldingBack(HookedStorage):
@@ -86,8 +86,8 @@ async def test_results_without_a_waiting_client_are_not_stored() -> None:
 
 async def commands(storage: MemoryStorage) -> int:
     """Return how many commands the server has executed, including commands inside functions."""
-    place = Place("memory", storage.url, (Endpoint(path=storage.socket),))
-    stats = await place.ask("INFO", "commandstats")
+    store = RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))
+    stats = await store.ask("INFO", "commandstats")
     assert isinstance(stats, bytes)
     return sum(int(calls) for calls in re.findall(r":calls=(\d+)", stats.decode()))
 

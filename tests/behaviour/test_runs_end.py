@@ -27,7 +27,7 @@ from tests.support.helpers import (
     worker_of,
 )
 from tests.support.hooked_storage import HookedStorage
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 EAGER = sys.version_info >= (3, 12)
 """True if a run takes its first step when it is claimed, before a stop can reach it."""
@@ -151,11 +151,11 @@ async def test_stop_iteration_is_a_failure_like_others(queue: AnyQueue, tier: st
         await until(lambda: worker.running == 0)
 
 
-async def test_a_worker_that_met_an_unreadable_record_closes_normally(queue: AnyQueue, place: Place) -> None:
+async def test_a_worker_that_met_an_unreadable_record_closes_normally(queue: AnyQueue, store: RunningStore) -> None:
     worker = worker_of(queue, echo, concurrency=3)
     await queue.pause()
     jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2)) for number in range(3)])
-    await place.ask("HSET", f"glide:{{{queue.name}}}:job:{jobs[1].id}", "opts", b"\xff\xff")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{jobs[1].id}", "opts", b"\xff\xff")
     failed = Heard(worker, "failed")
     async with worker:
         await queue.resume()
@@ -167,14 +167,14 @@ async def test_a_worker_that_met_an_unreadable_record_closes_normally(queue: Any
 
 
 @pytest.mark.parametrize("when", ["before the runs end", "after they were claimed again"])
-async def test_a_destroyed_group_loses_no_slot_and_no_job(queue: AnyQueue, place: Place, when: str) -> None:
+async def test_a_destroyed_group_loses_no_slot_and_no_job(queue: AnyQueue, store: RunningStore, when: str) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3, lock_duration=1, max_stalled=9) as worker:
         errors = Heard(worker, "error")
         jobs = await queue.add_bulk([("n", number) for number in range(6)])
         for _ in range(3):
             await gate.running()
-        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
         if when != "before the runs end":
             # Renewals find the lost leases, and the free slots read the stream from its start.
             for _ in range(3):
@@ -190,7 +190,7 @@ def renews_nothing(_renewer: LeaseRenewer) -> None:
 
 
 async def test_entries_that_are_claimed_twice_use_a_slot_each(
-    queue: AnyQueue, place: Place, monkeypatch: pytest.MonkeyPatch
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Even the first renewal would find the lost leases, and the jobs would start again after their end.
     monkeypatch.setattr(LeaseRenewer, "start", renews_nothing)
@@ -210,7 +210,7 @@ async def test_entries_that_are_claimed_twice_use_a_slot_each(
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
         for _ in range(3):
             await gate.running()
-        await place.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
         # The group is created again and returns the running jobs.
         jobs += await queue.add_bulk([("n", number) for number in range(6)])
         for _ in range(2):

@@ -17,7 +17,7 @@ from glidemq_async.functions.outcomes import Failed, Retention
 from tests.support.fake_worker import SettledRun, with_runs
 from tests.support.machine_speed import slowness
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import add_kind
 
 LONGEST_MS = 10
@@ -30,8 +30,8 @@ AnyQueue = Queue[Any, Any]
 class Meter:
     """The server's processor time of each call. On a busy machine calls take longer, but not more processor time."""
 
-    def __init__(self, relay: Relay, place: Place) -> None:
-        self._place = place
+    def __init__(self, relay: Relay, store: RunningStore) -> None:
+        self._store = store
         self._before = 0.0
         self.calls: list[tuple[float, str]] = []
         relay.before_call, relay.after_call = self._begin, self._end
@@ -43,7 +43,7 @@ class Meter:
         self.calls.append(((await self._seconds() - self._before) * 1000, function))
 
     async def _seconds(self) -> float:
-        text = cast("bytes", await self._place.ask("INFO", "cpu")).decode()
+        text = cast("bytes", await self._store.ask("INFO", "cpu")).decode()
         return sum(map(float, re.findall(r"used_cpu_(?:user|sys)_main_thread:([\d.]+)", text)))
 
 
@@ -73,22 +73,22 @@ async def short_steps(work: Callable[[], Awaitable[Meter]], least: int = 1) -> N
 
 
 @asynccontextmanager
-async def metered(queue: AnyQueue, place: Place) -> AsyncGenerator[tuple[AnyQueue, Meter]]:
+async def metered(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[tuple[AnyQueue, Meter]]:
     """The same queue, with a meter on its calls."""
     relay = Relay(queue.storage)
     async with AnyQueue(queue.name, relay) as watched:
-        yield watched, Meter(relay, place)
+        yield watched, Meter(relay, store)
 
 
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", SIZES)
-async def test_draining_many_jobs_takes_short_steps(queue: AnyQueue, place: Place, size: int) -> None:
+async def test_draining_many_jobs_takes_short_steps(queue: AnyQueue, store: RunningStore, size: int) -> None:
     async def drain() -> Meter:
         await add_kind(queue, size * 6 // 10)
         await add_kind(queue, size * 2 // 10, delay=60_000)
         await add_kind(queue, size // 10, priority=1)
         await add_kind(queue, size // 10, key="k")
-        async with metered(queue, place) as (watched, meter):
+        async with metered(queue, store) as (watched, meter):
             assert await watched.drain(delayed=True) == size
         return meter
 
@@ -98,12 +98,12 @@ async def test_draining_many_jobs_takes_short_steps(queue: AnyQueue, place: Plac
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("size", SIZES)
 async def test_cleaning_retrying_and_obliterating_many_jobs_take_short_steps(
-    queue: AnyQueue, place: Place, size: int
+    queue: AnyQueue, store: RunningStore, size: int
 ) -> None:
     async def clear() -> Meter:
         await add_kind(queue, size)
         await end_all(queue)
-        async with metered(queue, place) as (watched, meter):
+        async with metered(queue, store) as (watched, meter):
             assert len(await watched.clean(0, size // 2, "failed")) == size // 2
             assert await watched.retry_jobs() == size // 2
             assert await watched.obliterate() == size // 2
@@ -112,11 +112,11 @@ async def test_cleaning_retrying_and_obliterating_many_jobs_take_short_steps(
     await short_steps(clear, size // 400)
 
 
-async def test_large_payloads_make_short_steps(queue: AnyQueue, place: Place) -> None:
+async def test_large_payloads_make_short_steps(queue: AnyQueue, store: RunningStore) -> None:
     async def drain() -> Meter:
         await queue.add_bulk([("n", b"x" * 500_000) for _ in range(100)])
         await asyncio.sleep(0.5)  # the server frees the memory of the adds at its own time
-        async with metered(queue, place) as (watched, meter):
+        async with metered(queue, store) as (watched, meter):
             assert await watched.drain() == 100
         return meter
 

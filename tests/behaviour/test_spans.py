@@ -22,7 +22,7 @@ from glidemq_async.queues.base import JobInput
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail
 from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, soon, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.telemetry_recorder import Recorder, attributes
 
 
@@ -278,10 +278,12 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.mark.only_on("file", "redis7")
-async def test_the_trace_continues_in_another_process(traced: AnyQueue, recorder: Recorder, place: Place) -> None:
+async def test_the_trace_continues_in_another_process(
+    traced: AnyQueue, recorder: Recorder, store: RunningStore
+) -> None:
     jobs = [await traced.add("mail", number) for number in range(2)]
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", CHILD, traced.name, place.url, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", CHILD, traced.name, store.url, stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await soon(child.communicate(), 30)
     assert child.returncode == 0

@@ -10,10 +10,10 @@ import pytest
 from glidemq_async import KeepJobs, Queue
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, worker_of
 from tests.support.leak_check import verify
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 MINUTE = 60_000
 DAY = 86_400_000
@@ -36,7 +36,7 @@ class Clock:
 async def storage() -> AsyncIterator[Storage]:
     async with MemoryStorage(testing=True) as opened:
         yield opened
-        await verify(opened, Place("memory", opened.url, (Endpoint(path=opened.socket),)))
+        await verify(opened, RunningStore("memory", opened.url, (Endpoint(path=opened.socket),)))
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ async def queue(storage: Storage) -> AsyncIterator[AnyQueue]:
 
 
 @pytest.fixture
-async def hands(queue: AnyQueue, storage: MemoryStorage) -> Hands:
-    return Hands(queue, Place("memory", storage.url, (Endpoint(path=storage.socket),)))
+async def fake_worker(queue: AnyQueue, storage: MemoryStorage) -> FakeWorker:
+    return FakeWorker(queue, RunningStore("memory", storage.url, (Endpoint(path=storage.socket),)))
 
 
 async def fail(job: AnyJob) -> None:
@@ -60,7 +60,7 @@ async def fail(job: AnyJob) -> None:
 
 
 async def test_an_awaited_result_without_retention_stays_for_a_minute(
-    queue: AnyQueue, clock: Clock, hands: Hands
+    queue: AnyQueue, clock: Clock, fake_worker: FakeWorker
 ) -> None:
     job = await queue.add("n", 1, job_id="asked", keep_completed=False)
     # A client that waits and dies. A live one confirms the result within moments, which ends the minute.
@@ -69,30 +69,30 @@ async def test_an_awaited_result_without_retention_stays_for_a_minute(
         await Heard(worker, "completed").next()
     assert await queue.get_job("asked") is not None
     await clock.advance(MINUTE // 2)
-    await hands.sweep()
+    await fake_worker.sweep()
     assert await queue.get_job("asked") is not None
     await clock.advance(MINUTE)
-    await hands.sweep()
+    await fake_worker.sweep()
     assert await queue.get_job("asked") is None
     assert set((await queue.get_job_counts()).values()) == {0}
 
 
 async def test_completed_jobs_are_kept_for_a_day_and_failed_ones_for_a_month(
-    queue: AnyQueue, clock: Clock, hands: Hands
+    queue: AnyQueue, clock: Clock, fake_worker: FakeWorker
 ) -> None:
     async with worker_of(queue, echo):
         await ended(await queue.add("n", 1))
     async with worker_of(queue, fail):
         await ended(await queue.add("n", 2))
     await clock.advance(DAY - MINUTE)
-    await hands.sweep()
+    await fake_worker.sweep()
     assert (await queue.get_job_counts())["completed"] == 1
     await clock.advance(2 * MINUTE)
-    await hands.sweep()
+    await fake_worker.sweep()
     counts = await queue.get_job_counts()
     assert (counts["completed"], counts["failed"]) == (0, 1)
     await clock.advance(30 * DAY)
-    await hands.sweep()
+    await fake_worker.sweep()
     assert (await queue.get_job_counts())["failed"] == 0
 
 
@@ -136,7 +136,7 @@ async def test_a_clock_that_jumps_forward_ends_no_lease(queue: AnyQueue, clock: 
         job = await queue.add("n", 1)
         await gate.running()
         await clock.advance(DAY)
-        assert await Hands(queue, Place("none", "", ())).first_sweep(gap_ms=10**12) == []
+        assert await FakeWorker(queue, RunningStore("none", "", ())).first_sweep(gap_ms=10**12) == []
         gate.release()
         assert await job.result(10) == 1
         assert stalled.count == 0
@@ -152,23 +152,25 @@ async def test_a_clock_that_jumps_back_blocks_nothing(queue: AnyQueue, clock: Cl
 
 
 async def test_workers_that_left_long_ago_are_forgotten(
-    queue: AnyQueue, clock: Clock, hands: Hands, storage: Storage
+    queue: AnyQueue, clock: Clock, fake_worker: FakeWorker, storage: Storage
 ) -> None:
     await queue.add("n", 1)
-    [hold] = await hands.claim()
-    await hands.renew(hold)
-    await hands.settle(hold)
-    assert len(await hands.consumers()) == 1
+    [hold] = await fake_worker.claim()
+    await fake_worker.renew(hold)
+    await fake_worker.settle(hold)
+    assert len(await fake_worker.consumers()) == 1
     await clock.advance(6 * MINUTE)
-    await hands.sweep()
-    assert await hands.consumers() == []
+    await fake_worker.sweep()
+    assert await fake_worker.consumers() == []
 
 
-async def test_a_worker_that_lived_through_an_outage_is_woken(queue: AnyQueue, clock: Clock, hands: Hands) -> None:
+async def test_a_worker_that_lived_through_an_outage_is_woken(
+    queue: AnyQueue, clock: Clock, fake_worker: FakeWorker
+) -> None:
     # For example, the machine was suspended: no worker could renew, and a sweep comes before the first renewal.
     async with worker_of(queue, echo):
         assert await (await queue.add("n", 1)).result(10) == 1
         await clock.advance(6 * MINUTE)
-        await hands.first_sweep(15_000)
+        await fake_worker.first_sweep(15_000)
         assert len(await queue.get_workers()) <= 1
         assert await (await queue.add("n", 2)).result(5) == 2

@@ -11,12 +11,14 @@ import pytest
 
 from glidemq_async import JobFailed
 from glidemq_async._internal import failpoints
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
-async def test_blocking_handlers_do_not_prevent_the_recovery_of_a_lost_job(queue: AnyQueue, place: Place) -> None:
+async def test_blocking_handlers_do_not_prevent_the_recovery_of_a_lost_job(
+    queue: AnyQueue, store: RunningStore
+) -> None:
     recovered = threading.Event()
 
     async def block(job: AnyJob) -> None:
@@ -26,7 +28,7 @@ async def test_blocking_handlers_do_not_prevent_the_recovery_of_a_lost_job(queue
             time.sleep(0.7)  # noqa: ASYNC251 - the test needs a blocked loop
 
     victim = await queue.add("n", "victim")
-    killed = Hands(queue, place)
+    killed = FakeWorker(queue, store)
     assert [hold.id for hold in await killed.claim(1, lock_ms=1000)] == [victim.id]
     await queue.add_bulk([("n", "block")] * 15)
     began = time.monotonic()

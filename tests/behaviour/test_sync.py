@@ -32,7 +32,7 @@ from glidemq_async.testing.clock import SyncClock
 from glidemq_async.testing.harness import SyncHarness
 from tests.support.helpers import AnyJob, soon
 from tests.support.servers import standalone
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 NOT_FOR_USERS: dict[type, set[str]] = {
     GlideMQ: {"add_task", "add_tasks", "enter", "find_job", "leave", "run_worker"},
@@ -468,8 +468,8 @@ def test_a_memory_queue_is_shared_with_a_forked_child() -> None:
 
 
 @pytest.mark.everywhere
-def test_it_works_on_every_storage(place: Place, name: str) -> None:
-    with Queue[Any, Any](name, place.url).sync as queue:
+def test_it_works_on_every_storage(store: RunningStore, name: str) -> None:
+    with Queue[Any, Any](name, store.url).sync as queue:
         assert queue.add("n", 1).outcome == "added"
         assert queue.obliterate() == 1
 

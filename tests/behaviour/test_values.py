@@ -13,7 +13,7 @@ from glidemq_async.storage import Storage, open_storage
 from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, worker_of
 from tests.support.leak_check import verify
 from tests.support.servers import standalone
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 
 async def test_none_is_a_result_in_json_too(storage: Storage, name: str) -> None:
@@ -66,7 +66,7 @@ async def test_active_jobs_can_write_in_full_memory() -> None:
             await job.refresh()
             assert (job.attempts_made, job.progress) == (1, {"done": 1})
             assert await queue.get_job_logs(job.id) == ["a line"]
-        await verify(storage, Place("full", server.url, (endpoint_of(server),)))
+        await verify(storage, RunningStore("full", server.url, (endpoint_of(server),)))
 
 
 @pytest.mark.parametrize("later", [RetryLater, RateLimited])

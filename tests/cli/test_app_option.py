@@ -76,10 +76,10 @@ async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server:
     assert (job["id"], job["sealed"], job["unreadable"]) == (added["id"], [], {})
     assert job["data"] == {"a": ["ada"], "k": {"at": "2030-01-31T12:00:00+00:00"}}
     assert job["options"]["attempts"] == 4, "the defaults of the task must apply"
-    place = ("--url", server.url, "--prefix", "shop")
-    [plain] = (await shell.json("jobs", "mail", *place))["jobs"]
+    connection = ("--url", server.url, "--prefix", "shop")
+    [plain] = (await shell.json("jobs", "mail", *connection))["jobs"]
     assert (plain["data"], plain["sealed"]) == (None, ["data"])
-    shown = await shell.run("job", "mail", job["id"], *place)
+    shown = await shell.run("job", "mail", job["id"], *connection)
     assert "(sealed)" in shown.stdout
     assert "--app module:name" in shown.stderr
     assert [one["name"] for one in (await shell.json("queues", *options(app)))["queues"]] == ["mail"]

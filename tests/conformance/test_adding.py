@@ -146,8 +146,8 @@ async def test_a_closed_queue_refuses_adds(storage: Storage, name: str) -> None:
         assert await again.remove(job.id)
 
 
-async def test_a_queue_opens_its_own_url(place: Any, storage: Storage, name: str) -> None:
-    async with Queue[Any, Any](name, place.url) as queue:
+async def test_a_queue_opens_its_own_url(store: Any, storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, store.url) as queue:
         job = await queue.add("n", 1)
         async with worker_of(queue, echo):
             assert await job.result(10) == 1

@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import Backoff, BatchOptions, JobFailed, RateLimited, RetryLater, UnrecoverableError, Worker
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, AnyWorker, Heard, echo, ended, listening, soon, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 class Batches:
@@ -512,12 +512,12 @@ async def test_no_job_waits_behind_a_batch_that_started_before_it_was_full(queue
     assert processor.sizes == [1]
 
 
-async def test_jobs_from_every_location_reach_the_processor_as_lists(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_from_every_location_reach_the_processor_as_lists(queue: AnyQueue, store: RunningStore) -> None:
     """In another library, jobs that did not come from the stream took the path of single jobs and all failed."""
-    hands = Hands(queue, place)
+    fake_worker = FakeWorker(queue, store)
     jobs = await add(queue, 2)
-    for hold in await hands.claim(2):
-        await hands.settle(hold, "b")  # released
+    for hold in await fake_worker.claim(2):
+        await fake_worker.settle(hold, "b")  # released
     delayed = await queue.add("n", "delayed", delay=600)
     await delayed.promote()
     routed = [
@@ -526,15 +526,17 @@ async def test_jobs_from_every_location_reach_the_processor_as_lists(queue: AnyQ
         await queue.add("n", "keyed", key="k"),
     ]
     retried = await queue.add("n", "retried", attempts=2)
-    for hold in await hands.claim(10):
-        await hands.settle(hold, "b" if hold.id != retried.id else "r", "0 broken" if hold.id == retried.id else None)
+    for hold in await fake_worker.claim(10):
+        await fake_worker.settle(
+            hold, "b" if hold.id != retried.id else "r", "0 broken" if hold.id == retried.id else None
+        )
     processor = Batches()
     await batches_of(queue, processor).run(until_empty=True)
     assert sorted(job.id for call in processor.calls for job in call) == sorted(
         job.id for job in [*jobs, delayed, *routed, retried]
     )
     assert (await queue.get_job_counts())["failed"] == 0
-    await hands.leave()
+    await fake_worker.leave()
 
 
 async def test_a_timeout_is_not_mistaken_for_a_revocation(queue: AnyQueue) -> None:

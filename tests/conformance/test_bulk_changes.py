@@ -33,19 +33,19 @@ async def test_promoting_starts_all_delayed_jobs(queue: AnyQueue) -> None:
 async def test_promoting_leaves_jobs_that_follow_another_one(timed: Timed) -> None:
     last = Deduplication("d", mode="keep_last")
     await timed.queue.add("first", deduplication=last)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=last)
     await timed.queue.add("third", delay=60)
     assert await timed.queue.promote_jobs() == 1
     assert await timed.run() == ["third"]
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.run() == ["second"]
 
 
 async def test_promoting_starts_a_delayed_retry(timed: Timed) -> None:
     await timed.queue.add("n", attempts=2)
-    [run] = await timed.hands.claim()
-    await timed.hands.settle(run, "r", "60000 boom")
+    [run] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(run, "r", "60000 boom")
     assert await timed.queue.promote_jobs(0) == 0
     assert await timed.queue.promote_jobs(5) == 1
     assert await timed.run() == ["n"]
@@ -84,10 +84,10 @@ async def test_cleaning_removes_jobs_that_have_waited_for_too_long(
 
 async def test_cleaning_measures_a_retry_from_its_add(timed: Timed) -> None:
     old = await timed.queue.add("old")
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.clock.advance(10 * MINUTE)
     await timed.queue.add("young")
-    await timed.hands.settle(run, "r", "0 boom")
+    await timed.fake_worker.settle(run, "r", "0 boom")
     assert await timed.queue.clean(300, 10, "waiting") == [old.id]
     assert await timed.run() == ["young"]
 

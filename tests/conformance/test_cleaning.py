@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, KeepJobs
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, ended, history, listening, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind
 
 KEEP = JobOptions(keep_completed=True, keep_failed=True)
@@ -35,7 +35,7 @@ async def run(queue: AnyQueue, count: int, **options: Any) -> list[AnyJob]:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", ["completed", "failed"])
-async def test_cleaning_removes_all_data_of_a_job(queue: AnyQueue, place: Place, state: Any) -> None:
+async def test_cleaning_removes_all_data_of_a_job(queue: AnyQueue, store: RunningStore, state: Any) -> None:
     jobs = await run(queue, 6)
     wanted = [job.id for job in jobs if (job.data % 2 == 1) == (state == "failed")]
     waiting = await queue.add("n", 1)
@@ -44,7 +44,7 @@ async def test_cleaning_removes_all_data_of_a_job(queue: AnyQueue, place: Place,
     assert counts[state] == 0
     assert counts["completed"] + counts["failed"] == 3
     assert await waiting.get_state() == "waiting"
-    keys = await place.keys()
+    keys = await store.keys()
     assert not [key for key in keys for job_id in wanted if key.endswith((f":job:{job_id}", f":logs:{job_id}"))]
     assert await queue.clean(0, 100, state) == []
 
@@ -58,11 +58,11 @@ async def test_cleaning_removes_the_oldest_up_to_the_limit(queue: AnyQueue) -> N
     assert await queue.clean() == even[4:]
 
 
-async def test_jobs_that_ended_within_the_grace_stay(queue: AnyQueue, place: Place) -> None:
+async def test_jobs_that_ended_within_the_grace_stay(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await run(queue, 4)
     key = f"glide:{{{queue.name}}}:completed"
     old = int(jobs[0].finished_at.timestamp() * 1000) - 60_000  # type: ignore[union-attr]  # pyright: ignore
-    await place.ask("ZADD", key, old, jobs[0].id)
+    await store.ask("ZADD", key, old, jobs[0].id)
     assert await queue.clean(59, 10) == [jobs[0].id]
     assert await queue.clean(59, 10) == []
     assert await queue.clean(0, 10) == [jobs[2].id]
@@ -88,11 +88,11 @@ async def test_cleaning_without_effect_publishes_no_event(queue: AnyQueue) -> No
     assert [event.kind for event in await history(queue)] == ["added"]
 
 
-async def test_cleaning_removes_a_record_that_was_kept_for_a_reply(queue: AnyQueue, place: Place) -> None:
+async def test_cleaning_removes_a_record_that_was_kept_for_a_reply(queue: AnyQueue, store: RunningStore) -> None:
     async with worker_of(queue, by_parity):
         assert await queue.add_and_wait("n", 4, wait_timeout=10, keep_completed=KeepJobs(count=0)) == 4
     assert await queue.clean(0, 10) == ["1"]
-    assert not [key for key in await place.keys() if key.endswith((":held", ":job:1", ":logs:1"))]
+    assert not [key for key in await store.keys() if key.endswith((":held", ":job:1", ":logs:1"))]
 
 
 async def test_many_jobs_are_retried_in_many_steps(queue: AnyQueue) -> None:
@@ -109,19 +109,19 @@ async def test_many_jobs_are_retried_in_many_steps(queue: AnyQueue) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(EVERY_KIND))
-async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, place: Place, kind: str) -> None:
-    hands = Hands(queue, place)
+async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, store: RunningStore, kind: str) -> None:
+    fake_worker = FakeWorker(queue, store)
     await add_kind(queue, 1, **EVERY_KIND[kind])
     job = (await queue.get_jobs("waiting") + await queue.get_jobs("prioritized") + await queue.get_jobs("key-waiting"))[
         0
     ]
     before = job.state
-    (held,) = await hands.claim()
-    await hands.settle(held, "f")
+    (held,) = await fake_worker.claim()
+    await fake_worker.settle(held, "f")
     assert await queue.retry_jobs() == 1
     assert await job.get_state() == before
-    assert [hold.id for hold in await hands.claim()] == [job.id]
-    await hands.leave()
+    assert [hold.id for hold in await fake_worker.claim()] == [job.id]
+    await fake_worker.leave()
 
 
 async def test_failures_with_a_time_to_live_are_retried_too(queue: AnyQueue) -> None:

@@ -12,7 +12,7 @@ from glidemq_async import Queue, QueueEvent, QueueEvents
 from glidemq_async.storage import Storage, Subscription
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, soon, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def test_closing_strands_no_job_that_was_just_claimed(storage: Storage, name: str) -> None:
@@ -149,11 +149,11 @@ async def test_events_between_connecting_and_reading_are_not_lost(queue: AnyQueu
             break
 
 
-async def test_events_carry_no_payloads(queue: AnyQueue, place: Place) -> None:
+async def test_events_carry_no_payloads(queue: AnyQueue, store: RunningStore) -> None:
     async with worker_of(queue, echo):
         job = await ended(await queue.add("n", b"x" * 100_000))
         await job.update_progress(b"y" * 100_000)
-    stored = await place.ask("XRANGE", f"glide:{{{queue.name}}}:events", "-", "+")
+    stored = await store.ask("XRANGE", f"glide:{{{queue.name}}}:events", "-", "+")
     assert len(repr(stored)) < 5_000
 
 
@@ -179,15 +179,15 @@ async def test_thousands_of_jobs_are_settled_and_started_in_one_call(queue: AnyQ
     assert (await queue.get_job_counts())["completed"] == 1_000
 
 
-async def test_large_records_are_unlinked_not_deleted(queue: AnyQueue, place: Place) -> None:
+async def test_large_records_are_unlinked_not_deleted(queue: AnyQueue, store: RunningStore) -> None:
     """Freeing a megabyte in the foreground would block the server for every client."""
-    await place.command("CONFIG", "RESETSTAT")
+    await store.command("CONFIG", "RESETSTAT")
     async with worker_of(queue, echo) as worker:
         completed = Heard(worker, "completed")
         await queue.add("n", b"x" * 500_000, keep_completed=0)
         await completed.next()
         await (await queue.add("n", b"x" * 500_000, delay=60)).remove()
-    [stats] = await place.command("INFO", "commandstats")
+    [stats] = await store.command("INFO", "commandstats")
     assert isinstance(stats, bytes)
     assert b"cmdstat_unlink:" in stats
     assert b"cmdstat_del:" not in stats

@@ -11,9 +11,9 @@ import pytest
 from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
 
 
 @pytest.fixture
-async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    made = Hands(queue, place)
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    made = FakeWorker(queue, store)
     yield made
     await made.leave()
 
@@ -48,8 +48,8 @@ async def arrived(dead: AnyQueue, count: int) -> list[DeadLetter]:
             await asyncio.sleep(0.01)
 
 
-async def outbox_size(queue: AnyQueue, place: Place) -> object:
-    return await place.ask("XLEN", f"glide:{{{queue.name}}}:outbox")
+async def outbox_size(queue: AnyQueue, store: RunningStore) -> object:
+    return await store.ask("XLEN", f"glide:{{{queue.name}}}:outbox")
 
 
 # -- causes ---------------------------------------------------------------------------------------------------------
@@ -92,45 +92,47 @@ async def test_a_result_that_cannot_be_encoded_is_a_cause(queue: AnyQueue) -> No
     assert (await ended(job)).failure_cause == "unrecoverable"
 
 
-async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, place: Place) -> None:
+async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1, attempts=5)
-    await place.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
     await run_all(queue, look)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("malformed", 1)
 
 
-async def test_options_that_cannot_be_decoded_are_a_cause(queue: AnyQueue, place: Place) -> None:
+async def test_options_that_cannot_be_decoded_are_a_cause(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1, attempts=5)
-    await place.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "opts", b"\xc1")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "opts", b"\xc1")
     await run_all(queue, look)
     assert (await ended(job)).failure_cause == "malformed"
 
 
-async def test_a_record_without_data_is_a_cause(queue: AnyQueue, place: Place) -> None:
+async def test_a_record_without_data_is_a_cause(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1)
-    await place.ask("HDEL", f"glide:{{{queue.name}}}:job:{job.id}", "data")
+    await store.ask("HDEL", f"glide:{{{queue.name}}}:job:{job.id}", "data")
     await run_all(queue, look)
     assert (await ended(job)).failure_cause == "malformed"
     await job.remove()
 
 
-async def test_stalled_is_the_cause_of_a_job_whose_workers_died(queue: AnyQueue, hands: Hands) -> None:
+async def test_stalled_is_the_cause_of_a_job_whose_workers_died(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n")
-    [hold] = await hands.claim()
-    await hands.vanish(hold)
-    await hands.sweep(max_stalled=0)
+    [hold] = await fake_worker.claim()
+    await fake_worker.vanish(hold)
+    await fake_worker.sweep(max_stalled=0)
     await job.refresh()
     assert (job.failure_cause, job.failed_reason) == ("stalled", "stalled")
     assert await ids_of(queue, cause="stalled") == [job.id]
 
 
 @pytest.mark.parametrize("by", ["sweep", "claim"])
-async def test_expired_is_the_cause_of_a_job_that_no_worker_claimed(queue: AnyQueue, hands: Hands, by: str) -> None:
+async def test_expired_is_the_cause_of_a_job_that_no_worker_claimed(
+    queue: AnyQueue, fake_worker: FakeWorker, by: str
+) -> None:
     job = await queue.add("n", ttl=0.02)
     await asyncio.sleep(0.05)
     if by == "sweep":
-        await hands.sweep()
-    assert await hands.claim() == []
+        await fake_worker.sweep()
+    assert await fake_worker.claim() == []
     await job.refresh()
     assert job.failure_cause == "expired"
     assert await ids_of(queue) == [job.id]
@@ -182,10 +184,10 @@ async def test_the_listener_receives_the_cause(queue: AnyQueue) -> None:
     assert (job.failure_cause, job.failed_reason) == ("unrecoverable", "UnrecoverableError: never")
 
 
-async def test_a_claim_fails_only_a_bounded_number_of_expired_jobs(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_claim_fails_only_a_bounded_number_of_expired_jobs(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add_bulk([("n", number, JobOptions(ttl=0.02)) for number in range(900)])
     await asyncio.sleep(0.05)
-    assert await hands.claim() == []
+    assert await fake_worker.claim() == []
     failed = (await queue.get_job_counts())["failed"]
     assert 200 < failed < 600
     await run_all(queue, echo)
@@ -263,7 +265,7 @@ async def test_a_named_queue_receives_failed_jobs(queue: AnyQueue, dead: AnyQueu
 
 
 @pytest.mark.only_on("cluster")
-async def test_a_named_queue_may_be_in_another_cluster_slot(storage: Storage, place: Place) -> None:
+async def test_a_named_queue_may_be_in_another_cluster_slot(storage: Storage, store: RunningStore) -> None:
     # Enough names to make every node a target of every other one.
     queues = [Queue[Any, Any](f"q{number}", storage) for number in range(6)]
     async with Queue[Any, Any]("graves", storage) as dead:
@@ -275,28 +277,28 @@ async def test_a_named_queue_may_be_in_another_cluster_slot(storage: Storage, pl
         for queue in queues:
             await run_all(queue, echo)
             assert (await queue.get_job_counts())["completed"] == 1
-            assert await outbox_size(queue, place) == 0
+            assert await outbox_size(queue, store) == 0
         assert await dead.count() == 0
 
 
 @pytest.mark.parametrize("cause", ["stalled", "expired", "malformed"])
 async def test_jobs_that_the_server_fails_are_moved_too(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands, cause: str
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker, cause: str
 ) -> None:
     await queue.set_dead_letter_queue(dead.name)
     job = await queue.add("n", 5, ttl=0.02 if cause == "expired" else None)
     key = f"glide:{{{queue.name}}}:job:{job.id}"
     if cause == "stalled":
-        [hold] = await hands.claim()
-        await hands.vanish(hold)
-        await hands.sweep(max_stalled=0)
+        [hold] = await fake_worker.claim()
+        await fake_worker.vanish(hold)
+        await fake_worker.sweep(max_stalled=0)
     elif cause == "expired":
         await asyncio.sleep(0.05)
-        await hands.sweep()
+        await fake_worker.sweep()
     else:
-        await place.ask("HDEL", key, "name")
-        assert await hands.claim() == []
-    assert (await place.ask("HGET", key, "cause"), await outbox_size(queue, place)) == (cause.encode(), 1)
+        await store.ask("HDEL", key, "name")
+        assert await fake_worker.claim() == []
+    assert (await store.ask("HGET", key, "cause"), await outbox_size(queue, store)) == (cause.encode(), 1)
     async with worker_of(queue, echo, lock_duration=1):
         [letter] = await arrived(dead, 1)
     assert (letter.cause, letter.reason, letter.job_id) == (cause, cause, job.id)
@@ -311,18 +313,18 @@ async def test_a_job_is_moved_even_if_its_queue_keeps_no_failures(queue: AnyQueu
 
 
 async def test_the_failure_and_the_move_are_one_write(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     await queue.set_dead_letter_queue(dead.name)
     job = await queue.add("n", 5)
-    [hold] = await hands.claim()
-    await hands.settle(hold, "f")
+    [hold] = await fake_worker.claim()
+    await fake_worker.settle(hold, "f")
     # No process relays, but nothing is lost: the next process that works on the queue relays it.
     await job.refresh()
-    assert (job.state, await outbox_size(queue, place), await dead.count()) == ("failed", 1, 0)
+    assert (job.state, await outbox_size(queue, store), await dead.count()) == ("failed", 1, 0)
     async with worker_of(queue, echo, lock_duration=1):
         await arrived(dead, 1)
-    assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:outbox") == 0
+    assert await store.ask("EXISTS", f"glide:{{{queue.name}}}:outbox") == 0
 
 
 async def test_the_queue_keeps_its_dead_letter_queue(queue: AnyQueue, dead: AnyQueue) -> None:

@@ -13,7 +13,7 @@ from glidemq_async import IncompatibleQueueError, JobOptions, Queue, Unrecoverab
 from glidemq_async.storage import Arg, Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def give_up(job: AnyJob) -> None:
@@ -149,10 +149,10 @@ async def test_a_worker_that_no_longer_fits_raises_and_claims_nothing(queue: Any
     assert await counts(queue) == {"key-waiting": 1}
 
 
-async def test_a_queue_lost_with_its_server_is_declared_again(storage: Storage, place: Place, name: str) -> None:
+async def test_a_queue_lost_with_its_server_is_declared_again(storage: Storage, store: RunningStore, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed") as queue:
         await queue.add("n", 1, key="k")
-        await place.command("FLUSHALL")
+        await store.command("FLUSHALL")
         await queue.add("n", 2, key="k")
         with pytest.raises(IncompatibleQueueError, match="keyed"):
             await Queue[Any, Any](name, storage, mode="global").connect()

@@ -16,7 +16,7 @@ SIMPLE = Deduplication("d")
 
 async def leaves_nothing(timed: Timed) -> None:
     """Check that no key of the deduplication is left."""
-    left = [key for key in await timed.place.keys() if ":dedup" in key]
+    left = [key for key in await timed.store.keys() if ":dedup" in key]
     assert left == []
 
 
@@ -64,11 +64,11 @@ async def test_only_one_of_many_concurrent_adds_is_stored(queue: AnyQueue) -> No
 
 async def test_every_end_frees_the_id(timed: Timed) -> None:
     """Completed, failed, removed, revoked, expired, stalled too often, not kept at all."""
-    queue, hands = timed.queue, timed.hands
+    queue, fake_worker = timed.queue, timed.fake_worker
     for verb in ("c", "f"):
         await queue.add("n", deduplication=SIMPLE)
-        [hold] = await hands.claim()
-        await hands.settle(hold, verb)
+        [hold] = await fake_worker.claim()
+        await fake_worker.settle(hold, verb)
     await (await queue.add("n", deduplication=SIMPLE)).remove()
     await (await queue.add("n", deduplication=SIMPLE)).revoke()
     await queue.add("n", deduplication=SIMPLE, ttl=60)
@@ -76,26 +76,26 @@ async def test_every_end_frees_the_id(timed: Timed) -> None:
     assert await timed.names() == []
     await queue.add("n", deduplication=SIMPLE, ttl=60)
     await timed.clock.advance(2 * MINUTE)
-    await hands.sweep()
+    await fake_worker.sweep()
     job = await queue.add("n", deduplication=SIMPLE)
-    [hold] = await hands.claim()
-    await hands.vanish(hold)
-    await hands.sweep(max_stalled=0)
+    [hold] = await fake_worker.claim()
+    await fake_worker.vanish(hold)
+    await fake_worker.sweep(max_stalled=0)
     await job.refresh()
     assert job.failed_reason == "stalled"
     await queue.add("n", deduplication=SIMPLE)
-    [hold] = await hands.claim()
-    await hands.settle(hold, "c", "0 -1")
+    [hold] = await fake_worker.claim()
+    await fake_worker.settle(hold, "c", "0 -1")
     assert (await queue.add("n", deduplication=SIMPLE)).outcome == "added"
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     await queue.remove(hold.id)
     await leaves_nothing(timed)
 
 
 async def test_a_retry_does_not_free_the_id(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE, attempts=3)
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "60000 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "60000 no")
     again = await timed.queue.add("n", deduplication=SIMPLE)
     assert (again.outcome, again.id, again.state) == ("duplicate", first.id, "delayed")
 
@@ -120,8 +120,8 @@ async def test_a_ttl_frees_the_id_earlier(timed: Timed) -> None:
 async def fail_one(timed: Timed, **options: Any) -> AnyJob:
     """A job that failed for good."""
     job = await timed.queue.add("n", **options)
-    [hold] = await timed.hands.claim()
-    assert await timed.hands.settle(hold, "f") is None
+    [hold] = await timed.fake_worker.claim()
+    assert await timed.fake_worker.settle(hold, "f") is None
     return job
 
 
@@ -174,8 +174,8 @@ async def test_a_retried_job_owns_its_id_no_longer_than_its_ttl(timed: Timed) ->
     await timed.clock.advance(31 * SECOND)
     second = await timed.queue.add("n", deduplication=once)
     assert second.outcome == "added"
-    for hold in await timed.hands.claim(2):
-        await timed.hands.settle(hold, "f")
+    for hold in await timed.fake_worker.claim(2):
+        await timed.fake_worker.settle(hold, "f")
     await timed.clock.advance(61 * SECOND)
     await first.retry()
     assert (await timed.queue.add("n", deduplication=once)).outcome == "added"
@@ -209,7 +209,7 @@ async def test_a_retried_job_that_never_started_is_replaced_by_a_debounced_one(t
 
 async def test_a_record_deleted_by_hand_does_not_block_the_id(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE)
-    await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
+    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{first.id}")
     assert (await timed.queue.add("n", deduplication=SIMPLE)).outcome == "added"
     assert await timed.run() == ["n"]
     await leaves_nothing(timed)
@@ -235,11 +235,11 @@ async def test_throttle_counts_from_the_add_even_if_the_job_is_gone(timed: Timed
 async def test_throttle_continues_after_other_ends(timed: Timed, end: str) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     first = await timed.queue.add("a", deduplication=hourly)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     if end == "removed":
         await first.remove()
     else:
-        await timed.hands.settle(hold, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
+        await timed.fake_worker.settle(hold, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
     again = await timed.queue.add("b", deduplication=hourly)
     assert (again.outcome, again.id) == ("duplicate", first.id)
     assert await timed.names() == []
@@ -279,8 +279,8 @@ async def test_a_removed_job_can_be_added_again(queue: AnyQueue) -> None:
 
 async def test_throttle_leaves_no_permanent_key(timed: Timed) -> None:
     await timed.queue.add("a", deduplication=Deduplication("d", ttl=10, mode="throttle"))
-    key = f"{timed.hands.base}:dedup:d"
-    left = (await timed.place.lifetimes([key]))[key]
+    key = f"{timed.fake_worker.base}:dedup:d"
+    left = (await timed.store.lifetimes([key]))[key]
     assert 10_000 < left <= 10_000 + 2 * MINUTE
 
 
@@ -312,7 +312,7 @@ async def test_debounce_runs_the_last_job_of_a_burst(timed: Timed) -> None:
 
 async def test_a_delayed_record_deleted_by_hand_starts_no_later_job_early(timed: Timed) -> None:
     first = await timed.queue.add("old", job_id="mine", delay=60)
-    await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
+    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{first.id}")
     await timed.queue.add("new", job_id="mine", delay=600)
     await timed.clock.advance(2 * MINUTE)
     assert await timed.names() == []
@@ -342,10 +342,10 @@ async def test_debounce_of_an_active_job_adds_another_one(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     await timed.queue.add("a", deduplication=burst)
     await timed.clock.advance(11 * SECOND)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     second = await timed.queue.add("b", deduplication=burst)
     assert second.outcome == "added"
-    assert await timed.hands.settle(hold) is None
+    assert await timed.fake_worker.settle(hold) is None
     third = await timed.queue.add("c", deduplication=burst)
     assert await timed.queue.get_job(second.id) is None
     await timed.clock.advance(11 * SECOND)
@@ -503,4 +503,4 @@ async def test_jobs_added_and_replaced_in_one_call_leave_nothing_after_a_clock_c
     burst = JobOptions(deduplication=Deduplication("d", ttl=5, mode="debounce"))
     await timed.clock.advance(SECOND)
     await timed.queue.add_bulk([("n", number, burst) for number in range(3)])
-    assert len([key for key in await timed.place.keys() if ":job:" in key]) == 1
+    assert len([key for key in await timed.store.keys() if ":job:" in key]) == 1

@@ -8,22 +8,22 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobNotFound, JobOptions
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue, Gate, echo, history, listening, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
-async def left(place: Place) -> list[str]:
+async def left(store: RunningStore) -> list[str]:
     """Return the keys of single jobs among all keys."""
-    return [key for key in await place.keys() if not key.endswith(_OF_THE_QUEUE) and ":call:" not in key]
+    return [key for key in await store.keys() if not key.endswith(_OF_THE_QUEUE) and ":call:" not in key]
 
 
 _OF_THE_QUEUE = (":id", ":meta", ":events", ":stream", ":lane", ":sequence")
 
 
 @pytest.mark.everywhere
-async def test_draining_removes_waiting_jobs(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_waiting_jobs(queue: AnyQueue, store: RunningStore) -> None:
     await queue.add_bulk([("n", number) for number in range(7)])
     await queue.add("n", job_id="custom", ttl=60)
     delayed = await queue.add("n", delay=60)
@@ -32,7 +32,7 @@ async def test_draining_removes_waiting_jobs(queue: AnyQueue, place: Place) -> N
     assert await delayed.get_state() == "delayed"
     assert await queue.drain(delayed=True) == 1
     assert set((await queue.get_job_counts()).values()) == {0}
-    assert await left(place) == []
+    assert await left(store) == []
 
 
 @pytest.mark.everywhere
@@ -54,53 +54,55 @@ async def test_active_and_ended_jobs_stay(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("kind", sorted(EVERY_KIND))
-async def test_draining_removes_every_kind_of_job(queue: AnyQueue, place: Place, kind: str) -> None:
+async def test_draining_removes_every_kind_of_job(queue: AnyQueue, store: RunningStore, kind: str) -> None:
     await add_kind(queue, 1, **EVERY_KIND[kind])
     delayed = await add_kind(queue, 1, **EVERY_KIND[kind] | {"delay": 60_000, "dedup": {"id": "e", "mode": "simple"}})
     assert await queue.drain() == 1
     assert [job.id async for job in queue.iter_jobs("delayed")] == delayed
     assert await queue.drain(delayed=True) == 1
-    assert await left(place) == []
+    assert await left(store) == []
 
 
 @pytest.mark.parametrize("kind", ["prioritized", "lifo", "keyed"])
-async def test_draining_removes_many_jobs_of_one_kind(queue: AnyQueue, place: Place, kind: str) -> None:
+async def test_draining_removes_many_jobs_of_one_kind(queue: AnyQueue, store: RunningStore, kind: str) -> None:
     await add_kind(queue, 1_100, **EVERY_KIND[kind])
     assert await queue.drain() == 1_100
-    assert await left(place) == []
+    assert await left(store) == []
 
 
-async def test_draining_removes_jobs_of_many_keys(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_jobs_of_many_keys(queue: AnyQueue, store: RunningStore) -> None:
     for number in range(60):
         await add_kind(queue, 3, key=f"k{number}")
     assert await queue.drain() == 180
-    assert await left(place) == []
+    assert await left(store) == []
 
 
-async def test_a_drained_key_is_free_again(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_a_drained_key_is_free_again(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await add_kind(queue, 5, key="k")
-    (held,) = await hands.claim(5)
+    (held,) = await fake_worker.claim(5)
     assert await queue.drain() == 4
     (later,) = await add_kind(queue, 1, key="k")
-    assert await hands.claim() == [], "it must wait for the active job"
-    assert await hands.settle(held) is None
-    (after,) = await hands.claim()
+    assert await fake_worker.claim() == [], "it must wait for the active job"
+    assert await fake_worker.settle(held) is None
+    (after,) = await fake_worker.claim()
     assert after.id == later
-    await hands.settle(after)
-    await hands.leave()
+    await fake_worker.settle(after)
+    await fake_worker.leave()
 
 
-async def test_a_key_whose_job_waits_for_its_next_attempt_is_free_after_a_drain(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_a_key_whose_job_waits_for_its_next_attempt_is_free_after_a_drain(
+    queue: AnyQueue, store: RunningStore
+) -> None:
+    fake_worker = FakeWorker(queue, store)
     await add_kind(queue, 2, key="k")
-    (held,) = await hands.claim()
-    await hands.settle(held, "r", "60000 broken")
-    assert await hands.claim() == []
+    (held,) = await fake_worker.claim()
+    await fake_worker.settle(held, "r", "60000 broken")
+    assert await fake_worker.claim() == []
     assert await queue.drain(delayed=True) == 2
     (later,) = await add_kind(queue, 1, key="k")
-    assert [hold.id for hold in await hands.claim()] == [later]
-    await hands.leave()
+    assert [hold.id for hold in await fake_worker.claim()] == [later]
+    await fake_worker.leave()
     await queue.drain()
 
 
@@ -111,18 +113,18 @@ async def test_a_drained_owner_frees_its_deduplication_id(queue: AnyQueue) -> No
     assert await add_kind(queue, 1, dedup={"id": "d", "mode": "simple"}) != first
 
 
-async def test_draining_removes_released_jobs(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_draining_removes_released_jobs(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await queue.add_bulk([("n", number) for number in range(3)])
-    held = await hands.claim(2)
-    await hands.settle(held[0], "b")
+    held = await fake_worker.claim(2)
+    await fake_worker.settle(held[0], "b")
     assert await queue.drain() == 2
-    assert await hands.settle(held[1]) is None
-    await hands.leave()
+    assert await fake_worker.settle(held[1]) is None
+    await fake_worker.leave()
     assert (await queue.get_job_counts())["completed"] == 1
 
 
-async def test_many_jobs_are_drained_in_many_steps(queue: AnyQueue, place: Place) -> None:
+async def test_many_jobs_are_drained_in_many_steps(queue: AnyQueue, store: RunningStore) -> None:
     options = JobOptions(ttl=60)
     await queue.add_bulk([("n", number, options) for number in range(1_234)])
     await queue.add_bulk([("n", number, JobOptions(delay=60)) for number in range(1_234)])
@@ -130,7 +132,7 @@ async def test_many_jobs_are_drained_in_many_steps(queue: AnyQueue, place: Place
         assert await queue.drain(delayed=True) == 2 * 1_234
         event = await events.next()
     assert (event.kind, event.job_id, event.detail) == ("drained", "", str(2 * 1_234))
-    assert await left(place) == []
+    assert await left(store) == []
 
 
 async def test_a_drain_with_effect_publishes_one_event(queue: AnyQueue) -> None:
@@ -142,22 +144,22 @@ async def test_a_drain_with_effect_publishes_one_event(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_client_that_waits_for_a_drained_job_is_notified(queue: AnyQueue, place: Place) -> None:
+async def test_a_client_that_waits_for_a_drained_job_is_notified(queue: AnyQueue, store: RunningStore) -> None:
     waiting = [asyncio.ensure_future(queue.add_and_wait("n", number, wait_timeout=30)) for number in range(3)]
     job = await queue.add("n", delay=60)
     waiting.append(asyncio.ensure_future(job.result(30)))
-    await waited_for(queue, place, len(waiting))
+    await waited_for(queue, store, len(waiting))
     assert await queue.drain(delayed=True) == 4
     for waiter in waiting:
         with pytest.raises(JobNotFound):
             await soon(waiter, 3)
 
 
-async def test_draining_removes_logs(queue: AnyQueue, place: Place) -> None:
+async def test_draining_removes_logs(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n")
     await job.log("a line")
     await queue.drain()
-    assert await left(place) == []
+    assert await left(store) == []
 
 
 async def test_draining_removes_every_initial_job_while_adds_continue(queue: AnyQueue) -> None:
@@ -195,12 +197,12 @@ async def test_draining_during_work_loses_no_run(queue: AnyQueue) -> None:
     assert len(ran) == len(set(ran)) == 2_000 - removed + 1
 
 
-async def test_a_record_in_another_location_is_not_removed(queue: AnyQueue, place: Place) -> None:
+async def test_a_record_in_another_location_is_not_removed(queue: AnyQueue, store: RunningStore) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n", delay=60)
     for structure in ("returned", "lifo"):
-        await place.ask("ZADD", f"{base}:{structure}", 1, job.id)
-    await place.ask("ZADD", f"{base}:keyed", 1, "nobody")
+        await store.ask("ZADD", f"{base}:{structure}", 1, job.id)
+    await store.ask("ZADD", f"{base}:keyed", 1, "nobody")
     await queue.drain()
     assert await job.get_state() == "delayed"
     assert await queue.check() == []

@@ -11,17 +11,17 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.history import Located
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, history, listening
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
-async def write_entries(queue: AnyQueue, place: Place, entries: list[tuple[str, int]]) -> None:
+async def write_entries(queue: AnyQueue, store: RunningStore, entries: list[tuple[str, int]]) -> None:
     """Write an event stream whose entries have these ids and numbers of events."""
     total = 0
     for entry, n in entries:
         text = "\x1f".join(["active", *map(str, range(n))])
-        await place.ask("XADD", key_of(queue), entry, "seq", total, "n", n, "t", 1, "e", text)
+        await store.ask("XADD", key_of(queue), entry, "seq", total, "n", n, "t", 1, "e", text)
         total += n
-    await place.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", total)
+    await store.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", total)
 
 
 def functions_of(queue: AnyQueue) -> Functions:
@@ -51,11 +51,11 @@ def some_entries(seed: int) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_every_event_is_found_in_its_entry(queue: AnyQueue, place: Place, seed: int) -> None:
+async def test_every_event_is_found_in_its_entry(queue: AnyQueue, store: RunningStore, seed: int) -> None:
     entries = some_entries(seed)
-    await write_entries(queue, place, entries)
+    await write_entries(queue, store, entries)
     trimmed = min(seed, len(entries) - 1)
-    await place.ask("XTRIM", key_of(queue), "MINID", entries[trimmed][0])
+    await store.ask("XTRIM", key_of(queue), "MINID", entries[trimmed][0])
     holders = [Located(entry, sum(n for _, n in entries[:i])) for i, (entry, n) in enumerate(entries) for _ in range(n)]
     first = sum(n for _, n in entries[:trimmed])
     numbers = range(len(holders) + 2)
@@ -92,7 +92,9 @@ async def test_an_added_event_names_only_the_key_of_a_keyed_job(queue: AnyQueue)
     assert [event.key for event in seen if event.kind == "delayed"] == [None, None]
 
 
-async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(queue: AnyQueue, place: Place) -> None:
+async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(
+    queue: AnyQueue, store: RunningStore
+) -> None:
     functions = functions_of(queue)
     incarnation = await incarnation_of(queue)
     await queue.add_bulk([("n", None)] * 2_048)
@@ -100,7 +102,7 @@ async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(
     await functions.history.note_reader("quick", incarnation, 2_000, hold=True)
     await functions.history.note_reader("watcher", incarnation, 3, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
-    await shift(queue, place, 150_000)
+    await shift(queue, store, 150_000)
     await queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.history.locate()
     assert 1_000 <= bounds.first_seq <= 1_500
@@ -111,21 +113,21 @@ async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(
 
 @pytest.mark.parametrize(("written", "kept"), [(390_000, True), (450_000, False)])
 async def test_a_hold_extends_the_limit_by_a_factor_of_four(
-    queue: AnyQueue, place: Place, written: int, kept: bool
+    queue: AnyQueue, store: RunningStore, written: int, kept: bool
 ) -> None:
     functions = functions_of(queue)
     await queue.add_bulk([("n", None)] * 2_048)
     await functions.history.note_reader("gone for ever", await incarnation_of(queue), 0, hold=True)
-    await shift(queue, place, written)
+    await shift(queue, store, written)
     await queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.history.locate()
     # Otherwise all events are removed except the entry before the gap.
     assert bounds.first_seq == 0 if kept else 1_500 < bounds.first_seq < 2_048
 
 
-async def shift(queue: AnyQueue, place: Place, events: int) -> None:
+async def shift(queue: AnyQueue, store: RunningStore, events: int) -> None:
     """Pretend that this many events were written since the first kept ones."""
-    await place.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", events)
+    await store.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", events)
 
 
 async def test_losses_of_another_incarnation_are_ignored(queue: AnyQueue) -> None:
@@ -150,12 +152,12 @@ async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_stored_losses_are_removed_with_their_queue(queue: AnyQueue, place: Place) -> None:
+async def test_stored_losses_are_removed_with_their_queue(queue: AnyQueue, store: RunningStore) -> None:
     functions = functions_of(queue)
     await functions.history.note_reader("r", await incarnation_of(queue), 0, hold=True)
     await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
     await queue.obliterate()
-    assert await place.keys() == []
+    assert await store.keys() == []
     await functions.history.note_reader("r", await incarnation_of(queue), 0, hold=True)
     await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 0, 1)
-    assert await place.keys() == []
+    assert await store.keys() == []

@@ -6,12 +6,12 @@ from typing import Any, cast, get_args
 
 from glidemq_async import Deduplication, JobOptions, RateLimited, RetryLater
 from glidemq_async.queues.events import EventKind
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, history, job_events, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
-async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Place) -> None:
+async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, store: RunningStore) -> None:
     gate = Gate()
 
     async def work(job: AnyJob) -> Any:
@@ -30,15 +30,15 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, place: Pl
             await ended(job)
         await queue.add("n", "handed back")
         await gate.running()
-    hands = Hands(queue, place)
-    (held,) = await hands.claim()
-    await hands.vanish(held)
-    await hands.sweep()
-    (held,) = await hands.claim()
-    await hands.settle(held)
-    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{(await queue.add('n')).id}")
-    assert await hands.claim() == []
-    await hands.leave()
+    fake_worker = FakeWorker(queue, store)
+    (held,) = await fake_worker.claim()
+    await fake_worker.vanish(held)
+    await fake_worker.sweep()
+    (held,) = await fake_worker.claim()
+    await fake_worker.settle(held)
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{(await queue.add('n')).id}")
+    assert await fake_worker.claim() == []
+    await fake_worker.leave()
     await queue.add("n", deduplication=Deduplication("d"))
     await queue.add("n", deduplication=Deduplication("d"))
     later = await queue.add("n", delay=60)
@@ -84,39 +84,41 @@ async def test_a_replaced_job_has_a_removed_event(queue: AnyQueue) -> None:
     assert ("removed", "replaced") in await job_events(queue, first.id)
 
 
-async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(queue: AnyQueue, place: Place) -> None:
+async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(
+    queue: AnyQueue, store: RunningStore
+) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n", delay=60)
-    await place.ask("DEL", f"{base}:job:{job.id}")
-    [member] = cast("list[bytes]", await place.ask("ZRANGE", f"{base}:scheduled", 0, -1))
-    await place.ask("ZADD", f"{base}:scheduled", 1, member.decode())
-    hands = Hands(queue, place)
-    assert await hands.claim() == []
+    await store.ask("DEL", f"{base}:job:{job.id}")
+    [member] = cast("list[bytes]", await store.ask("ZRANGE", f"{base}:scheduled", 0, -1))
+    await store.ask("ZADD", f"{base}:scheduled", 1, member.decode())
+    fake_worker = FakeWorker(queue, store)
+    assert await fake_worker.claim() == []
     assert ("dropped", "missing") in await job_events(queue, job.id)
-    await hands.leave()
+    await fake_worker.leave()
 
 
-async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     job = await queue.add("n")
-    await hands.claim()
-    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{job.id}")
-    await hands.leave()
+    await fake_worker.claim()
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{job.id}")
+    await fake_worker.leave()
     assert ("dropped", "missing") in await job_events(queue, job.id)
 
 
-async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, place: Place) -> None:
+async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, store: RunningStore) -> None:
     base = f"glide:{{{queue.name}}}"
     job = await queue.add("n")
-    hands = Hands(queue, place)
-    await hands.renew()
-    await place.ask("XREADGROUP", "GROUP", "workers", hands.name, "STREAMS", f"{base}:stream", ">")
-    rows = await place.ask("XPENDING", f"{base}:stream", "workers", "-", "+", 1)
+    fake_worker = FakeWorker(queue, store)
+    await fake_worker.renew()
+    await store.ask("XREADGROUP", "GROUP", "workers", fake_worker.name, "STREAMS", f"{base}:stream", ">")
+    rows = await store.ask("XPENDING", f"{base}:stream", "workers", "-", "+", 1)
     entry = cast("list[list[bytes]]", rows)[0][0].decode()
-    await place.ask("XCLAIM", f"{base}:stream", "workers", hands.name, 0, entry, "IDLE", 60_000, "JUSTID")
-    assert await hands.sweep() == [job.id]
+    await store.ask("XCLAIM", f"{base}:stream", "workers", fake_worker.name, 0, entry, "IDLE", 60_000, "JUSTID")
+    assert await fake_worker.sweep() == [job.id]
     assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "returned"]
-    await hands.leave()
+    await fake_worker.leave()
 
 
 async def test_a_bulk_removal_has_one_event(queue: AnyQueue) -> None:

@@ -14,7 +14,7 @@ from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
 from glidemq_async.queues.events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.mark.everywhere
@@ -75,12 +75,12 @@ async def test_the_position_belongs_to_the_last_returned_event(queue: AnyQueue) 
             break
 
 
-async def test_trimmed_events_that_were_not_read_are_counted(queue: AnyQueue, place: Place) -> None:
+async def test_trimmed_events_that_were_not_read_are_counted(queue: AnyQueue, store: RunningStore) -> None:
     async with QueueEvents(queue.name, queue.storage) as events:
         before = events.position
     for _ in range(10):
         await queue.add("n")
-    await place.ask("XTRIM", f"glide:{{{queue.name}}}:events", "MAXLEN", 3)
+    await store.ask("XTRIM", f"glide:{{{queue.name}}}:events", "MAXLEN", 3)
     async with listening(queue, after=before) as reader:
         gap = await reader.gap()
         assert gap.missed == 7
@@ -141,8 +141,8 @@ async def test_each_kind_of_event_has_its_cause(queue: AnyQueue) -> None:
 
 
 async def test_closing_ends_the_iteration(queue: AnyQueue, storage: Storage) -> None:
-    for place in (storage, storage.clone()):
-        events = QueueEvents(queue.name, place)
+    for other in (storage, storage.clone()):
+        events = QueueEvents(queue.name, other)
         await events.connect()
         seen: list[Any] = []
 
@@ -158,8 +158,8 @@ async def test_closing_ends_the_iteration(queue: AnyQueue, storage: Storage) -> 
         await soon(reading, 5)
         with pytest.raises(QueueClosed, match=queue.name):
             await events.connect()
-        if place is not storage:
-            await place.close()
+        if other is not storage:
+            await other.close()
 
 
 @pytest.mark.parametrize("after", ["", "1", "1-1", "a-b/1/1", "1-1/x/1", "0/0"])

@@ -62,7 +62,7 @@ async def test_keys_take_turns_with_one_slot(timed: Timed) -> None:
     for _ in range(24):
         started += await timed.run(1)
     assert Counter(started) == {"long": 4, **{f"k{number}": 4 for number in range(5)}}
-    for first, second in pairwise(place for place, name in enumerate(started) if name == "long"):
+    for first, second in pairwise(position for position, name in enumerate(started) if name == "long"):
         assert second - first == 6
 
 

@@ -8,28 +8,28 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async.jobs.snapshot import entry_of
-from tests.support.fake_worker import Hands, Hold
+from tests.support.fake_worker import FakeWorker, Hold
 from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 VERBS = ["c", "f", "r", "d", "b"]
 
 
 @pytest.fixture
-async def first(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    hands = Hands(queue, place)
-    yield hands
-    await hands.leave()
+async def first(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    fake_worker = FakeWorker(queue, store)
+    yield fake_worker
+    await fake_worker.leave()
 
 
 @pytest.fixture
-async def second(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    hands = Hands(queue, place)
-    yield hands
-    await hands.leave()
+async def second(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    fake_worker = FakeWorker(queue, store)
+    yield fake_worker
+    await fake_worker.leave()
 
 
-async def taken_over(queue: AnyQueue, first: Hands, second: Hands) -> tuple[Hold, Hold]:
+async def taken_over(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> tuple[Hold, Hold]:
     """A job that the first worker has claimed and lost, and that the second worker has claimed."""
     await queue.add("n", 1)
     [old] = await first.claim()
@@ -42,7 +42,7 @@ async def taken_over(queue: AnyQueue, first: Hands, second: Hands) -> tuple[Hold
 
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_stale_outcome_does_not_win_over_the_run_that_has_the_job(
-    queue: AnyQueue, first: Hands, second: Hands, verb: str
+    queue: AnyQueue, first: FakeWorker, second: FakeWorker, verb: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
     assert await first.settle(old, verb) == "stale"
@@ -56,7 +56,7 @@ async def test_a_stale_outcome_does_not_win_over_the_run_that_has_the_job(
 @pytest.mark.everywhere
 @pytest.mark.parametrize("verb", VERBS)
 async def test_a_stale_outcome_does_not_change_an_ended_job(
-    queue: AnyQueue, first: Hands, second: Hands, verb: str
+    queue: AnyQueue, first: FakeWorker, second: FakeWorker, verb: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
     await second.settle(new, "c", payload=b"\x07")
@@ -67,7 +67,9 @@ async def test_a_stale_outcome_does_not_change_an_ended_job(
 
 
 @pytest.mark.parametrize("late", VERBS)
-async def test_a_job_is_never_in_both_final_sets(queue: AnyQueue, first: Hands, second: Hands, late: str) -> None:
+async def test_a_job_is_never_in_both_final_sets(
+    queue: AnyQueue, first: FakeWorker, second: FakeWorker, late: str
+) -> None:
     old, new = await taken_over(queue, first, second)
     await second.settle(new, "f")
     await first.settle(old, late)
@@ -77,7 +79,7 @@ async def test_a_job_is_never_in_both_final_sets(queue: AnyQueue, first: Hands, 
 
 @pytest.mark.parametrize("late", VERBS)
 async def test_a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry(
-    queue: AnyQueue, first: Hands, late: str
+    queue: AnyQueue, first: FakeWorker, late: str
 ) -> None:
     await queue.add("n", 1, attempts=2)
     [hold] = await first.claim()
@@ -86,7 +88,7 @@ async def test_a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry(
     assert await counts(queue) == {"delayed": 1}
 
 
-async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: Hands, second: Hands) -> None:
+async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> None:
     await queue.add("n", 1)
     [hold] = await first.claim()
     await first.settle(hold)
@@ -97,23 +99,25 @@ async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: Hands, s
     assert await second.claim() == []
 
 
-async def test_renewing_never_reclaims_a_job(queue: AnyQueue, first: Hands, second: Hands) -> None:
+async def test_renewing_never_reclaims_a_job(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> None:
     old, new = await taken_over(queue, first, second)
     assert await first.renew(old) == [old.entry]
     assert await second.renew(new) == []
 
 
-async def test_a_call_with_one_stale_run_settles_the_others(queue: AnyQueue, place: Place, first: Hands) -> None:
+async def test_a_call_with_one_stale_run_settles_the_others(
+    queue: AnyQueue, store: RunningStore, first: FakeWorker
+) -> None:
     await queue.add_bulk([("n", number) for number in range(5)])
     holds = await first.claim(5)
     await queue.remove(holds[2].id)
-    outcomes = await asyncio.gather(*(Hands.settle(first, hold) for hold in holds[:1]))
+    outcomes = await asyncio.gather(*(FakeWorker.settle(first, hold) for hold in holds[:1]))
     outcomes += [await first.settle(hold) for hold in holds[1:]]
     assert outcomes == [None, None, "missing", None, None]
     assert (await queue.get_job_counts())["completed"] == 4
 
 
-async def test_the_counts_stay_correct(queue: AnyQueue, first: Hands, second: Hands) -> None:
+async def test_the_counts_stay_correct(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> None:
     for verb in VERBS:
         old, new = await taken_over(queue, first, second)
         for _ in range(3):
@@ -123,21 +127,21 @@ async def test_the_counts_stay_correct(queue: AnyQueue, first: Hands, second: Ha
     assert found == {"completed": len(VERBS)}
 
 
-async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, place: Place) -> None:
+async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, store: RunningStore) -> None:
     """The next renewal reports it. A message could be lost."""
     gate = Gate()
     async with worker_of(queue, gate, lock_duration=1):
         await queue.add("n", 1)
         held = await gate.running()
         stream = f"glide:{{{queue.name}}}:stream"
-        await place.ask("XACK", stream, "workers", entry_of(held)[1:])
+        await store.ask("XACK", stream, "workers", entry_of(held)[1:])
         await gate.stopped()
         assert held.abort.reason == "lease lost"
-    await place.ask("XDEL", stream, entry_of(held)[1:])
-    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
+    await store.ask("XDEL", stream, entry_of(held)[1:])
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
 
 
-async def test_a_worker_that_leaves_releases_its_active_jobs(queue: AnyQueue, first: Hands) -> None:
+async def test_a_worker_that_leaves_releases_its_active_jobs(queue: AnyQueue, first: FakeWorker) -> None:
     await queue.add_bulk([("n", number) for number in range(250)])
     assert len(await first.claim(250)) == 250
     await first.leave()

@@ -20,7 +20,7 @@ from glidemq_async.functions.schedulers import DueScheduler, Firing
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyQueue, listening, soon
 from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @asynccontextmanager
@@ -63,18 +63,18 @@ async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: St
     assert are_every(found, 50)
 
 
-async def test_a_closed_process_gives_up_its_role_immediately(storage: Storage, name: str, place: Place) -> None:
+async def test_a_closed_process_gives_up_its_role_immediately(storage: Storage, name: str, store: RunningStore) -> None:
     async with Queue[Any, Any](name, storage) as second:
         first: AnyQueue = Queue(name, storage)
         await first.upsert_job_scheduler("s", every=0.05)
         asked = ("HGET", f"glide:{{{name}}}:schedules_timer", "first")
         async with listening(second) as events:
             await events.next()
-            holder = await place.ask(*asked)
+            holder = await store.ask(*asked)
             assert holder is not None
             await first.close()
             # The other process may have taken the role since.
-            assert await place.ask(*asked) != holder
+            assert await store.ask(*asked) != holder
 
 
 async def test_processes_that_come_and_go_miss_no_fire_time(storage: Storage, name: str) -> None:
@@ -183,9 +183,9 @@ async def another_process(name: str, url: str) -> AsyncGenerator[asyncio.subproc
 
 
 @pytest.mark.only_on("redis7")
-async def test_a_killed_process_loses_no_fire_time(storage: Storage, name: str, place: Place) -> None:
+async def test_a_killed_process_loses_no_fire_time(storage: Storage, name: str, store: RunningStore) -> None:
     async with AsyncExitStack() as stack:
-        first = await stack.enter_async_context(another_process(name, place.url))
+        first = await stack.enter_async_context(another_process(name, store.url))
         queue: AnyQueue = await stack.enter_async_context(Queue(name, storage))
         # Long enough for this process to become the second one.
         await asyncio.sleep(0.8)
@@ -193,7 +193,7 @@ async def test_a_killed_process_loses_no_fire_time(storage: Storage, name: str, 
         async with listening(queue) as events:
             for _ in range(5):
                 await events.next()
-            async with another_process(name, place.url) as third:
+            async with another_process(name, store.url) as third:
                 await asyncio.sleep(0.3)
                 third.kill()
             for _ in range(15):

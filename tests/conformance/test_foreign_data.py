@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import IncompatibleQueueError, Queue, QueueEvents, Worker
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, echo, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
     (
@@ -27,14 +27,14 @@ FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
 @pytest.mark.everywhere
 @pytest.mark.parametrize(("keys", "words"), [case[1:] for case in FOREIGN], ids=[case[0] for case in FOREIGN])
 async def test_foreign_data_is_refused_and_left_unchanged(
-    storage: Storage, place: Place, name: str, keys: list[tuple[str | int, ...]], words: str
+    storage: Storage, store: RunningStore, name: str, keys: list[tuple[str | int, ...]], words: str
 ) -> None:
     base = f"glide:{{{name}}}"
     written = [str(command[1]).format(base=base) for command in keys]
     for command in keys:
-        await place.ask(*(str(word).format(base=base) for word in command))
+        await store.ask(*(str(word).format(base=base) for word in command))
     try:
-        before = [await place.ask("DUMP", key) for key in written]
+        before = [await store.ask("DUMP", key) for key in written]
         queue: AnyQueue = Queue(name, storage)
         for call in (queue.connect(), queue.add("n"), queue.pause()):
             with pytest.raises(IncompatibleQueueError, match=words) as caught:
@@ -45,11 +45,11 @@ async def test_foreign_data_is_refused_and_left_unchanged(
         with pytest.raises(IncompatibleQueueError):
             await QueueEvents(name, storage).connect()
         await queue.close()
-        assert [await place.ask("DUMP", key) for key in written] == before
-        assert sorted(key for key in await place.keys() if key.startswith(base)) == sorted(set(written))
+        assert [await store.ask("DUMP", key) for key in written] == before
+        assert sorted(key for key in await store.keys() if key.startswith(base)) == sorted(set(written))
     finally:
         for key in written:
-            await place.ask("DEL", key)
+            await store.ask("DEL", key)
 
 
 @pytest.mark.everywhere
@@ -62,23 +62,23 @@ async def test_a_mode_cannot_be_changed(storage: Storage, name: str) -> None:
         assert await again.count() == 1
 
 
-async def test_foreign_keys_next_to_the_queue_are_ignored(storage: Storage, place: Place, name: str) -> None:
-    await place.ask("SET", "unrelated", 1)
+async def test_foreign_keys_next_to_the_queue_are_ignored(storage: Storage, store: RunningStore, name: str) -> None:
+    await store.ask("SET", "unrelated", 1)
     try:
         async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo):
             assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
             assert await queue.check() == []
     finally:
-        await place.ask("DEL", "unrelated")
+        await store.ask("DEL", "unrelated")
 
 
-async def test_a_stray_key_is_found(queue: AnyQueue, place: Place) -> None:
+async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> None:
     await queue.add("n")
     stray = f"glide:{{{queue.name}}}:stray"
-    await place.ask("SET", stray, 1)
+    await store.ask("SET", stray, 1)
     findings = await queue.check()
     assert [(finding.invariant, finding.subject) for finding in findings] == [("I12", stray)]
-    await place.ask("DEL", stray)
+    await store.ask("DEL", stray)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +94,13 @@ async def test_a_stray_key_is_found(queue: AnyQueue, place: Place) -> None:
         ([("RPUSH", "{base}:logs:ghost", "x")], "I12"),
     ],
 )
-async def test_damage_is_found(queue: AnyQueue, place: Place, commands: list[tuple[str, ...]], invariant: str) -> None:
+async def test_damage_is_found(
+    queue: AnyQueue, store: RunningStore, commands: list[tuple[str, ...]], invariant: str
+) -> None:
     await queue.add("n")
     assert await queue.check() == []
     base = f"glide:{{{queue.name}}}"
     for command in commands:
-        await place.ask(*(word.format(base=base) for word in command))
+        await store.ask(*(word.format(base=base) for word in command))
     assert invariant in {finding.invariant for finding in await queue.check()}
-    await place.command("FLUSHALL")
+    await store.command("FLUSHALL")

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from tests.support.fake_worker import Hands, Hold
+from tests.support.fake_worker import FakeWorker, Hold
 from tests.support.helpers import AnyJob, AnyQueue, echo, ended, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
 
 
-async def full(queue: AnyQueue, place: Place) -> tuple[Hands, Hold, AnyJob]:
+async def full(queue: AnyQueue, store: RunningStore) -> tuple[FakeWorker, Hold, AnyJob]:
     """A worker that will not settle holds the only slot of the queue, and another job waits."""
-    hands = Hands(queue, place)
+    fake_worker = FakeWorker(queue, store)
     await queue.set_global_concurrency(1)
     await queue.add("n", 1)
-    (hold,) = await hands.claim()
-    return hands, hold, await queue.add("n", 2)
+    (hold,) = await fake_worker.claim()
+    return fake_worker, hold, await queue.add("n", 2)
 
 
-async def test_the_end_of_a_removed_run_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
-    hands, hold, waiting = await full(queue, place)
+async def test_the_end_of_a_removed_run_starts_the_next_one(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker, hold, waiting = await full(queue, store)
     async with worker_of(queue, echo):
-        await idle_workers(queue, place, 1)
+        await idle_workers(queue, store, 1)
         running = await queue.get_job(hold.id)
         assert running is not None
         await running.remove()
-        assert await hands.end(hold) == 1
+        assert await fake_worker.end(hold) == 1
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_the_failure_of_a_stalled_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
-    hands, hold, waiting = await full(queue, place)
+async def test_the_failure_of_a_stalled_job_starts_the_next_one(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker, hold, waiting = await full(queue, store)
     async with worker_of(queue, echo):
-        await idle_workers(queue, place, 1)
-        await hands.vanish(hold)
-        assert await hands.sweep(max_stalled=0) == []
+        await idle_workers(queue, store, 1)
+        await fake_worker.vanish(hold)
+        assert await fake_worker.sweep(max_stalled=0) == []
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_the_failure_of_a_revoked_job_starts_the_next_one(queue: AnyQueue, place: Place) -> None:
-    hands, hold, waiting = await full(queue, place)
+async def test_the_failure_of_a_revoked_job_starts_the_next_one(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker, hold, waiting = await full(queue, store)
     async with worker_of(queue, echo):
-        await idle_workers(queue, place, 1)
+        await idle_workers(queue, store, 1)
         await queue.revoke(hold.id)
-        await hands.vanish(hold)
-        assert await hands.sweep() == []
+        await fake_worker.vanish(hold)
+        assert await fake_worker.sweep() == []
         assert (await ended(waiting)).state == "completed"

@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue, AnyWorker, Gate, echo, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def known(queue: AnyQueue, *workers: AnyWorker) -> None:
@@ -48,25 +48,25 @@ async def test_the_longest_running_worker_comes_first(queue: AnyQueue) -> None:
             assert [info.name for info in await queue.get_workers()] == [one.name, other.name]
 
 
-async def test_runs_of_both_streams_count(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_runs_of_both_streams_count(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await queue.add_bulk([("n", number) for number in range(3)])
-    first, *_ = await hands.claim(2)
-    await hands.settle(first, "b")
-    await hands.claim(2)
-    await hands.renew()
+    first, *_ = await fake_worker.claim(2)
+    await fake_worker.settle(first, "b")
+    await fake_worker.claim(2)
+    await fake_worker.renew()
     (info,) = await queue.get_workers()
-    assert (info.name, info.running) == (hands.name, 3)
-    await hands.leave()
+    assert (info.name, info.running) == (fake_worker.name, 3)
+    await fake_worker.leave()
 
 
-async def test_a_silent_worker_is_omitted(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
-    await hands.renew()
+async def test_a_silent_worker_is_omitted(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
+    await fake_worker.renew()
     (info,) = await queue.get_workers()
     key, seen = f"glide:{{{queue.name}}}:alive", int(info.last_seen.timestamp() * 1000)
-    await place.ask("ZADD", key, seen - 50_000, hands.name)
+    await store.ask("ZADD", key, seen - 50_000, fake_worker.name)
     assert len(await queue.get_workers()) == 1
-    await place.ask("ZADD", key, seen - 61_000, hands.name)
+    await store.ask("ZADD", key, seen - 61_000, fake_worker.name)
     assert await queue.get_workers() == []
-    await hands.leave()
+    await fake_worker.leave()

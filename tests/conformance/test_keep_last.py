@@ -49,12 +49,12 @@ async def test_a_job_that_has_not_started_takes_the_data(timed: Timed) -> None:
 @pytest.mark.parametrize("kind", [{}, {"priority": 2}, {"lifo": True}, {"key": "k"}, {"timeout": 9}], ids=str)
 async def test_every_kind_of_job_can_follow_another_one(timed: Timed, kind: dict[str, Any]) -> None:
     await timed.queue.add("first", deduplication=LAST, **kind)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST, **kind)
     await timed.queue.add("third", deduplication=LAST)
     assert await counts(timed.queue) == {"active": 1, "delayed": 1}
     assert await timed.names() == []
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.run() == ["third"]
     await nothing_left(timed)
 
@@ -62,19 +62,21 @@ async def test_every_kind_of_job_can_follow_another_one(timed: Timed, kind: dict
 @pytest.mark.parametrize("way", ["completed", "failed", "removed", "revoked", "stalled", "record deleted"])
 async def test_every_end_of_a_run_starts_the_next_one(timed: Timed, way: str) -> None:
     first = await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST)
     if way == "removed":
         await first.remove()
     elif way == "stalled":
-        await timed.hands.vanish(run)
-        await timed.hands.sweep(max_stalled=0)
+        await timed.fake_worker.vanish(run)
+        await timed.fake_worker.sweep(max_stalled=0)
     else:
         if way == "revoked":
             await first.revoke()
         elif way == "record deleted":
-            await timed.place.ask("DEL", f"{timed.hands.base}:job:{first.id}")
-        await timed.hands.settle(run, *(("f", ";retries_exhausted;no") if way in ("failed", "revoked") else ("c", "")))
+            await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{first.id}")
+        await timed.fake_worker.settle(
+            run, *(("f", ";retries_exhausted;no") if way in ("failed", "revoked") else ("c", ""))
+        )
     assert await second.get_state() == "waiting"
     assert await timed.queue.get_deduplication_job_id("d") == second.id
     assert await timed.run() == ["second"]
@@ -83,9 +85,9 @@ async def test_every_end_of_a_run_starts_the_next_one(timed: Timed, way: str) ->
 
 async def test_a_retry_does_not_start_the_next_one(timed: Timed) -> None:
     await timed.queue.add("first", 1, deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", 2, deduplication=LAST)
-    assert await timed.hands.settle(run, "r", "60000 boom") is None
+    assert await timed.fake_worker.settle(run, "r", "60000 boom") is None
     assert await second.get_state() == "delayed"
     third = await timed.queue.add("third", 3, deduplication=LAST)
     assert (third.id, third.outcome) == (second.id, "duplicate")
@@ -97,23 +99,23 @@ async def test_a_retry_does_not_start_the_next_one(timed: Timed) -> None:
 
 async def test_a_release_does_not_start_the_next_one(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)
-    assert await timed.hands.settle(run, "b", "") is None
-    [again] = await timed.hands.claim()
+    assert await timed.fake_worker.settle(run, "b", "") is None
+    [again] = await timed.fake_worker.claim()
     await timed.queue.add("third", deduplication=LAST)
     assert (again.name, await timed.names()) == ("first", [])
-    assert await timed.hands.settle(again) is None
+    assert await timed.fake_worker.settle(again) is None
     assert await timed.run() == ["third"]
     await nothing_left(timed)
 
 
 async def test_a_delay_counts_from_the_end_of_the_run(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST, delay=60)
     await timed.clock.advance(5 * MINUTE)
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.names() == []
     await timed.queue.add("third", deduplication=LAST)
     await timed.clock.advance(MINUTE + SECOND)
@@ -123,18 +125,18 @@ async def test_a_delay_counts_from_the_end_of_the_run(timed: Timed) -> None:
 
 async def test_a_due_time_may_pass_before_the_run_ends(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST, at=datetime.now(UTC) + timedelta(minutes=2))
     await timed.clock.advance(5 * MINUTE)
     assert await timed.names() == []
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.run() == ["second"]
 
 
 @pytest.mark.parametrize("way", ["removed", "revoked", "expired"])
 async def test_the_waiting_job_may_be_removed(timed: Timed, way: str) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST, ttl=30)
     if way == "expired":
         await timed.clock.advance(31 * SECOND)
@@ -143,35 +145,35 @@ async def test_the_waiting_job_may_be_removed(timed: Timed, way: str) -> None:
     third = await timed.queue.add("third", deduplication=LAST)
     assert (third.outcome, third.state, third.id != second.id) == ("added", "delayed", True)
     if way == "expired":
-        await timed.hands.sweep()
+        await timed.fake_worker.sweep()
         assert await second.get_state() == "failed"
     assert await timed.queue.check() == []
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.run() == ["third"]
     await nothing_left(timed)
 
 
 async def test_a_promoted_job_runs_concurrently_and_later_jobs_follow_it(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [first] = await timed.hands.claim()
+    [first] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST)
     await second.promote()
-    [beside] = await timed.hands.claim()
+    [beside] = await timed.fake_worker.claim()
     third = await timed.queue.add("third", deduplication=LAST)
-    assert await timed.hands.settle(first) is None
+    assert await timed.fake_worker.settle(first) is None
     assert await third.get_state() == "delayed"
-    assert await timed.hands.settle(beside) is None
+    assert await timed.fake_worker.settle(beside) is None
     assert await timed.run() == ["third"]
     await nothing_left(timed)
 
 
 async def test_a_job_with_a_changed_delay_waits_for_its_due_time(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST)
     await second.change_delay(60)
     assert await timed.queue.check() == []
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.names() == []
     await timed.clock.advance(MINUTE + SECOND)
     assert await timed.run() == ["second"]
@@ -180,9 +182,9 @@ async def test_a_job_with_a_changed_delay_waits_for_its_due_time(timed: Timed) -
 
 async def test_both_jobs_may_be_removed(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)
-    await timed.hands.settle(run, "r", "60000 boom")
+    await timed.fake_worker.settle(run, "r", "60000 boom")
     assert await counts(timed.queue) == {"delayed": 2}
     assert await timed.queue.drain(delayed=True) == 2
     assert await counts(timed.queue) == {}
@@ -201,11 +203,11 @@ async def test_an_add_with_a_taken_custom_id_changes_no_data(timed: Timed) -> No
 
 async def test_it_applies_inside_one_call(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     options = JobOptions(deduplication=LAST)
     jobs = await timed.queue.add_bulk([(str(number), number, options) for number in range(5)])
     assert [job.outcome for job in jobs] == ["added"] + ["duplicate"] * 4
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     assert await timed.run() == ["4"]
 
 
@@ -236,14 +238,14 @@ async def test_a_job_retried_by_hand_owns_its_id_again(timed: Timed) -> None:
 
 async def test_other_modes_of_the_same_id_leave_no_waiting_job(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=Deduplication("d", ttl=60, mode="throttle"))
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST)
     assert second.state == "delayed"
     # A debounced job owns the id from now on. The waiting job no longer waits for it.
     third = await timed.queue.add("third", deduplication=Deduplication("d", mode="debounce"), delay=60)
     assert (third.outcome, await second.get_state()) == ("added", "waiting")
     assert await timed.run() == ["second"]
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     await timed.clock.advance(2 * MINUTE)
     assert await timed.run() == ["third"]
     await nothing_left(timed)
@@ -264,13 +266,13 @@ async def test_an_id_can_be_released(timed: Timed) -> None:
 
 async def test_releasing_an_id_starts_the_waiting_job(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)
     assert await timed.queue.release_deduplication("d")
     third = await timed.queue.add("third", deduplication=LAST)
     assert (third.outcome, third.state) == ("added", "waiting")
     assert await timed.run() == ["second", "third"]
-    assert await timed.hands.settle(run) is None
+    assert await timed.fake_worker.settle(run) is None
     await nothing_left(timed)
 
 
@@ -284,5 +286,5 @@ def test_an_id_can_be_released_without_a_loop(storage: Storage, name: str) -> No
 
 async def nothing_left(timed: Timed) -> None:
     """Check that no key of the deduplication is left and that the stored data are sound."""
-    assert [key for key in await timed.place.keys() if ":dedup" in key] == []
+    assert [key for key in await timed.store.keys() if ":dedup" in key] == []
     assert await timed.queue.check() == []

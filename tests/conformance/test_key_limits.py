@@ -31,8 +31,8 @@ async def test_regression_a_longer_window_of_a_key_includes_the_last_starts(time
         assert len(await timed.run()) == 5
         await timed.clock.advance(11 * SECOND)
     await timed.queue.set_key_limits(whose, rate_limit=RateLimit(7, 60))
-    key = f"{timed.hands.base}:keyrate:k"
-    assert (await timed.place.lifetimes([key]))[key] > 50 * SECOND
+    key = f"{timed.fake_worker.base}:keyrate:k"
+    assert (await timed.store.lifetimes([key]))[key] > 50 * SECOND
     assert await timed.run() == []
     await timed.clock.advance(39 * SECOND)
     assert len(await timed.run()) == 2
@@ -44,8 +44,8 @@ async def test_a_bucket_with_a_slower_refill_is_not_full_early(timed: Timed, who
     await fill(timed, 30)
     assert len(await timed.run()) == 5
     await timed.queue.set_key_limits(whose, token_bucket=TokenBucket(5, 0.01))
-    key = f"{timed.hands.base}:keybucket:k"
-    assert (await timed.place.lifetimes([key]))[key] > 400 * SECOND
+    key = f"{timed.fake_worker.base}:keybucket:k"
+    assert (await timed.store.lifetimes([key]))[key] > 400 * SECOND
     await timed.clock.advance(110 * SECOND)
     assert len(await timed.run()) == 1
 
@@ -56,7 +56,7 @@ async def test_the_number_of_stored_starts_of_a_key_is_bounded(timed: Timed) -> 
     for _ in range(40):
         assert len(await timed.run()) == 5
         await timed.clock.advance(2 * SECOND)
-    assert await timed.place.ask("ZCARD", f"{timed.hands.base}:keyrate:k") in range(50, 160)
+    assert await timed.store.ask("ZCARD", f"{timed.fake_worker.base}:keyrate:k") in range(50, 160)
 
 
 # -- concurrency ------------------------------------------------------------------------------------------------------
@@ -90,47 +90,47 @@ async def test_a_raised_limit_starts_more_jobs(queue: AnyQueue) -> None:
 async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=4)
     await fill(timed, 8)
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert len(holds) == 4
     await timed.queue.set_key_limits("k", concurrency=2)
     for hold in holds[:2]:
-        await timed.hands.settle(hold)
+        await timed.fake_worker.settle(hold)
         assert await timed.names() == []
-    await timed.hands.settle(holds[2])
+    await timed.fake_worker.settle(holds[2])
     assert await timed.names() == ["4"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
 async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=3)
     await timed.queue.add("other", key="other")
-    [other] = await timed.hands.claim(10)
+    [other] = await timed.fake_worker.claim(10)
     await fill(timed, 6)
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert len(holds) == 3
     await timed.queue.set_key_limits(whose, concurrency=None)
-    await timed.hands.settle(other)
-    meta = f"{timed.hands.base}:meta"
+    await timed.fake_worker.settle(other)
+    meta = f"{timed.fake_worker.base}:meta"
     for hold in holds:
         assert await timed.names() == []
-        assert await timed.place.ask("HEXISTS", meta, "key_limits") == 1
-        await timed.hands.settle(hold)
+        assert await timed.store.ask("HEXISTS", meta, "key_limits") == 1
+        await timed.fake_worker.settle(hold)
     # From now on no call checks limits or counts starts.
-    assert await timed.place.ask("HEXISTS", meta, "key_limits") == 0
+    assert await timed.store.ask("HEXISTS", meta, "key_limits") == 0
     assert [await timed.run() for _ in range(4)] == [["3"], ["4"], ["5"], []]
 
 
 async def test_limits_that_are_set_during_runs_count_the_active_jobs(timed: Timed) -> None:
     await fill(timed, 4)
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert len(holds) == 1
     await timed.queue.set_key_limits("k", concurrency=2)
-    holds += await timed.hands.claim(10)
+    holds += await timed.fake_worker.claim(10)
     assert len(holds) == 2
-    await timed.hands.settle(holds[0])
+    await timed.fake_worker.settle(holds[0])
     assert await timed.names() == ["2"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_the_default_applies_to_keys_without_limits(timed: Timed) -> None:
@@ -140,9 +140,9 @@ async def test_the_default_applies_to_keys_without_limits(timed: Timed) -> None:
         await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(5)])
     assert sorted(await timed.names()) == ["a", "a", "b", "b", "own", "own", "own"]
     await timed.queue.set_key_limits(None, concurrency=None)
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
     assert sorted(await timed.names()) == ["a", "b", "own", "own", "own"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_a_raised_default_wakes_workers_for_all_keys(queue: AnyQueue) -> None:
@@ -305,7 +305,7 @@ async def test_a_bucket_never_exceeds_its_capacity(timed: Timed) -> None:
     assert len(await timed.run()) >= 3
     await timed.clock.advance(HOUR)
     assert len(await timed.names(3)) == 3
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_debt(timed: Timed) -> None:
@@ -328,15 +328,15 @@ async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(2, 0.1))
     await fill(timed, 4)
     for _ in range(3):
-        holds = await timed.hands.claim(10)
+        holds = await timed.fake_worker.claim(10)
         for hold in holds:
-            await timed.hands.settle(hold, "b")
-        tokens = await timed.place.ask("HGET", f"{timed.hands.base}:keybucket:k", "tokens")
+            await timed.fake_worker.settle(hold, "b")
+        tokens = await timed.store.ask("HGET", f"{timed.fake_worker.base}:keybucket:k", "tokens")
         assert isinstance(tokens, bytes)
         assert int(tokens) >= 0
         await timed.clock.advance(10 * SECOND)
     assert await counts(timed.queue) == {"rate-limited": 1, "key-waiting": 3} or await timed.names()
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 @pytest.mark.parametrize("slots", [1, 3, 100])
@@ -402,10 +402,10 @@ async def test_regression_a_pause_stops_its_key(timed: Timed) -> None:
 
 async def test_a_pause_lets_the_active_job_of_the_key_end(timed: Timed) -> None:
     await fill(timed, 2)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await timed.queue.pause_key("k", 60)
     assert await counts(timed.queue) == {"active": 1, "key-waiting": 1}
-    assert await timed.hands.settle(hold) is None
+    assert await timed.fake_worker.settle(hold) is None
     assert await timed.names() == []
     await timed.clock.advance(61 * SECOND)
     assert await timed.run() == ["1"]
@@ -457,9 +457,9 @@ async def test_the_first_job_of_a_blocked_key_can_be_removed(timed: Timed) -> No
 async def test_regression_rate_limited_uses_no_attempt_and_blocks_the_key(timed: Timed) -> None:
     await fill(timed, 2)
     await timed.queue.add("other", key="other")
-    holds = await timed.hands.claim(5)
-    await timed.hands.settle(next(hold for hold in holds if hold.name == "0"), "l", "60000")
-    await timed.hands.settle(next(hold for hold in holds if hold.name == "other"))
+    holds = await timed.fake_worker.claim(5)
+    await timed.fake_worker.settle(next(hold for hold in holds if hold.name == "0"), "l", "60000")
+    await timed.fake_worker.settle(next(hold for hold in holds if hold.name == "other"))
     assert await timed.names() == []
     job = (await timed.queue.get_jobs("rate-limited"))[0]
     assert (job.name, job.attempts_made, job.state, job.fence) == ("0", 0, "rate-limited", 1)

@@ -10,9 +10,9 @@ import pytest
 from glidemq_async import JobOptions, Queue, RetryLater
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
-from tests.support.fake_worker import Hands, Hold
+from tests.support.fake_worker import FakeWorker, Hold
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, ended, job_events, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.mark.everywhere
@@ -108,8 +108,8 @@ async def test_a_keyed_job_shows_its_key_and_state(queue: AnyQueue) -> None:
 async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, key="k", attempts=3)
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "60000 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "60000 no")
     assert await timed.names() == []
     assert await counts(timed.queue) == {"delayed": 1, "key-waiting": 2}
     await timed.clock.advance(61 * SECOND)
@@ -119,8 +119,8 @@ async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed)
 async def test_an_immediate_retry_goes_before_the_others(timed: Timed) -> None:
     for name in ("a", "b"):
         await timed.queue.add(name, key="k", attempts=3)
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "0 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "0 no")
     assert [await timed.run() for _ in range(2)] == [["a"], ["b"]]
 
 
@@ -128,14 +128,14 @@ async def test_with_a_higher_concurrency_later_jobs_overtake_a_retry(timed: Time
     await timed.queue.set_key_limits("k", concurrency=2)
     for name in ("a", "b", "c", "d"):
         await timed.queue.add(name, key="k", attempts=3)
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert [hold.name for hold in holds] == ["a", "b"]
-    await timed.hands.settle(holds[0], "r", "60000 no")
+    await timed.fake_worker.settle(holds[0], "r", "60000 no")
     assert await timed.names() == ["c"]
     await timed.clock.advance(61 * SECOND)
-    await timed.hands.settle(holds[1])
+    await timed.fake_worker.settle(holds[1])
     assert await timed.names() == ["a"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
     assert sorted(await timed.run()) == ["a", "c"]
     assert await timed.run() == ["d"]
 
@@ -148,7 +148,7 @@ async def test_a_delayed_job_gets_its_position_when_it_is_due(timed: Timed) -> N
     await timed.clock.advance(61 * SECOND)
     assert await timed.names() == ["b"]
     await timed.queue.add("c", key="k")
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
     assert [await timed.run() for _ in range(3)] == [["b"], ["late"], ["c"]]
 
 
@@ -206,7 +206,7 @@ async def _expire(timed: Timed, job: AnyJob) -> None:
 
 async def _expire_by_sweep(timed: Timed, job: AnyJob) -> None:
     await timed.clock.advance(2 * MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
 
 
 async def _last_in_line(timed: Timed, job: AnyJob) -> None:
@@ -214,7 +214,7 @@ async def _last_in_line(timed: Timed, job: AnyJob) -> None:
 
 
 async def _delete_record(timed: Timed, job: AnyJob) -> None:
-    await timed.place.ask("DEL", f"{timed.hands.base}:job:{job.id}")
+    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{job.id}")
 
 
 Way = Callable[[Timed, AnyJob], Awaitable[None]]
@@ -264,8 +264,8 @@ async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
     if concurrency:
         await timed.queue.set_key_limits("k", concurrency=concurrency)
     first = await timed.queue.add("a", key="k", attempts=5)
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "600000 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "600000 no")
     await way(timed, first)
     await timed.queue.add("b", key="k")
     await timed.queue.add("c", key="k")
@@ -275,64 +275,64 @@ async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
 
 async def test_regression_draining_leaves_no_key_stuck(timed: Timed) -> None:
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abc"])
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     assert await timed.queue.drain() == 2
     await timed.queue.add("d", key="k")
     assert await timed.names() == []
-    await timed.hands.settle(hold)
+    await timed.fake_worker.settle(hold)
     assert await timed.run() == ["d"]
 
 
 async def test_a_retry_without_a_record_frees_the_key(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "60000 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "60000 no")
     await _delete_record(timed, first)
     await timed.clock.advance(2 * MINUTE)
     assert await timed.run() == ["b"]
 
 
 async def _give_up(timed: Timed, hold: Hold) -> None:
-    await timed.hands.settle(hold, "f")
+    await timed.fake_worker.settle(hold, "f")
 
 
 async def _hand_back(timed: Timed, hold: Hold) -> None:
-    await timed.hands.settle(hold, "b")
+    await timed.fake_worker.settle(hold, "b")
 
 
 async def _shut_down(timed: Timed, hold: Hold) -> None:
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def _stall(timed: Timed, hold: Hold) -> None:
-    await timed.hands.vanish(hold)
-    await timed.hands.sweep()
+    await timed.fake_worker.vanish(hold)
+    await timed.fake_worker.sweep()
 
 
 async def _stall_for_good(timed: Timed, hold: Hold) -> None:
-    await timed.hands.vanish(hold)
-    await timed.hands.sweep(max_stalled=0)
+    await timed.fake_worker.vanish(hold)
+    await timed.fake_worker.sweep(max_stalled=0)
 
 
 async def _remove_run(timed: Timed, hold: Hold) -> None:
     await timed.queue.remove(hold.id)
-    assert await timed.hands.settle(hold) == "missing"
+    assert await timed.fake_worker.settle(hold) == "missing"
 
 
 async def _revoke_run(timed: Timed, hold: Hold) -> None:
     assert await timed.queue.revoke(hold.id) is False
-    await timed.hands.settle(hold, "r", "60000 no")
+    await timed.fake_worker.settle(hold, "r", "60000 no")
 
 
 async def _revoke_and_leave(timed: Timed, hold: Hold) -> None:
     assert await timed.queue.revoke(hold.id) is False
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def _lose_record(timed: Timed, hold: Hold) -> None:
-    await timed.place.ask("DEL", f"{timed.hands.base}:job:{hold.id}")
-    assert await timed.hands.settle(hold) == "missing"
+    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{hold.id}")
+    assert await timed.fake_worker.settle(hold) == "missing"
 
 
 ENDS: dict[Callable[[Timed, Hold], Awaitable[None]], bool] = {
@@ -355,7 +355,7 @@ async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurre
     if concurrency:
         await timed.queue.set_key_limits("k", concurrency=concurrency)
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abcd"])
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await way(timed, hold)
     expected = ["a", "b", "c", "d"] if ENDS[way] else ["b", "c", "d"]
     assert [(await timed.run(1))[0] for _ in expected] == expected
@@ -365,14 +365,14 @@ async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurre
 async def test_regression_a_stale_outcome_frees_no_slot_of_another_run(timed: Timed, name: str) -> None:
     """A stalled job runs again. The first run's outcome must not start a second job of the key."""
     await timed.queue.add_bulk([(job, None, JobOptions(key="k")) for job in "abc"])
-    [old] = await timed.hands.claim()
-    await timed.hands.vanish(old)
-    await timed.hands.sweep()
-    other = Hands(timed.queue, timed.place)
+    [old] = await timed.fake_worker.claim()
+    await timed.fake_worker.vanish(old)
+    await timed.fake_worker.sweep()
+    other = FakeWorker(timed.queue, timed.store)
     [new] = await other.claim(5)
     assert new.id == old.id
     for verb in ("c", "f", "r", "b", "l", "d"):
-        assert await timed.hands.settle(old, verb) == "stale"
+        assert await timed.fake_worker.settle(old, verb) == "stale"
         assert await timed.names() == []
     assert await other.settle(new) is None
     assert await timed.run() == ["b"]
@@ -381,11 +381,11 @@ async def test_regression_a_stale_outcome_frees_no_slot_of_another_run(timed: Ti
 async def test_regression_a_retry_does_not_run_next_to_the_active_job(timed: Timed) -> None:
     await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "0 no")
-    [again] = await timed.hands.claim(10)
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "0 no")
+    [again] = await timed.fake_worker.claim(10)
     assert again.name == "a"
-    await timed.hands.settle(again, "r", "60000 no")
+    await timed.fake_worker.settle(again, "r", "60000 no")
     first = await timed.queue.get_job(again.id)
     assert first is not None
     await first.change_delay(120)
@@ -399,24 +399,24 @@ async def test_regression_the_concurrency_is_used_completely(timed: Timed) -> No
     """With a concurrency of three, the key runs three jobs as long as it has them, whatever their order of ending."""
     await timed.queue.set_key_limits("k", concurrency=3)
     await timed.queue.add_bulk([(str(number), None, JobOptions(key="k")) for number in range(9)])
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     for _ in range(6):
         assert len(holds) == 3
-        await timed.hands.settle(holds.pop())
-        holds += await timed.hands.claim(10)
+        await timed.fake_worker.settle(holds.pop())
+        holds += await timed.fake_worker.claim(10)
     for hold in holds:
-        await timed.hands.settle(hold)
+        await timed.fake_worker.settle(hold)
 
 
 async def test_an_ended_job_that_is_retried_waits_in_its_line(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k")
     await timed.run()
     await timed.queue.add("b", key="k")
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await first.retry()
     assert await first.get_state() == "key-waiting"
     assert await timed.names() == []
-    await timed.hands.settle(hold)
+    await timed.fake_worker.settle(hold)
     assert await timed.run() == ["a"]
 
 
@@ -437,17 +437,17 @@ async def test_a_handler_interrupted_at_shutdown_keeps_its_position(queue: AnyQu
 
 async def test_a_destroyed_consumer_group_leaves_no_key_stuck(timed: Timed) -> None:
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "ab"])
-    await timed.hands.claim()
-    await timed.place.ask("XGROUP", "DESTROY", f"{timed.hands.base}:lane", "workers")
-    await timed.hands.sweep()
+    await timed.fake_worker.claim()
+    await timed.store.ask("XGROUP", "DESTROY", f"{timed.fake_worker.base}:lane", "workers")
+    await timed.fake_worker.sweep()
     assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
 
 
-async def test_two_queues_do_not_share_keys(storage: Storage, name: str, place: Place) -> None:
+async def test_two_queues_do_not_share_keys(storage: Storage, name: str, store: RunningStore) -> None:
     async with Queue[Any, Any](name, storage) as one, Queue[Any, Any](name + "-2", storage) as two:
         await one.add("n", key="k")
         await two.add("n", key="k")
-        first, second = Hands(one, place), Hands(two, place)
+        first, second = FakeWorker(one, store), FakeWorker(two, store)
         assert len(await first.claim(5)) == 1
         assert len(await second.claim(5)) == 1
         await first.leave()

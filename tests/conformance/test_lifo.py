@@ -85,20 +85,20 @@ async def test_a_delayed_job_counts_as_the_last_when_it_is_due(timed: Timed) -> 
 async def test_a_retry_goes_first(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, lifo=True)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     assert hold.name == "c"
-    await timed.hands.settle(hold, "r", "0 no")
+    await timed.fake_worker.settle(hold, "r", "0 no")
     assert await timed.run() == ["c", "b", "a"]
 
 
 async def test_a_released_job_goes_first(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, lifo=True)
-    holds = await timed.hands.claim(2)
+    holds = await timed.fake_worker.claim(2)
     assert [hold.name for hold in holds] == ["c", "b"]
     await timed.queue.add("d", lifo=True)
-    await timed.hands.vanish(*holds)
-    assert len(await timed.hands.sweep()) == 2
+    await timed.fake_worker.vanish(*holds)
+    assert len(await timed.fake_worker.sweep()) == 2
     assert await timed.run() == ["c", "b", "d", "a"]
 
 

@@ -11,13 +11,13 @@ import pytest
 from glidemq_async import Queue, StorageUnavailable, list_queues
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 PREFIX = "listed*-prefix"
 
 
 @pytest.mark.everywhere
-async def test_the_queues_of_a_prefix_are_listed(queue: AnyQueue, storage: Storage, place: Place) -> None:
+async def test_the_queues_of_a_prefix_are_listed(queue: AnyQueue, storage: Storage, store: RunningStore) -> None:
     """On a cluster their slots belong to several primaries."""
     names = [f"q{number}[a]" for number in range(8)]
     other = Queue[Any, Any]("q0", storage, prefix="listedXYZ-prefix")  # which the pattern must not match
@@ -27,7 +27,7 @@ async def test_the_queues_of_a_prefix_are_listed(queue: AnyQueue, storage: Stora
         await each.connect()
     await opened[0].add("n", job_id="an id of free text}:meta")  # its record's key ends like the key of a queue
     assert await list_queues(storage, prefix=PREFIX) == names
-    assert await list_queues(place.url, prefix=PREFIX) == names
+    assert await list_queues(store.url, prefix=PREFIX) == names
     assert queue.name in await list_queues(storage)
     assert await opened[3].is_paused() is False  # the storage that was passed is open
     for each in (other, *opened):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from glidemq_async import MetricPoint, Metrics, RetryLater
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def work(job: AnyJob) -> Any:
@@ -58,31 +58,31 @@ async def test_only_final_outcomes_count(queue: AnyQueue) -> None:
     assert [(await queue.get_metrics(state)).count for state in ("completed", "failed")] == [1, 0]
 
 
-async def test_failures_by_the_server_count_without_a_duration(queue: AnyQueue, place: Place) -> None:
+async def test_failures_by_the_server_count_without_a_duration(queue: AnyQueue, store: RunningStore) -> None:
     revoked = await queue.add("n")
     await revoked.revoke()
-    hands = Hands(queue, place)
+    fake_worker = FakeWorker(queue, store)
     await queue.add("n")
-    held = await hands.claim()
-    await hands.vanish(*held)
-    await hands.sweep(max_stalled=0)
-    await hands.leave()
+    held = await fake_worker.claim()
+    await fake_worker.vanish(*held)
+    await fake_worker.sweep(max_stalled=0)
+    await fake_worker.leave()
     metrics = await queue.get_metrics("failed")
     assert metrics.count == 2
     assert {point.mean_seconds for point in metrics.points} == {0.0}
 
 
-async def put(place: Place, queue: AnyQueue, minute: int, count: int, run_ms: int) -> None:
+async def put(store: RunningStore, queue: AnyQueue, minute: int, count: int, run_ms: int) -> None:
     key = f"glide:{{{queue.name}}}:metrics:completed:{minute // 60}"
-    await place.ask("HSET", key, f"{minute % 60}:n", count, f"{minute % 60}:ms", run_ms)
-    await place.ask("PEXPIRE", key, 60_000)
+    await store.ask("HSET", key, f"{minute % 60}:n", count, f"{minute % 60}:ms", run_ms)
+    await store.ask("PEXPIRE", key, 60_000)
 
 
-async def test_points_are_in_order_and_within_the_bounds(queue: AnyQueue, place: Place) -> None:
+async def test_points_are_in_order_and_within_the_bounds(queue: AnyQueue, store: RunningStore) -> None:
     now = int(datetime.now(UTC).timestamp()) // 60
     minutes = [now - 1_500, now - 1_430, now - 61, now - 60, now - 59, now - 1]
     for number, minute in enumerate(minutes):
-        await put(place, queue, minute, number + 1, 500 * (number + 1))
+        await put(store, queue, minute, number + 1, 500 * (number + 1))
 
     def points(*chosen: int) -> tuple[MetricPoint, ...]:
         return tuple(MetricPoint(instant(minutes[number]), number + 1, 0.5) for number in chosen)
@@ -100,11 +100,11 @@ def instant(minute: int) -> datetime:
     return datetime.fromtimestamp(minute * 60, UTC)
 
 
-async def test_metrics_are_collected_without_a_call(queue: AnyQueue, place: Place) -> None:
+async def test_metrics_are_collected_without_a_call(queue: AnyQueue, store: RunningStore) -> None:
     async with worker_of(queue, work):
         await (await queue.add("n", 0)).result(10)
-    (key,) = [key for key in await place.keys() if ":metrics:" in key]
-    lifetime = (await place.lifetimes([key]))[key]
+    (key,) = [key for key in await store.keys() if ":metrics:" in key]
+    lifetime = (await store.lifetimes([key]))[key]
     assert 24 * 3_600_000 < lifetime <= 25 * 3_600_000
 
 

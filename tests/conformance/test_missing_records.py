@@ -9,79 +9,85 @@ import pytest
 
 from glidemq_async import JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, history, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.fixture
-async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    made = Hands(queue, place)
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    made = FakeWorker(queue, store)
     yield made
     await made.leave()
 
 
-async def records(place: Place) -> list[str]:
+async def records(store: RunningStore) -> list[str]:
     """Return the keys that belong to single jobs."""
-    return [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+    return [key for key in await store.keys() if ":job:" in key or ":logs:" in key]
 
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
-async def test_settling_a_removed_job_creates_no_record(queue: AnyQueue, place: Place, hands: Hands, verb: str) -> None:
+async def test_settling_a_removed_job_creates_no_record(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
+) -> None:
     job = await queue.add("n", 1)
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     await job.remove()
-    assert await hands.settle(hold, verb) == "missing"
-    assert await records(place) == []
+    assert await fake_worker.settle(hold, verb) == "missing"
+    assert await records(store) == []
     assert set((await queue.get_job_counts()).values()) == {0}
 
 
 @pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
 async def test_settling_a_job_with_a_deleted_record_creates_none(
-    queue: AnyQueue, place: Place, hands: Hands, verb: str
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
 ) -> None:
     await queue.add("n", 1)
-    [hold] = await hands.claim()
-    await place.ask("DEL", f"{hands.base}:job:{hold.id}")
-    assert await hands.settle(hold, verb) == "missing"
-    assert await records(place) == []
+    [hold] = await fake_worker.claim()
+    await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
+    assert await fake_worker.settle(hold, verb) == "missing"
+    assert await records(store) == []
 
 
-async def test_reclaiming_does_not_restore_a_removed_job(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_reclaiming_does_not_restore_a_removed_job(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
     job = await queue.add("n", 1)
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     await job.remove()
-    await hands.vanish(hold)
-    assert await hands.sweep() == []
-    assert await hands.claim() == []
-    assert await records(place) == []
+    await fake_worker.vanish(hold)
+    assert await fake_worker.sweep() == []
+    assert await fake_worker.claim() == []
+    assert await records(store) == []
 
 
-async def test_reclaiming_drops_an_entry_without_a_record(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_reclaiming_drops_an_entry_without_a_record(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
     await queue.add("n", 1)
-    [hold] = await hands.claim()
-    await place.ask("DEL", f"{hands.base}:job:{hold.id}")
-    await hands.vanish(hold)
-    assert await hands.sweep() == []
-    assert await records(place) == []
+    [hold] = await fake_worker.claim()
+    await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
+    await fake_worker.vanish(hold)
+    assert await fake_worker.sweep() == []
+    assert await records(store) == []
     assert (await queue.get_job_counts())["active"] == 0
     assert (await history(queue))[-1].kind == "dropped"
 
 
-async def test_a_waiting_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, place: Place) -> None:
+async def test_a_waiting_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{jobs[0].id}")
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{jobs[0].id}")
     async with worker_of(queue, echo):
         assert await jobs[1].result(10) == 1
         assert await jobs[2].result(10) == 2
     assert set((await queue.get_job_counts()).values()) == {0, 2}
 
 
-async def test_a_delayed_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, place: Place) -> None:
+async def test_a_delayed_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, store: RunningStore) -> None:
     gone = await queue.add("n", 1, delay=0.05)
     due = await queue.add("n", 2, delay=0.06)
-    await place.ask("DEL", f"glide:{{{queue.name}}}:job:{gone.id}")
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{gone.id}")
     async with worker_of(queue, echo):
         assert await due.result(10) == 2
 
@@ -93,14 +99,16 @@ async def test_expired_jobs_do_not_block_delayed_ones(queue: AnyQueue) -> None:
         assert await live.result(10) == "live"
 
 
-async def test_a_worker_that_dies_after_its_claim_loses_nothing(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_a_worker_that_dies_after_its_claim_loses_nothing(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
     job = await queue.add("n", 1)
     late = await queue.add("n", 2, delay=0.01)
-    holds = await hands.claim(2)
+    holds = await fake_worker.claim(2)
     while len(holds) < 2:
-        holds += await hands.claim(1)
-    await hands.vanish(*holds)
-    other = Hands(queue, place)
+        holds += await fake_worker.claim(1)
+    await fake_worker.vanish(*holds)
+    other = FakeWorker(queue, store)
     assert sorted(await other.sweep()) == sorted([job.id, late.id])
     async with worker_of(queue, echo):
         assert [await job.result(10), await late.result(10)] == [1, 2]
@@ -145,16 +153,16 @@ async def test_any_permitted_name_works(storage: Storage, queue_name: str) -> No
 
 
 @pytest.mark.everywhere
-async def test_a_name_with_wildcards_is_checked_literally(storage: Storage, place: Place) -> None:
+async def test_a_name_with_wildcards_is_checked_literally(storage: Storage, store: RunningStore) -> None:
     """The check of `t[1]` sees its own keys, not the keys of `t1`."""
     async with Queue[Any, Any]("t[1]", storage) as queue, Queue[Any, Any]("t1", storage) as other:
         await queue.add("n")
         await other.add("n")
-        await place.ask("SET", "glide:{t[1]}:stray", 1)
-        await place.ask("SET", "glide:{t1}:other-stray", 1)
+        await store.ask("SET", "glide:{t[1]}:stray", 1)
+        await store.ask("SET", "glide:{t1}:other-stray", 1)
         assert [finding.subject for finding in await queue.check()] == ["glide:{t[1]}:stray"]
-        await place.ask("DEL", "glide:{t[1]}:stray")
-        await place.ask("DEL", "glide:{t1}:other-stray")
+        await store.ask("DEL", "glide:{t[1]}:stray")
+        await store.ask("DEL", "glide:{t1}:other-stray")
 
 
 async def test_retrying_leaves_a_job_in_one_set_and_gives_it_all_its_attempts(queue: AnyQueue) -> None:

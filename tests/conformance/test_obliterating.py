@@ -10,16 +10,16 @@ import pytest
 from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
 
-async def keys_of(queue: AnyQueue, place: Place) -> list[str]:
+async def keys_of(queue: AnyQueue, store: RunningStore) -> list[str]:
     """Return every key of a queue."""
-    return [key for key in await place.keys() if f"{{{queue.name}}}" in key]
+    return [key for key in await store.keys() if f"{{{queue.name}}}" in key]
 
 
 async def fill(queue: AnyQueue) -> None:
@@ -42,17 +42,17 @@ async def fill(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_obliterating_leaves_no_key(queue: AnyQueue, place: Place) -> None:
+async def test_obliterating_leaves_no_key(queue: AnyQueue, store: RunningStore) -> None:
     await fill(queue)
     # The awaited record without retention is removed after its receipt, which may have happened already.
     assert await queue.obliterate() in {707, 708}
-    assert await keys_of(queue, place) == []
+    assert await keys_of(queue, store) == []
 
 
 @pytest.mark.everywhere
-async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue, place: Place) -> None:
+async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue, store: RunningStore) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
-    hands = Hands(queue, place)
+    fake_worker = FakeWorker(queue, store)
     await functions.limits.set(concurrency="100", rate="100 60000")
     await functions.limits.set_key("k", concurrency="2", rate="10 60000", bucket="10000 1000")
     await functions.limits.set_key("", concurrency="1")
@@ -62,21 +62,23 @@ async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue,
     await add_kind(queue, 2, key="resting")
     await functions.limits.pause_key("paused", 60_000)
     await add_kind(queue, 1, key="paused")
-    for hold in await hands.claim(30):
-        await hands.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))
+    for hold in await fake_worker.claim(30):
+        await fake_worker.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))
     await add_kind(queue, 2, key="k")
-    await hands.claim(1)
+    await fake_worker.claim(1)
     await queue.obliterate(force=True)
-    assert await keys_of(queue, place) == []
+    assert await keys_of(queue, store) == []
 
 
-async def test_reused_ids_find_no_data_of_earlier_jobs(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_reused_ids_find_no_data_of_earlier_jobs(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await add_kind(queue, 3, priority=5)
     await queue.obliterate()
     await queue.add("n")
-    assert [hold.id for hold in await hands.claim(10)] == ["1"], "a stale entry must not start a new job a second time"
-    await hands.leave()
+    assert [hold.id for hold in await fake_worker.claim(10)] == ["1"], (
+        "a stale entry must not start a new job a second time"
+    )
+    await fake_worker.leave()
     await queue.drain()
 
 
@@ -125,21 +127,21 @@ async def test_force_stops_active_jobs(queue: AnyQueue) -> None:
         assert await queue.add_and_wait("n", 9, wait_timeout=5) == 9
 
 
-async def test_an_outcome_of_the_old_queue_is_refused(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_an_outcome_of_the_old_queue_is_refused(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await queue.add_bulk([("n", number) for number in range(3)])
-    first, second = await hands.claim(2)
-    await hands.settle(first, "b")
-    (again,) = await hands.claim(1)
+    first, second = await fake_worker.claim(2)
+    await fake_worker.settle(first, "b")
+    (again,) = await fake_worker.claim(1)
     assert (first.entry[0], again.entry[0]) == ("s", "l")
     assert await queue.obliterate(force=True) == 3
     await queue.add("another", job_id=second.id)
     for hold in (first, second, again):
-        assert await hands.settle(hold) in {"missing", "stale"}
+        assert await fake_worker.settle(hold) in {"missing", "stale"}
     assert [job.id async for job in queue.iter_jobs("waiting")] == [second.id]
-    await hands.leave()
+    await fake_worker.leave()
     await queue.obliterate()
-    assert await keys_of(queue, place) == []
+    assert await keys_of(queue, store) == []
 
 
 async def test_an_idle_worker_finds_the_new_queue(queue: AnyQueue) -> None:
@@ -150,10 +152,10 @@ async def test_an_idle_worker_finds_the_new_queue(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_a_client_that_waits_is_notified(queue: AnyQueue, place: Place) -> None:
+async def test_a_client_that_waits_is_notified(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", delay=60)
     waiting = asyncio.ensure_future(job.result(30))
-    await waited_for(queue, place, 1)
+    await waited_for(queue, store, 1)
     await queue.obliterate()
     with pytest.raises(JobNotFound):
         await soon(waiting, 3)
@@ -248,23 +250,23 @@ async def test_events_between_two_obliterated_events_are_not_a_gap(queue: AnyQue
         await obliterating
 
 
-async def test_wildcards_in_a_name_are_literal(storage: Storage, place: Place) -> None:
+async def test_wildcards_in_a_name_are_literal(storage: Storage, store: RunningStore) -> None:
     async with Queue[Any, Any]("t[1]*?", storage) as one, Queue[Any, Any]("t1xy", storage) as other:
         await one.add("n")
         kept = await other.add("n")
         assert await one.obliterate() == 1
-        assert await keys_of(one, place) == []
+        assert await keys_of(one, store) == []
         assert await kept.get_state() == "waiting"
 
 
-async def test_damaged_data_is_removed_too(queue: AnyQueue, place: Place) -> None:
+async def test_damaged_data_is_removed_too(queue: AnyQueue, store: RunningStore) -> None:
     base = f"glide:{{{queue.name}}}"
     await queue.add("n")
-    await place.ask("HSET", f"{base}:job:ghost", "name", "x")
-    await place.ask("RPUSH", f"{base}:logs:nobody", "a line")
-    await place.ask("ZADD", f"{base}:returned", 1, "nobody")
+    await store.ask("HSET", f"{base}:job:ghost", "name", "x")
+    await store.ask("RPUSH", f"{base}:logs:nobody", "a line")
+    await store.ask("ZADD", f"{base}:returned", 1, "nobody")
     await queue.obliterate()
-    assert await keys_of(queue, place) == []
+    assert await keys_of(queue, store) == []
 
 
 async def test_concurrent_adds_are_complete_or_removed(queue: AnyQueue) -> None:
@@ -282,10 +284,10 @@ async def test_concurrent_adds_are_complete_or_removed(queue: AnyQueue) -> None:
     assert await queue.check() == []
 
 
-async def test_an_empty_queue_can_be_obliterated(queue: AnyQueue, place: Place) -> None:
+async def test_an_empty_queue_can_be_obliterated(queue: AnyQueue, store: RunningStore) -> None:
     assert await queue.obliterate() == 0
     assert await queue.obliterate(force=True) == 0
-    assert await keys_of(queue, place) == []
+    assert await keys_of(queue, store) == []
 
 
 async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:

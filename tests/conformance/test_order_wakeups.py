@@ -15,7 +15,7 @@ from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, Timed
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
 from tests.support.wakeup_latency import starts_at_once
 
@@ -112,11 +112,11 @@ async def test_a_released_job_wakes_another_worker(queue: AnyQueue, kind: str) -
 @pytest.mark.untidy
 async def test_a_stalled_job_wakes_an_idle_worker(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("n", 1, **KINDS[kind])
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     async with worker_of(timed.queue, echo) as worker:
         await idle(worker)
-        await timed.hands.vanish(hold)
-        await timed.hands.sweep()
+        await timed.fake_worker.vanish(hold)
+        await timed.fake_worker.sweep()
         assert await job.result(5) == 1
 
 
@@ -142,27 +142,27 @@ async def test_the_end_of_a_run_wakes_a_worker_for_the_next_job_of_its_key(queue
 @pytest.mark.untidy
 @pytest.mark.parametrize("way", ["removed", "failed", "retried", "revoked", "limited", "missing"])
 async def test_every_end_of_a_run_by_another_call_wakes_a_worker_for_the_key(timed: Timed, way: str) -> None:
-    queue, hands = timed.queue, timed.hands
+    queue, fake_worker = timed.queue, timed.fake_worker
     first, second = [await queue.add("n", number, key="k", attempts=3) for number in range(2)]
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         match way:
             case "removed":
                 await first.remove()
-                await hands.end(hold)
+                await fake_worker.end(hold)
             case "failed":
-                await hands.settle(hold, "f")
+                await fake_worker.settle(hold, "f")
             case "retried":
-                await hands.settle(hold, "r", "100 no")
+                await fake_worker.settle(hold, "r", "100 no")
             case "revoked":
                 await first.revoke()
-                await hands.settle(hold, "f")
+                await fake_worker.settle(hold, "f")
             case "limited":
-                await hands.settle(hold, "l", "100")
+                await fake_worker.settle(hold, "l", "100")
             case _:
-                await timed.place.ask("DEL", f"{hands.base}:job:{first.id}")
-                await hands.settle(hold)
+                await timed.store.ask("DEL", f"{fake_worker.base}:job:{first.id}")
+                await fake_worker.settle(hold)
         assert await second.result(5) == 1
 
 
@@ -172,8 +172,8 @@ async def test_a_key_that_no_longer_waits_for_a_retry_wakes_a_worker(timed: Time
     queue = timed.queue
     first = await queue.add("n", 0, key="k", attempts=3)
     second = await queue.add("n", 1, key="k")
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "r", "600000 no")
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "r", "600000 no")
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         match way:
@@ -357,13 +357,13 @@ async def test_an_idle_queue_with_limits_makes_no_calls(storage: Storage, name: 
 
 
 @each_kind
-async def test_one_job_wakes_one_worker(storage: Storage, name: str, place: Place, kind: str) -> None:
+async def test_one_job_wakes_one_worker(storage: Storage, name: str, store: RunningStore, kind: str) -> None:
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         workers = [worker_of(queue, echo) for _ in range(10)]
         for worker in workers:
             await worker.start()
-        await idle_workers(queue, place, len(workers))
+        await idle_workers(queue, store, len(workers))
         await relay.quiet(queue)
         relay.calls.clear()
         assert await queue.add_and_wait("n", 1, wait_timeout=5, **KINDS[kind]) == 1

@@ -16,11 +16,11 @@ from glidemq_async.functions.inbox import Delivery
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Arg, RedisStorage, Storage
 from glidemq_async.storage.redis.library import Library, shipped
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Heard, echo, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.servers import standalone
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 
 class Crash(BaseException):
@@ -35,8 +35,8 @@ async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
 
 
 @pytest.fixture
-async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    made = Hands(queue, place)
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    made = FakeWorker(queue, store)
     yield made
     await made.leave()
 
@@ -47,13 +47,13 @@ def disarmed() -> Iterator[None]:
     failpoints.disarm()
 
 
-async def post(queue: AnyQueue, dead: AnyQueue, hands: Hands, count: int, *, data: Any = None) -> None:
+async def post(queue: AnyQueue, dead: AnyQueue, fake_worker: FakeWorker, count: int, *, data: Any = None) -> None:
     """Fail this many jobs and relay nothing."""
     await queue.set_dead_letter_queue(dead.name)
     await queue.add_bulk([("n", number if data is None else data) for number in range(count)])
-    while holds := await hands.claim(count):
+    while holds := await fake_worker.claim(count):
         for hold in holds:
-            await hands.settle(hold, "f")
+            await fake_worker.settle(hold, "f")
 
 
 def outbox_of(queue: AnyQueue, holder: str, storage: Storage | None = None) -> Outbox:
@@ -75,32 +75,32 @@ async def filled(dead: AnyQueue) -> None:
             await asyncio.sleep(0.005)
 
 
-async def pass_time(queue: AnyQueue, place: Place) -> None:
+async def pass_time(queue: AnyQueue, store: RunningStore) -> None:
     """Let the relayer's turn expire."""
-    await place.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
+    await store.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
 
 
-async def posted(queue: AnyQueue, place: Place) -> object:
-    return await place.ask("XLEN", f"glide:{{{queue.name}}}:outbox")
+async def posted(queue: AnyQueue, store: RunningStore) -> object:
+    return await store.ask("XLEN", f"glide:{{{queue.name}}}:outbox")
 
 
 @pytest.mark.everywhere
 async def test_posted_jobs_arrive_once_and_in_order(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    await post(queue, dead, hands, 230)
+    await post(queue, dead, fake_worker, 230)
     await outbox_of(queue, "a").relay()
     assert await waiting_data(dead) == list(range(230))
     await outbox_of(queue, "b").relay()
     assert await dead.count() == 230
-    assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:outbox") == 0
+    assert await store.ask("EXISTS", f"glide:{{{queue.name}}}:outbox") == 0
 
 
 @pytest.mark.parametrize("point", ["relay.before_deliver", "relay.after_deliver"])
 async def test_the_next_process_continues_after_a_relayer_died(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands, point: str
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker, point: str
 ) -> None:
-    await post(queue, dead, hands, 130)
+    await post(queue, dead, fake_worker, 130)
 
     def crash() -> None:
         raise Crash
@@ -109,20 +109,20 @@ async def test_the_next_process_continues_after_a_relayer_died(
     with pytest.raises(Crash):
         await outbox_of(queue, "dying").relay()
     failpoints.disarm()
-    assert await posted(queue, place) == 130
+    assert await posted(queue, store) == 130
     # The dead process still has its turn for a while.
     await outbox_of(queue, "next").relay()
-    assert await posted(queue, place) == 130
-    await pass_time(queue, place)
+    assert await posted(queue, store) == 130
+    await pass_time(queue, store)
     await outbox_of(queue, "next").relay()
     assert await waiting_data(dead) == list(range(130))
-    assert await posted(queue, place) == 0
+    assert await posted(queue, store) == 0
 
 
 async def test_a_delivered_job_that_was_removed_does_not_arrive_again(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    await post(queue, dead, hands, 3)
+    await post(queue, dead, fake_worker, 3)
 
     def crash() -> None:
         raise Crash
@@ -132,13 +132,13 @@ async def test_a_delivered_job_that_was_removed_does_not_arrive_again(
         await outbox_of(queue, "dying").relay()
     failpoints.disarm()
     assert await dead.replay_dead_letter_jobs() == 3
-    await pass_time(queue, place)
+    await pass_time(queue, store)
     await outbox_of(queue, "next").relay()
-    assert (await dead.count(), await queue.count(), await posted(queue, place)) == (0, 3, 0)
+    assert (await dead.count(), await queue.count(), await posted(queue, store)) == (0, 3, 0)
 
 
-async def test_only_one_relays_at_a_time(queue: AnyQueue, dead: AnyQueue, hands: Hands) -> None:
-    await post(queue, dead, hands, 150)
+async def test_only_one_relays_at_a_time(queue: AnyQueue, dead: AnyQueue, fake_worker: FakeWorker) -> None:
+    await post(queue, dead, fake_worker, 150)
     held, go_on = asyncio.Event(), asyncio.Event()
 
     async def pause(function: str, _: Sequence[Arg]) -> None:
@@ -159,9 +159,9 @@ async def test_only_one_relays_at_a_time(queue: AnyQueue, dead: AnyQueue, hands:
 
 
 async def test_two_concurrent_relayers_add_nothing_twice(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    await post(queue, dead, hands, 150)
+    await post(queue, dead, fake_worker, 150)
     held, go_on = asyncio.Event(), asyncio.Event()
 
     async def pause(function: str, _: Sequence[Arg]) -> None:
@@ -174,7 +174,7 @@ async def test_two_concurrent_relayers_add_nothing_twice(
     first = asyncio.create_task(outbox_of(queue, "first", slow).relay())
     await soon(held.wait())
     # The first one pauses for longer than its turn, and another one relays everything.
-    await pass_time(queue, place)
+    await pass_time(queue, store)
     await outbox_of(queue, "second").relay()
     assert await waiting_data(dead) == list(range(150))
     go_on.set()
@@ -182,8 +182,8 @@ async def test_two_concurrent_relayers_add_nothing_twice(
     assert await waiting_data(dead) == list(range(150))
 
 
-async def test_large_entries_are_read_in_steps(queue: AnyQueue, dead: AnyQueue, hands: Hands) -> None:
-    await post(queue, dead, hands, 9, data=bytes(500_000))
+async def test_large_entries_are_read_in_steps(queue: AnyQueue, dead: AnyQueue, fake_worker: FakeWorker) -> None:
+    await post(queue, dead, fake_worker, 9, data=bytes(500_000))
     way = Relay(queue.storage)
     await outbox_of(queue, "a", way).relay()
     assert way.calls.count("deliverJobs") >= 3
@@ -191,55 +191,55 @@ async def test_large_entries_are_read_in_steps(queue: AnyQueue, dead: AnyQueue, 
 
 
 async def test_an_unusable_target_does_not_block_others(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     foreign = f"{queue.name}-foreign"
-    await place.ask("HSET", f"glide:{{{foreign}}}:meta", "owner", "somebody")
+    await store.ask("HSET", f"glide:{{{foreign}}}:meta", "owner", "somebody")
     await queue.set_dead_letter_queue(foreign)
     await queue.add("n", "lost?")
-    [hold] = await hands.claim()
-    await hands.settle(hold, "f")
-    await post(queue, dead, hands, 120)
+    [hold] = await fake_worker.claim()
+    await fake_worker.settle(hold, "f")
+    await post(queue, dead, fake_worker, 120)
     with pytest.raises(IncompatibleQueueError, match=foreign):
         await outbox_of(queue, "a").relay()
-    assert (await dead.count(), await posted(queue, place)) == (120, 1)
+    assert (await dead.count(), await posted(queue, store)) == (120, 1)
     async with worker_of(queue, echo, lock_duration=1) as worker:
         errors = Heard(worker, "error")
         assert isinstance((await errors.next())[0], IncompatibleQueueError)
         # The jobs for it arrive once it can be used.
-        await place.ask("DEL", f"glide:{{{foreign}}}:meta")
+        await store.ask("DEL", f"glide:{{{foreign}}}:meta")
         async with Queue[Any, Any](foreign, queue.storage) as mended:
             await filled(mended)
             assert await waiting_data(mended) == ["lost?"]
 
 
-async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, place: Place, hands: Hands) -> None:
+async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker) -> None:
     foreign: AnyQueue = Queue(f"{queue.name}-foreign", queue.storage)
     key = f"glide:{{{foreign.name}}}:meta"
-    await place.ask("HSET", key, "owner", "somebody")
-    await post(queue, foreign, hands, 250)
+    await store.ask("HSET", key, "owner", "somebody")
+    await post(queue, foreign, fake_worker, 250)
     way = Relay(queue.storage)
     with pytest.raises(IncompatibleQueueError):
         await outbox_of(queue, "a", way).relay()
     assert (way.calls.count("openQueue"), way.calls.count("deliverJobs")) == (1, 0)
-    await place.ask("DEL", key)
+    await store.ask("DEL", key)
     await outbox_of(queue, "a").relay()
     assert await waiting_data(foreign) == list(range(250))
 
 
 async def test_an_emptied_outbox_reuses_no_entry_id(
-    queue: AnyQueue, dead: AnyQueue, place: Place, hands: Hands
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    await post(queue, dead, hands, 1)
+    await post(queue, dead, fake_worker, 1)
     await outbox_of(queue, "a").relay()
     # As if the clock had been set back by an hour: the target knows the entries of that hour.
     key = f"glide:{{{queue.name}}}:meta"
-    last = await place.ask("HGET", key, "outbox_last")
+    last = await store.ask("HGET", key, "outbox_last")
     assert isinstance(last, bytes)
     ahead = f"{int(last.partition(b'-')[0]) + 3_600_000}-7"
-    await place.ask("HSET", key, "outbox_last", ahead)
-    await post(queue, dead, hands, 2)
-    [first, second] = await entries(queue, place)
+    await store.ask("HSET", key, "outbox_last", ahead)
+    await post(queue, dead, fake_worker, 2)
+    [first, second] = await entries(queue, store)
     assert first == ahead.replace("-7", "-8")
     assert second == ahead.replace("-7", "-9")
 
@@ -264,8 +264,8 @@ async def test_a_burst_of_small_moves_loses_none(queue: AnyQueue, dead: AnyQueue
     assert sorted(await waiting_data(dead)) == list(range(200))
 
 
-async def entries(queue: AnyQueue, place: Place) -> list[str]:
-    found = await place.ask("XRANGE", f"glide:{{{queue.name}}}:outbox", "-", "+")
+async def entries(queue: AnyQueue, store: RunningStore) -> list[str]:
+    found = await store.ask("XRANGE", f"glide:{{{queue.name}}}:outbox", "-", "+")
     assert isinstance(found, list)
     return [row[0].decode() for row in cast("list[list[bytes]]", found)]
 
@@ -297,20 +297,20 @@ async def test_a_job_is_delivered_once_per_token(dead: AnyQueue) -> None:
 
 
 @asynccontextmanager
-async def bounded(*bounds: tuple[str, str]) -> AsyncGenerator[tuple[AnyQueue, AnyQueue, Hands, Place]]:
+async def bounded(*bounds: tuple[str, str]) -> AsyncGenerator[tuple[AnyQueue, AnyQueue, FakeWorker, RunningStore]]:
     """A queue, its dead-letter queue and a fake worker, on a library with smaller bounds."""
     text = shipped().text
     for old, new in bounds:
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     async with standalone(unix=True) as server:
-        place = Place("small", server.url, (endpoint_of(server),))
+        store = RunningStore("small", server.url, (endpoint_of(server),))
         async with (
             RedisStorage(endpoint_of(server), library=Library(text)) as storage,
             Queue[Any, Any]("full", storage) as queue,
             Queue[Any, Any]("full-dead", storage) as dead,
         ):
-            yield queue, dead, Hands(queue, place), place
+            yield queue, dead, FakeWorker(queue, store), store
 
 
 async def test_a_dead_letter_queue_keeps_the_newest() -> None:
@@ -318,20 +318,20 @@ async def test_a_dead_letter_queue_keeps_the_newest() -> None:
         ("MOST_MOVED = 100000", "MOST_MOVED = 20"),
         ("LAST_HOUR, HOUR_MS = 10000, 100000,", "LAST_HOUR, HOUR_MS = 30, 30,"),
     )
-    async with bounded(*small) as (queue, dead, hands, place):
-        await post(queue, dead, hands, 50)
-        await hands.leave()
+    async with bounded(*small) as (queue, dead, fake_worker, store):
+        await post(queue, dead, fake_worker, 50)
+        await fake_worker.leave()
         await outbox_of(queue, "a").relay()
         assert await waiting_data(dead) == list(range(30, 50))
         assert [job.data for job in await dead.get_dead_letter_jobs(end=2)] == [49, 48, 47]
-        assert await place.ask("ZCARD", "glide:{full-dead}:inbox") == 30
+        assert await store.ask("ZCARD", "glide:{full-dead}:inbox") == 30
         assert await dead.check() == []
 
 
 async def test_a_full_outbox_accepts_nothing_more() -> None:
-    async with bounded(("local MOST = 100000", "local MOST = 5")) as (queue, dead, hands, place):
-        await post(queue, dead, hands, 8)
-        await hands.leave()
-        assert await posted(queue, place) == 5
+    async with bounded(("local MOST = 100000", "local MOST = 5")) as (queue, dead, fake_worker, store):
+        await post(queue, dead, fake_worker, 8)
+        await fake_worker.leave()
+        assert await posted(queue, store) == 5
         # They are still dead letters of the queue itself.
         assert len(await queue.get_dead_letter_jobs()) == 8

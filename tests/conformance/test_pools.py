@@ -14,7 +14,7 @@ from glidemq_async import IncompatibleQueueError, Queue, QueueClosed, Worker, Wo
 from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, Gate, Heard, echo, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 class NeverReady(InlineExecutor):
@@ -162,9 +162,9 @@ async def test_a_pool_can_be_stopped(queue: AnyQueue) -> None:
     await pool.close()
 
 
-async def test_a_worker_that_cannot_start_ends_the_others(queue: AnyQueue, place: Place) -> None:
+async def test_a_worker_that_cannot_start_ends_the_others(queue: AnyQueue, store: RunningStore) -> None:
     key = f"glide:{{{queue.name}-foreign}}:meta"
-    await place.ask("SET", key, "ours")
+    await store.ask("SET", key, "ours")
     try:
         good = worker_of(queue, echo)
         closed = Heard(good, "closed")
@@ -173,10 +173,10 @@ async def test_a_worker_that_cannot_start_ends_the_others(queue: AnyQueue, place
             await soon(WorkerPool([good, bad], handle_signals=False).run())
         assert closed.count == 1
     finally:
-        await place.ask("DEL", key)
+        await store.ask("DEL", key)
 
 
 @pytest.mark.only_on("memory")
-def test_a_pool_needs_a_worker(place: Place) -> None:
+def test_a_pool_needs_a_worker(store: RunningStore) -> None:
     with pytest.raises(ValueError, match="at least one"):
         WorkerPool([])

@@ -115,22 +115,22 @@ async def test_a_retry_waits_by_its_priority_again(queue: AnyQueue) -> None:
 
 async def test_a_released_job_goes_first(timed: Timed) -> None:
     await timed.queue.add("low", priority=5)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await timed.queue.add("plain")
     await timed.queue.add("high", priority=1)
-    await timed.hands.settle(hold, "b")
+    await timed.fake_worker.settle(hold, "b")
     assert await timed.names() == ["low", "plain", "high"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
     assert await timed.names() == ["low", "plain", "high"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_stalled_jobs_are_reclaimed_in_their_order(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, priority=3)
-    holds = await timed.hands.claim(3)
-    await timed.hands.vanish(*holds)
-    assert len(await timed.hands.sweep()) == 3
+    holds = await timed.fake_worker.claim(3)
+    await timed.fake_worker.vanish(*holds)
+    assert len(await timed.fake_worker.sweep()) == 3
     assert await timed.run() == ["a", "b", "c"]
 
 
@@ -217,7 +217,7 @@ async def test_a_time_to_live_ends_the_wait(timed: Timed) -> None:
     assert (job.state, job.failed_reason) == ("failed", "expired")
     swept = await timed.queue.add("swept", priority=1, ttl=60)
     await timed.clock.advance(2 * MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await swept.get_state() == "failed"
     assert await counts(timed.queue) == {"completed": 1, "failed": 2}
 

@@ -17,7 +17,7 @@ from glidemq_async.stored.names import QueueKeys
 from tests.support.bulk_rows import rows
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyQueue, echo, history, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 HOUR = 3_600_000
 
@@ -77,14 +77,14 @@ async def test_duplicates_that_must_be_reported_are_left_to_the_add(
 
 
 async def test_without_a_ledger_only_the_records_are_checked(
-    queue: AnyQueue, functions: Functions, place: Place
+    queue: AnyQueue, functions: Functions, store: RunningStore
 ) -> None:
     await functions.writes.open("w", "t", 0)
     await functions.writes.add("w", "t", rows("a"))
     assert await functions.writes.probe("w", "t", ["a", "b"]) == ProbeReply(0, 1, [1])
     await queue.remove("a")
     assert await functions.writes.probe("w", "t", ["a", "b"]) == ProbeReply(0, 0, [0, 1])
-    assert not [key for key in await place.keys() if ":written:" in key]
+    assert not [key for key in await store.keys() if ":written:" in key]
 
 
 async def test_an_expired_job_is_left_to_the_add(timed: Timed) -> None:

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
 from tests.support.recording_storage import Relay
 
@@ -58,12 +58,12 @@ async def test_regression_the_limit_applies_to_every_kind(timed: Timed, options:
     await timed.queue.set_key_limits(None, concurrency=100)
     await timed.queue.set_global_concurrency(2)
     await fill(timed.queue, 6, **options)
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert len(holds) == 2
     assert await timed.names() == []
-    await timed.hands.settle(holds[0])
+    await timed.fake_worker.settle(holds[0])
     assert len(await timed.names()) == 1
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_the_limit_can_be_changed_at_run_time(queue: AnyQueue) -> None:
@@ -86,14 +86,14 @@ async def test_the_limit_can_be_changed_at_run_time(queue: AnyQueue) -> None:
 
 async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await fill(timed.queue, 6)
-    holds = await timed.hands.claim(4)
+    holds = await timed.fake_worker.claim(4)
     await timed.queue.set_global_concurrency(2)
     for hold in holds[:2]:
-        assert await timed.hands.settle(hold) is None
+        assert await timed.fake_worker.settle(hold) is None
         assert await timed.names() == []
-    await timed.hands.settle(holds[2])
+    await timed.fake_worker.settle(holds[2])
     assert await timed.names() == ["4"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 @pytest.mark.untidy
@@ -102,27 +102,27 @@ async def test_regression_the_end_of_a_lost_run_wakes_a_worker(timed: Timed, way
     """When the run of a dead worker ends, another, idle worker wakes without a poll."""
     await timed.queue.set_global_concurrency(1)
     [job, *_] = await fill(timed.queue, 2)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     gate = Gate()
     async with worker_of(timed.queue, gate) as worker:
         await idle(worker)
         match way:
             case "settled":
-                await timed.hands.settle(hold)
+                await timed.fake_worker.settle(hold)
             case "stalled":
-                await timed.hands.vanish(hold)
-                await timed.hands.sweep()
+                await timed.fake_worker.vanish(hold)
+                await timed.fake_worker.sweep()
             case "stalled for good":
-                await timed.hands.vanish(hold)
-                await timed.hands.sweep(max_stalled=0)
+                await timed.fake_worker.vanish(hold)
+                await timed.fake_worker.sweep(max_stalled=0)
             case "removed":
                 await job.remove()
-                assert await timed.hands.end(hold) == 1
+                assert await timed.fake_worker.end(hold) == 1
             case "handed back":
-                await timed.hands.leave()
+                await timed.fake_worker.leave()
             case _:
                 await job.revoke()
-                await timed.hands.leave()
+                await timed.fake_worker.leave()
         await gate.running()
         gate.release()
 
@@ -182,7 +182,7 @@ async def test_regression_a_longer_window_includes_the_starts_before_it(timed: T
     await timed.clock.advance(39 * SECOND)
     assert len(await timed.run()) == min(5, most - left - 5)
     # Nothing is forgotten while the queue is empty either.
-    lifetime = (await timed.place.lifetimes([f"{timed.hands.base}:rate"]))[f"{timed.hands.base}:rate"]
+    lifetime = (await timed.store.lifetimes([f"{timed.fake_worker.base}:rate"]))[f"{timed.fake_worker.base}:rate"]
     assert lifetime > HOUR
 
 
@@ -201,11 +201,11 @@ async def test_the_number_of_stored_starts_is_bounded(timed: Timed) -> None:
     await timed.queue.set_global_rate_limit(RateLimit(200, 1))
     await fill(timed.queue, 1_600)
     for _ in range(8):
-        assert len(await timed.hands.claim(200)) == 200
+        assert len(await timed.fake_worker.claim(200)) == 200
         await timed.clock.advance(2 * SECOND)
-    assert await timed.hands.claim() == []
-    assert await timed.place.ask("ZCARD", f"{timed.hands.base}:rate") in range(1_000, 1_300)
-    await timed.hands.leave()
+    assert await timed.fake_worker.claim() == []
+    assert await timed.store.ask("ZCARD", f"{timed.fake_worker.base}:rate") in range(1_000, 1_300)
+    await timed.fake_worker.leave()
 
 
 async def test_removing_a_window_wakes_idle_workers(queue: AnyQueue) -> None:
@@ -263,10 +263,10 @@ async def test_expired_jobs_use_no_start(timed: Timed) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("first", **KINDS[kind])
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await timed.queue.add("second")
     await timed.queue.add("keyed", key="k")
-    await timed.hands.settle(hold, "l", "60000")
+    await timed.fake_worker.settle(hold, "l", "60000")
     assert await timed.names() == []
     await job.refresh()
     assert (job.state, job.attempts_made, job.fence) == ("waiting", 0, 1)
@@ -278,13 +278,13 @@ async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: st
 
 async def test_an_open_gate_leaves_no_data(timed: Timed) -> None:
     await timed.queue.add("n")
-    [hold] = await timed.hands.claim()
-    await timed.hands.settle(hold, "l", "60000")
-    await timed.hands.sweep()
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(hold, "l", "60000")
+    await timed.fake_worker.sweep()
     assert await timed.names() == []
     await timed.clock.advance(61 * SECOND)
-    await timed.hands.sweep()
-    assert not [key for key in await timed.place.keys() if key.endswith(":limits")]
+    await timed.fake_worker.sweep()
+    assert not [key for key in await timed.store.keys() if key.endswith(":limits")]
     assert await timed.run() == ["n"]
 
 
@@ -349,13 +349,13 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
     await bad.close()
 
 
-async def test_limits_belong_to_their_queue(queue: AnyQueue, storage: Storage, name: str, place: Any) -> None:
+async def test_limits_belong_to_their_queue(queue: AnyQueue, storage: Storage, name: str, store: Any) -> None:
     await queue.set_global_concurrency(1)
     async with Queue[Any, Any](name + "-2", storage) as other:
         await fill(other, 3)
-        hands = Hands(other, place)
-        assert len(await hands.claim(5)) == 3
-        await hands.leave()
+        fake_worker = FakeWorker(other, store)
+        assert len(await fake_worker.claim(5)) == 3
+        await fake_worker.leave()
 
 
 async def test_the_opening_of_a_window_wakes_as_many_workers_as_jobs_may_start(queue: AnyQueue) -> None:

@@ -55,17 +55,17 @@ class Meddler:
         self.jobs.append(await self.timed.queue.add("n", **options))
 
     async def claim(self) -> None:
-        self.held += await self.timed.hands.claim(self.dice.randint(1, 4))
+        self.held += await self.timed.fake_worker.claim(self.dice.randint(1, 4))
 
     async def settle(self) -> None:
         if self.held:
             hold = self.held.pop(self.dice.randrange(len(self.held)))
-            await self.timed.hands.settle(hold, *self.dice.choice(ENDS))
+            await self.timed.fake_worker.settle(hold, *self.dice.choice(ENDS))
 
     async def stall(self) -> None:
         if self.held:
-            await self.timed.hands.vanish(self.held.pop())
-            await self.timed.hands.sweep(max_stalled=2)
+            await self.timed.fake_worker.vanish(self.held.pop())
+            await self.timed.fake_worker.sweep(max_stalled=2)
 
     async def meddle(self) -> None:
         if not self.jobs:
@@ -114,7 +114,7 @@ class Meddler:
         await self.timed.clock.advance(self.dice.choice([1, 5, 20]) * SECOND)
 
     async def leave(self) -> None:
-        await self.timed.hands.leave()
+        await self.timed.fake_worker.leave()
         self.held.clear()
 
 
@@ -127,13 +127,13 @@ async def test_no_sequence_of_calls_leaves_a_job_for_ever(timed: Timed, seed: in
         findings = await timed.queue.check()
         assert not findings, f"after step {number}, {name}: {findings}"
     for hold in meddler.held:
-        await timed.hands.settle(hold)
+        await timed.fake_worker.settle(hold)
     for _ in range(300):
         await timed.clock.advance(20 * SECOND)
         if not await timed.run() and set(await counts(timed.queue)) <= {"completed", "failed"}:
             break
     assert set(await counts(timed.queue)) <= {"completed", "failed"}
     await timed.clock.advance(60 * SECOND)
-    await timed.hands.sweep()
-    left = {key.partition("}:")[2].partition(":")[0] for key in await timed.place.keys()}
+    await timed.fake_worker.sweep()
+    left = {key.partition("}:")[2].partition(":")[0] for key in await timed.store.keys()}
     assert left.isdisjoint({"keyq", "running", "keyrest", "resting", "keyed", "ready", "sleeping", "deduped", "pauses"})

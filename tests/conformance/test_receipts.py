@@ -14,7 +14,7 @@ from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, Timed
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, counts, echo, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 REPLIES_MAX = 1_000
 
@@ -46,7 +46,7 @@ async def bytes_of(job: AnyJob) -> bytes:
 @pytest.mark.everywhere
 @pytest.mark.parametrize(("keep", "left"), [(False, 0), (7, 7)])
 async def test_awaited_jobs_are_kept_by_their_retention(
-    queue: AnyQueue, place: Place, keep: bool | int, left: int
+    queue: AnyQueue, store: RunningStore, keep: bool | int, left: int
 ) -> None:
     async with worker_of(queue, echo, concurrency=20):
         assert await many(queue, 200, keep_completed=keep) == list(range(200))
@@ -55,7 +55,7 @@ async def test_awaited_jobs_are_kept_by_their_retention(
         return (await counts(queue)).get("completed", 0) == left
 
     await reached(trimmed)  # no worker is left that could sweep
-    of_jobs = [key for key in await place.keys() if key.startswith(f"glide:{{{queue.name}}}:job:")]
+    of_jobs = [key for key in await store.keys() if key.startswith(f"glide:{{{queue.name}}}:job:")]
     assert len(of_jobs) == left
     assert await queue.check() == []
 
@@ -83,13 +83,13 @@ async def test_a_result_whose_message_was_lost_is_still_stored(
 
 
 async def test_no_result_is_lost_while_links_break(
-    queue: AnyQueue, place: Place, monkeypatch: pytest.MonkeyPatch
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.2)
 
     async def cut() -> None:
         while True:
-            await place.command("CLIENT", "KILL", "TYPE", "pubsub")
+            await store.command("CLIENT", "KILL", "TYPE", "pubsub")
             await asyncio.sleep(0.02)
 
     async with worker_of(queue, echo, concurrency=20):
@@ -112,7 +112,7 @@ async def test_a_large_result_is_read_and_then_removed(queue: AnyQueue, size: in
 
 
 async def test_one_receipt_does_not_remove_the_result_for_others(
-    storage: Storage, name: str, place: Place, monkeypatch: pytest.MonkeyPatch
+    storage: Storage, name: str, store: RunningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = Gate()
     monkeypatch.setattr(result_listener, "RECHECK_SECONDS", 0.5)
@@ -126,7 +126,7 @@ async def test_one_receipt_does_not_remove_the_result_for_others(
         await gate.running()
 
         async def both_wait() -> bool:
-            channels = await place.ask("HGET", f"glide:{{{name}}}:waiters", job.id)
+            channels = await store.ask("HGET", f"glide:{{{name}}}:waiters", job.id)
             return isinstance(channels, bytes) and len(channels.split()) == 2
 
         await reached(both_wait)

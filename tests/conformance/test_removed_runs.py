@@ -14,7 +14,7 @@ from glidemq_async import BatchOptions, JobOptions
 from glidemq_async.executors import SubprocessExecutor
 from tests.executors.handlers import hold_lock
 from tests.support.clocked_queue import SECOND, Timed
-from tests.support.fake_worker import Hands, Hold
+from tests.support.fake_worker import FakeWorker, Hold
 from tests.support.helpers import AnyJob, AnyQueue, Heard, counts, ended, idle, soon, until, worker_of
 
 KEYED = pytest.mark.parametrize("limit", ["key", "key of 2", "queue"])
@@ -29,7 +29,7 @@ async def removed_runs(timed: Timed, limit: str) -> list[Hold]:
         await timed.queue.set_key_limits("k", concurrency=most)
     key = None if limit == "queue" else "k"
     await timed.queue.add_bulk([(name, None, JobOptions(key=key)) for name in "abcd"[: most + 2]])
-    holds = await timed.hands.claim(10)
+    holds = await timed.fake_worker.claim(10)
     assert len(holds) == most
     for hold in holds:
         assert await timed.queue.remove(hold.id)
@@ -44,12 +44,12 @@ async def test_the_end_of_a_removed_run_frees_its_slot(timed: Timed, limit: str)
     assert "active" not in await counts(timed.queue)
     assert await timed.queue.get_jobs("active") == []
     for hold in holds:
-        assert await timed.hands.end(hold) == 1
-        assert await timed.hands.end(hold) == 0
+        assert await timed.fake_worker.end(hold) == 1
+        assert await timed.fake_worker.end(hold) == 0
         [started] = await timed.names()
         assert started in "bcd"
     assert await timed.names() == []
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 @KEYED
@@ -57,96 +57,96 @@ async def test_the_end_of_a_removed_run_frees_its_slot(timed: Timed, limit: str)
 async def test_a_refused_outcome_frees_the_slot(timed: Timed, limit: str, verb: str) -> None:
     holds = await removed_runs(timed, limit)
     for hold in holds:
-        assert await timed.hands.settle(hold, verb) == "missing"
+        assert await timed.fake_worker.settle(hold, verb) == "missing"
     assert len(await timed.names()) == len(holds)
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 @KEYED
 async def test_the_lease_of_a_removed_run_frees_the_slot_when_it_expires(timed: Timed, limit: str) -> None:
     holds = await removed_runs(timed, limit)
     await timed.clock.advance(20 * SECOND)
-    assert await timed.hands.renew(*holds) == [hold.entry for hold in holds]
+    assert await timed.fake_worker.renew(*holds) == [hold.entry for hold in holds]
     await timed.clock.advance(20 * SECOND)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.names() == []
     await timed.clock.advance(11 * SECOND)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert len(await timed.names()) == len(holds)
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_an_outage_does_not_count_against_a_removed_run(timed: Timed) -> None:
-    await timed.hands.first_sweep(15 * SECOND)
+    await timed.fake_worker.first_sweep(15 * SECOND)
     [hold] = await removed_runs(timed, "key")
-    await timed.hands.renew(hold)
+    await timed.fake_worker.renew(hold)
     await timed.clock.advance(60 * SECOND)
-    await timed.hands.first_sweep(15 * SECOND)
+    await timed.fake_worker.first_sweep(15 * SECOND)
     assert await timed.names() == []
-    await timed.hands.end(hold)
+    await timed.fake_worker.end(hold)
     assert await timed.run() == ["b"]
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 async def test_the_age_of_the_lease_counts_from_its_last_renewal(timed: Timed) -> None:
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "ab"])
-    [hold] = await timed.hands.claim()
-    await timed.hands.vanish(hold, for_ms=25 * SECOND)
+    [hold] = await timed.fake_worker.claim()
+    await timed.fake_worker.vanish(hold, for_ms=25 * SECOND)
     await timed.queue.remove(hold.id)
     await timed.clock.advance(6 * SECOND)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.run() == ["b"]
 
 
 async def test_another_worker_cannot_end_the_run(timed: Timed) -> None:
     [hold] = await removed_runs(timed, "key")
-    other = Hands(timed.queue, timed.place)
+    other = FakeWorker(timed.queue, timed.store)
     assert await other.end(hold) == 0
     assert await other.settle(hold) == "missing"
     assert await other.renew(hold) == [hold.entry]
     assert await timed.names() == []
-    assert await timed.hands.end(hold) == 1
+    assert await timed.fake_worker.end(hold) == 1
     assert await timed.run() == ["b"]
     await other.leave()
 
 
 async def test_a_job_that_gets_the_id_again_waits_and_is_not_touched(timed: Timed) -> None:
     await timed.queue.add("old", 1, job_id="mine", key="k")
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await timed.queue.remove("mine")
     again = await timed.queue.add("new", 2, job_id="mine", key="k")
     assert await timed.names() == []
-    assert await timed.hands.update(hold, "progress", b"\x07") == "stale"
-    assert await timed.hands.settle(hold) == "stale"
+    assert await timed.fake_worker.update(hold, "progress", b"\x07") == "stale"
+    assert await timed.fake_worker.settle(hold) == "stale"
     await again.refresh()
     assert (again.name, again.data, again.state, again.progress) == ("new", 2, "key-waiting", None)
-    [new] = await timed.hands.claim()
-    assert await timed.hands.end(hold) == 0
-    assert await timed.hands.settle(new) is None
+    [new] = await timed.fake_worker.claim()
+    assert await timed.fake_worker.end(hold) == 0
+    assert await timed.fake_worker.settle(new) is None
     assert await again.get_state() == "completed"
 
 
 async def test_a_sign_off_does_not_free_the_slot(timed: Timed) -> None:
     """A thread may still run when its worker has signed off."""
     [hold] = await removed_runs(timed, "key")
-    await timed.hands.leave()
-    other = Hands(timed.queue, timed.place)
+    await timed.fake_worker.leave()
+    other = FakeWorker(timed.queue, timed.store)
     assert await other.claim() == []
     await timed.clock.advance(31 * SECOND)
     await other.sweep()
     [next_one] = await other.claim()
     assert next_one.name == "b"
-    assert await timed.hands.settle(hold) == "missing"
+    assert await timed.fake_worker.settle(hold) == "missing"
     assert await other.claim() == []
     await other.leave()
 
 
 async def test_a_job_that_holds_nothing_back_leaves_nothing(timed: Timed) -> None:
     await timed.queue.add("n")
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await timed.queue.remove(hold.id)
-    assert not [key for key in await timed.place.keys() if ":stopping" in key]
-    assert await timed.hands.end(hold) == 0
+    assert not [key for key in await timed.store.keys() if ":stopping" in key]
+    assert await timed.fake_worker.end(hold) == 0
 
 
 @KEYED
@@ -154,15 +154,15 @@ async def test_obliteration_forgets_removed_runs(timed: Timed, limit: str) -> No
     """A queue that is made anew has nothing in common with the one before, and an old run cannot touch it."""
     holds = await removed_runs(timed, limit)
     await timed.queue.obliterate(force=True)
-    assert not [key for key in await timed.place.keys() if ":stopping" in key or ":running" in key]
+    assert not [key for key in await timed.store.keys() if ":stopping" in key or ":running" in key]
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "xy"])
     assert await timed.names() == ["x"]
     for hold in holds:
-        assert await timed.hands.renew(hold) == [hold.entry]
-        assert await timed.hands.end(hold) == 0
-        assert await timed.hands.settle(hold) in ("missing", "stale")  # generated ids begin anew too
+        assert await timed.fake_worker.renew(hold) == [hold.entry]
+        assert await timed.fake_worker.end(hold) == 0
+        assert await timed.fake_worker.settle(hold) in ("missing", "stale")  # generated ids begin anew too
     assert await timed.names() == []
-    await timed.hands.leave()
+    await timed.fake_worker.leave()
 
 
 # -- with workers -----------------------------------------------------------------------------------------------------

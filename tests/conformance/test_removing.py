@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import JobFailed, JobNotFound, JobStateError
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def fail(job: AnyJob) -> None:
@@ -33,13 +33,13 @@ STATES = ["waiting", "delayed", "completed", "failed"]
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("state", STATES)
-async def test_a_job_can_be_removed_in_every_state(queue: AnyQueue, place: Place, state: str) -> None:
+async def test_a_job_can_be_removed_in_every_state(queue: AnyQueue, store: RunningStore, state: str) -> None:
     job = await job_in(queue, state)
     await job.log("a line")
     await job.remove()
     assert await queue.get_job(job.id) is None
     assert set((await queue.get_job_counts()).values()) == {0}
-    assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+    assert not [key for key in await store.keys() if ":job:" in key or ":logs:" in key]
     assert ("removed", state) in await job_events(queue, job.id)
     with pytest.raises(JobNotFound, match="remove"):
         await job.remove()
@@ -265,10 +265,10 @@ async def test_a_revocation_may_have_a_reason(queue: AnyQueue, running: bool) ->
 
 async def test_the_reason_of_a_revocation_outlives_its_worker(timed: Timed) -> None:
     job = await timed.queue.add("n")
-    [run] = await timed.hands.claim()
+    [run] = await timed.fake_worker.claim()
     assert await job.revoke("too late") is False
-    await timed.hands.vanish(run)
-    await timed.hands.sweep()
+    await timed.fake_worker.vanish(run)
+    await timed.fake_worker.sweep()
     await job.refresh()
     assert (job.failed_reason, job.failure_cause) == ("revoked: too late", "revoked")
 

@@ -17,7 +17,7 @@ from glidemq_async.storage import Storage
 from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
 from tests.support.helpers import AnyQueue, Gate, echo, history, job_events, soon, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ async def test_a_moved_job_that_no_longer_fits_the_mode_stays(
 @pytest.mark.parametrize("wanted", [{"key": "tenant", "cost": 2000, "priority": 3}, {"priority": 9}, {"lifo": True}])
 @pytest.mark.parametrize("kept", [True, False])
 async def test_a_moved_job_waits_as_it_did_before(
-    queue: AnyQueue, dead: AnyQueue, place: Place, wanted: dict[str, object], kept: bool
+    queue: AnyQueue, dead: AnyQueue, store: RunningStore, wanted: dict[str, object], kept: bool
 ) -> None:
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     options = stored_form(JobOptions(keep_failed=kept))

@@ -10,10 +10,10 @@ import pytest
 from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Queue
 from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.behaviour.test_stored_data_over_time import Clock
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
 from tests.support.leak_check import verify
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 MINUTE = 60_000
 HOUR = 60 * MINUTE
@@ -25,7 +25,7 @@ class Timed:
 
     def __init__(self, queue: AnyQueue, storage: MemoryStorage) -> None:
         self.queue = queue
-        self.hands = Hands(queue, Place("memory", storage.url, (Endpoint(path=storage.socket),)))
+        self.fake_worker = FakeWorker(queue, RunningStore("memory", storage.url, (Endpoint(path=storage.socket),)))
         self.advance = Clock(storage).advance
 
     async def counts(self) -> tuple[int, int]:
@@ -39,7 +39,7 @@ async def timed() -> AsyncIterator[Timed]:
     async with MemoryStorage(testing=True) as storage:
         async with Queue[Any, Any]("q", storage) as queue:
             yield Timed(queue, storage)
-        await verify(storage, Place("memory", storage.url, (Endpoint(path=storage.socket),)))
+        await verify(storage, RunningStore("memory", storage.url, (Endpoint(path=storage.socket),)))
 
 
 async def fail(job: AnyJob) -> None:
@@ -58,7 +58,7 @@ async def test_a_result_stays_until_its_time_ends(timed: Timed) -> None:
     job = await timed.queue.add("n", "value", job_id="report", result_ttl=3_600)
     await run(timed.queue, job)
     await timed.advance(HOUR - MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     again = await timed.queue.add("n", "other", job_id="report")
     assert (again.outcome, again.return_value, await again.result(PATIENCE)) == ("completed", "value", "value")
 
@@ -97,7 +97,7 @@ async def test_a_sweep_removes_an_ended_result_with_all_its_data(timed: Timed) -
     await run(timed.queue, job, handler=process)
     assert await timed.counts() == (1, 0)
     await timed.advance(HOUR + MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.counts() == (0, 0)
     assert await timed.queue.get_job_logs(job.id) == []
 
@@ -108,10 +108,10 @@ async def test_a_result_outlives_the_retention_of_its_set(timed: Timed) -> None:
     await timed.queue.add_bulk([("n", n, JobOptions(keep_completed=2)) for n in range(5)])
     await run(timed.queue)
     await timed.advance(2 * DAY)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await kept.result(PATIENCE) == "kept"
     await timed.advance(DAY)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.queue.get_job(kept.id) is None
 
 
@@ -125,11 +125,11 @@ async def test_a_ttl_does_not_affect_another_job(timed: Timed) -> None:
     brief = await timed.queue.add("n", "brief", result_ttl=60)
     await run(timed.queue, *lasting, brief, concurrency=10)
     await timed.advance(2 * MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.queue.get_job(brief.id) is None
     assert [await job.result(PATIENCE) for job in lasting] == ["day", "plain", "hour"]
     await timed.advance(HOUR)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert [await job.result(PATIENCE) for job in lasting[:2]] == ["day", "plain"]
     assert await timed.queue.get_job(lasting[2].id) is None
 
@@ -156,10 +156,10 @@ async def test_many_ended_results_do_not_displace_other_jobs(timed: Timed) -> No
     await run(timed.queue, concurrency=500)
     await timed.advance(2 * MINUTE)
     last = await timed.queue.add("n", 4, keep_completed=5)
-    await timed.hands.settle((await timed.hands.claim())[0], "c", "5 -1", b"\x04")
+    await timed.fake_worker.settle((await timed.fake_worker.claim())[0], "c", "5 -1", b"\x04")
     assert [await job.result(PATIENCE) for job in [*ordinary, last]] == [0, 1, 2, 3, 4]
     for _ in range(3):
-        await timed.hands.sweep()
+        await timed.fake_worker.sweep()
     assert await timed.counts() == (5, 0)
 
 
@@ -175,7 +175,7 @@ async def test_a_failed_job_keeps_its_failure_for_its_ttl(timed: Timed) -> None:
     job = await timed.queue.add("n", 1, job_id="bad", keep_failed=False, result_ttl=3_600)
     await run(timed.queue, job, handler=fail)
     await timed.advance(HOUR - MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     with pytest.raises(JobFailed, match="no"):
         await job.result(PATIENCE)
     assert (await timed.queue.add("n", 2, job_id="bad")).outcome == "duplicate"
@@ -188,7 +188,7 @@ async def test_a_job_that_the_server_fails_has_its_ttl_too(timed: Timed) -> None
     revoked = await timed.queue.add("n", 2, result_ttl=3_600)
     await revoked.revoke()
     await timed.advance(2 * MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert [(await ended(job)).failed_reason for job in (expired, revoked)] == ["expired", "revoked"]
     await timed.advance(HOUR + MINUTE)
     assert [await timed.queue.get_job(job.id) for job in (expired, revoked)] == [None, None]
@@ -208,9 +208,9 @@ async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
 @pytest.mark.parametrize("verb", ["r", "d", "b", "f"])
 async def test_a_run_with_another_end_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
     job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
-    [hold] = await timed.hands.claim()
+    [hold] = await timed.fake_worker.claim()
     await job.revoke()
-    await timed.hands.settle(hold, verb, " t3600000;retries_exhausted;broken" if verb == "f" else None)
+    await timed.fake_worker.settle(hold, verb, " t3600000;retries_exhausted;broken" if verb == "f" else None)
     assert (await ended(job)).failed_reason == "revoked"
     await timed.advance(HOUR - MINUTE)
     assert await timed.queue.get_job(job.id) is not None
@@ -232,7 +232,7 @@ async def test_a_retry_by_hand_restarts_the_ttl(timed: Timed) -> None:
     await timed.advance(HOUR - MINUTE)
     await job.retry()
     await timed.advance(HOUR)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await job.get_state() == "waiting"
     await run(timed.queue, job)
     await timed.advance(HOUR - MINUTE)
@@ -260,15 +260,15 @@ async def test_a_ttl_can_be_lengthened_and_shortened_from_now(timed: Timed) -> N
     await none.update_result_ttl(None)
     await plain.update_result_ttl(60)
     await timed.advance(MINUTE + 1_000)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert [await timed.queue.get_job(job.id) for job in (short, plain)] == [None, None]
     await timed.advance(2 * HOUR - 2 * MINUTE - 1_000)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert [await job.result(PATIENCE) for job in (long, none)] == [0, 2]
     await timed.advance(2 * MINUTE)
     assert await timed.queue.get_job(long.id) is None
     await timed.advance(DAY)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.queue.get_job(none.id) is None
 
 
@@ -278,11 +278,11 @@ async def test_ordinary_retention_counts_from_the_end(timed: Timed) -> None:
     await timed.advance(2 * DAY)
     young = await timed.queue.add("n", "young")
     await run(timed.queue, young)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await old.result(PATIENCE) == "old"
     await old.update_result_ttl(None)
     assert [job.data for job in await timed.queue.get_jobs("completed")] == ["young", "old"]
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert await timed.queue.get_job(old.id) is None
     assert await young.result(PATIENCE) == "young"
 
@@ -292,7 +292,7 @@ async def test_a_result_that_is_stored_for_its_receiver_can_be_kept(timed: Timed
         assert await timed.queue.add_and_wait("n", 1, job_id="a", keep_completed=False, wait_timeout=10) == 1
     await timed.queue.update_result_ttl("a", 3_600)
     await timed.advance(HOUR - MINUTE)
-    await timed.hands.sweep()
+    await timed.fake_worker.sweep()
     assert (await timed.queue.add("n", 2, job_id="a")).outcome == "completed"
     await timed.advance(2 * MINUTE)
     assert (await timed.queue.add("n", 2, job_id="a")).outcome == "added"
@@ -353,12 +353,12 @@ async def test_a_waiting_client_gets_a_result_with_a_short_ttl(queue: AnyQueue) 
         assert await queue.add_and_wait("n", 1, result_ttl=0.001, wait_timeout=10) == 1
 
 
-async def test_removing_a_result_removes_its_expiry(queue: AnyQueue, place: Place) -> None:
+async def test_removing_a_result_removes_its_expiry(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1, result_ttl=600)
     await run(queue, job)
-    assert await place.ask("ZCARD", f"glide:{{{queue.name}}}:held") == 1
+    assert await store.ask("ZCARD", f"glide:{{{queue.name}}}:held") == 1
     await job.remove()
-    assert await place.ask("EXISTS", f"glide:{{{queue.name}}}:held") == 0
+    assert await store.ask("EXISTS", f"glide:{{{queue.name}}}:held") == 0
 
 
 async def test_a_job_with_a_ttl_has_the_same_events_as_any_other(queue: AnyQueue) -> None:
@@ -367,12 +367,12 @@ async def test_a_job_with_a_ttl_has_the_same_events_as_any_other(queue: AnyQueue
     assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "active", "completed"]
 
 
-async def test_malformed_policies_are_refused(queue: AnyQueue, place: Place) -> None:
-    hands = Hands(queue, place)
+async def test_malformed_policies_are_refused(queue: AnyQueue, store: RunningStore) -> None:
+    fake_worker = FakeWorker(queue, store)
     await queue.add("n", 1)
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     for policy in ("t5", " t", " tx", " t-1", "5 t5", " t5 t6", "1 1t5"):
         with pytest.raises(Exception, match="retention policy"):
-            await hands.complete_with_policy(hold, policy)
-    assert await hands.settle(hold, "c", "5 -1 t60000") is None
-    await hands.leave()
+            await fake_worker.complete_with_policy(hold, policy)
+    assert await fake_worker.settle(hold, "c", "5 -1 t60000") is None
+    await fake_worker.leave()

@@ -13,7 +13,7 @@ from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
 from glidemq_async.client.result_listener import RECHECK_SECONDS
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import waited_for
 
 
@@ -129,7 +129,7 @@ async def test_removing_an_active_job_notifies_the_client(queue: AnyQueue) -> No
 
 
 @pytest.mark.everywhere
-async def test_a_result_without_retention_reaches_the_waiting_client(queue: AnyQueue, place: Place) -> None:
+async def test_a_result_without_retention_reaches_the_waiting_client(queue: AnyQueue, store: RunningStore) -> None:
     gate = Gate()
     async with worker_of(queue, gate, concurrency=3):
         asked = asyncio.create_task(queue.add_and_wait("n", 1, keep_completed=False, wait_timeout=10))
@@ -138,7 +138,7 @@ async def test_a_result_without_retention_reaches_the_waiting_client(queue: AnyQ
         unasked = await queue.add("n", 3, keep_completed=False)
         for _ in range(3):
             await gate.running()
-        await waited_for(queue, place, 2)
+        await waited_for(queue, store, 2)
         gate.release()
         assert [await asked, await waiting] == [1, 2]
     # The results have arrived, so nothing is stored for them either.

@@ -12,7 +12,7 @@ from glidemq_async import JobOptions, KeepJobs, Queue
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, SECOND, Timed
 from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def fail(job: AnyJob) -> None:
@@ -45,23 +45,23 @@ async def test_completed_jobs_are_kept_by_default(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_retention_can_be_none(queue: AnyQueue, place: Place) -> None:
+async def test_retention_can_be_none(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await run_all(queue, 3, log_and_echo, keep_completed=False)
     jobs += await run_all(queue, 2, fail, keep_failed=False)
     counts = await queue.get_job_counts()
     assert (counts["completed"], counts["failed"]) == (0, 0)
     assert [await queue.get_job(job.id) for job in jobs] == [None] * 5
-    assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+    assert not [key for key in await store.keys() if ":job:" in key or ":logs:" in key]
 
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("keep", [2, KeepJobs(count=2), KeepJobs(age=3_600, count=2)])
-async def test_retention_can_be_a_number(queue: AnyQueue, place: Place, keep: Any) -> None:
+async def test_retention_can_be_a_number(queue: AnyQueue, store: RunningStore, keep: Any) -> None:
     await run_all(queue, 5, log_and_echo, keep_completed=keep)
     await run_all(queue, 5, fail, keep_failed=keep)
     assert [job.data for job in await queue.get_jobs("completed")] == [4, 3]
     assert [job.data for job in await queue.get_jobs("failed")] == [4, 3]
-    assert len([key for key in await place.keys() if ":job:" in key or ":logs:" in key]) == 8
+    assert len([key for key in await store.keys() if ":job:" in key or ":logs:" in key]) == 8
 
 
 async def test_completed_and_failed_jobs_have_separate_numbers(queue: AnyQueue) -> None:
@@ -164,6 +164,6 @@ async def test_an_expired_job_does_not_end_the_retention_of_others(timed: Timed)
     await timed.queue.add("n", keep_failed=True, ttl=1)
     await timed.clock.advance(2 * SECOND)
     for _ in range(2):
-        await timed.hands.sweep()
+        await timed.fake_worker.sweep()
     assert (await timed.queue.get_job_counts())["failed"] == 2
     assert await timed.queue.get_job(kept.id) is not None

@@ -26,7 +26,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, job_events, listening, soon, worker_of
 from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 # -- firing -----------------------------------------------------------------------------------------------------------
 
@@ -87,14 +87,14 @@ async def test_a_process_that_finds_schedulers_fires_them(storage: Storage, name
 
 
 async def test_a_worker_discovers_schedulers_in_its_sweep(
-    queue: AnyQueue, storage: Storage, name: str, place: Place
+    queue: AnyQueue, storage: Storage, name: str, store: RunningStore
 ) -> None:
     """The process that created the scheduler dies before another one knows it."""
     gate = Gate()
     async with Worker(name, gate, storage, handle_signals=False, shutdown_timeout=5):
         functions = Functions(storage, base_of(queue))
         await queue.upsert_job_scheduler("s", every=3, limit=1)
-        await place.ask("HDEL", f"{base_of(queue)}:schedules_timer", "first", "first_by")
+        await store.ask("HDEL", f"{base_of(queue)}:schedules_timer", "first", "first_by")
         await functions.schedulers.take("dead first")
         await functions.schedulers.take("dead second")
         await queue.close()
@@ -232,10 +232,10 @@ async def test_the_jobs_of_a_scheduler_are_deduplicated(queue: AnyQueue, mode: A
         assert (triggered.outcome, triggered.id) == ("duplicate", over.last_job_id)
 
 
-async def test_the_time_to_live_of_a_template_counts_from_each_fire_time(queue: AnyQueue, place: Place) -> None:
+async def test_the_time_to_live_of_a_template_counts_from_each_fire_time(queue: AnyQueue, store: RunningStore) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=2, ttl=60)
     over = await ended_schedule(queue)
-    score = await place.ask("ZSCORE", f"{base_of(queue)}:expiry", over.last_job_id or "")
+    score = await store.ask("ZSCORE", f"{base_of(queue)}:expiry", over.last_job_id or "")
     assert over.last_at is not None
     assert isinstance(score, bytes)
     # The scheduler fires within the time limit, and the time to live of its job starts then.
@@ -347,7 +347,7 @@ async def test_there_may_be_many_schedulers(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_removing_a_scheduler_leaves_no_key(queue: AnyQueue, place: Place) -> None:
+async def test_removing_a_scheduler_leaves_no_key(queue: AnyQueue, store: RunningStore) -> None:
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.upsert_job_scheduler("t", **FAR)
     async with listening(queue) as events:
@@ -358,7 +358,7 @@ async def test_removing_a_scheduler_leaves_no_key(queue: AnyQueue, place: Place)
     assert await queue.get_job_scheduler("s") is None
     assert await queue.get_job_schedulers() == []
     await asyncio.sleep(0.15)
-    assert not [key for key in await place.keys() if "schedule" in key]
+    assert not [key for key in await store.keys() if "schedule" in key]
 
 
 async def test_a_removed_scheduler_does_not_fire(queue: AnyQueue) -> None:
@@ -415,11 +415,11 @@ async def test_an_unknown_scheduler_cannot_be_triggered(queue: AnyQueue) -> None
     ],
 )
 async def test_bad_schedulers_are_refused_before_anything_is_sent(
-    queue: AnyQueue, place: Place, options: dict[str, Any], error: type[Exception], said: str
+    queue: AnyQueue, store: RunningStore, options: dict[str, Any], error: type[Exception], said: str
 ) -> None:
     with pytest.raises(error, match=said):
         await queue.upsert_job_scheduler("s", **options)
-    assert not [key for key in await place.keys() if "schedule" in key]
+    assert not [key for key in await store.keys() if "schedule" in key]
 
 
 @pytest.mark.parametrize("bad", ["", "a\nb", "x" * 500, 5])
@@ -446,14 +446,14 @@ async def test_the_jobs_of_a_scheduler_fit_the_mode_of_the_queue(storage: Storag
 
 
 async def test_a_damaged_scheduler_does_not_stop_others(
-    queue: AnyQueue, place: Place, caplog: pytest.LogCaptureFixture
+    queue: AnyQueue, store: RunningStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     base = base_of(queue)
     await queue.upsert_job_scheduler("bad", every=0.05)
     await queue.upsert_job_scheduler("worse", every=0.05)
-    await place.ask("HSET", f"{base}:scheduler:bad", "spec", "rubbish")
-    await place.ask("DEL", f"{base}:scheduler:worse")
-    await place.ask("SET", f"{base}:scheduler:worse", "not a hash")
+    await store.ask("HSET", f"{base}:scheduler:bad", "spec", "rubbish")
+    await store.ask("DEL", f"{base}:scheduler:worse")
+    await store.ask("SET", f"{base}:scheduler:worse", "not a hash")
     await queue.upsert_job_scheduler("s", every=0.1, limit=3)
     await ended_schedule(queue)
     assert any("'bad'" in line and "cannot be fired" in line for line in caplog.messages)
@@ -480,37 +480,37 @@ async def test_times_beyond_the_range_of_datetime_are_refused_before_anything_is
     ("field", "value"), [("last_slot", "9" * 15), ("fired", "many"), ("opts", "\xc1"), ("extra", "x"), ("wait", "soon")]
 )
 async def test_an_unreadable_scheduler_does_not_break_a_listing(
-    queue: AnyQueue, place: Place, caplog: pytest.LogCaptureFixture, field: str, value: str
+    queue: AnyQueue, store: RunningStore, caplog: pytest.LogCaptureFixture, field: str, value: str
 ) -> None:
     await queue.upsert_job_scheduler("fine", **FAR)
     await queue.upsert_job_scheduler("odd", **FAR)
-    await place.ask("HSET", f"{base_of(queue)}:scheduler:odd", field, value.encode("latin-1"))
+    await store.ask("HSET", f"{base_of(queue)}:scheduler:odd", field, value.encode("latin-1"))
     assert [each.id for each in await queue.get_job_schedulers()] == ["fine"]
     with pytest.raises(SerializationError):
         await queue.get_job_scheduler("odd")
     assert any("'odd'" in line and "cannot be read" in line for line in caplog.messages)
 
 
-async def test_the_integrity_check_finds_an_incomplete_scheduler(queue: AnyQueue, place: Place) -> None:
+async def test_the_integrity_check_finds_an_incomplete_scheduler(queue: AnyQueue, store: RunningStore) -> None:
     base = base_of(queue)
     await queue.upsert_job_scheduler("a", **FAR)
     await queue.upsert_job_scheduler("b", **FAR)
     assert await queue.check() == []
-    await place.ask("DEL", f"{base}:scheduler:a")
-    await place.ask("ZREM", f"{base}:schedules", "b")
+    await store.ask("DEL", f"{base}:scheduler:a")
+    await store.ask("ZREM", f"{base}:schedules", "b")
     assert [(each.invariant, each.subject) for each in await queue.check()] == [("I12", "a"), ("I12", "b")]
     # Both can be recreated, and then the check finds nothing.
     await queue.upsert_job_scheduler("a", **FAR)
     await queue.upsert_job_scheduler("b", **FAR)
 
 
-async def test_a_closed_queue_does_not_fire(storage: Storage, name: str, place: Place) -> None:
+async def test_a_closed_queue_does_not_fire(storage: Storage, name: str, store: RunningStore) -> None:
     queue: AnyQueue = Queue(name, storage)
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.close()
     # An open queue would fire what it finds here.
-    before = await place.ask("XLEN", f"{base_of(queue)}:stream")
+    before = await store.ask("XLEN", f"{base_of(queue)}:stream")
     await asyncio.sleep(0.2)
-    assert await place.ask("XLEN", f"{base_of(queue)}:stream") == before
+    assert await store.ask("XLEN", f"{base_of(queue)}:stream") == before
     async with Queue[Any, Any](name, storage) as reader:
         assert await soon(reader.remove_job_scheduler("s"))

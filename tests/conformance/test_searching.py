@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import JobOptions
 from tests.support.helpers import AnyJob, AnyQueue, Gate, ended, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def failing(job: AnyJob) -> Any:
@@ -71,9 +71,9 @@ async def test_the_limit_counts_matches_and_not_candidates(queue: AnyQueue, by_n
     assert len(await ids(queue)) == 100
 
 
-async def test_data_that_cannot_be_read_matches_no_data(queue: AnyQueue, place: Place) -> None:
+async def test_data_that_cannot_be_read_matches_no_data(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", {"a": 1})
-    await place.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
     assert await ids(queue, data={"a": 1}) == []
     assert await ids(queue, name="n") == [job.id]
 

@@ -10,25 +10,25 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async import JobFailed
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, job_events, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.fixture
-async def hands(queue: AnyQueue, place: Place) -> AsyncIterator[Hands]:
-    made = Hands(queue, place)
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    made = FakeWorker(queue, store)
     yield made
     await made.leave()
 
 
 @pytest.mark.everywhere
-async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n", 1)
-    [hold] = await hands.claim(lock_ms=1_000)
-    await hands.vanish(hold, for_ms=1_100)
+    [hold] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(hold, for_ms=1_100)
     async with worker_of(queue, echo):
-        assert await hands.sweep() == [job.id]
+        assert await fake_worker.sweep() == [job.id]
         assert await job.result(10) == 1
     await job.refresh()
     assert (job.stalled_count, job.attempts_made, job.fence) == (1, 1, 2)
@@ -41,88 +41,90 @@ async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, hands: Ha
     ]
 
 
-async def test_a_long_lease_is_not_shortened(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_long_lease_is_not_shortened(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n", "worker's")
     await queue.add("n", "job's", lock_duration=300)
-    holds = await hands.claim(2, lock_ms=300_000)
-    await hands.vanish(*holds, for_ms=290_000)
-    assert await hands.sweep() == []
-    await hands.vanish(*holds, for_ms=301_000)
-    assert len(await hands.sweep()) == 2
+    holds = await fake_worker.claim(2, lock_ms=300_000)
+    await fake_worker.vanish(*holds, for_ms=290_000)
+    assert await fake_worker.sweep() == []
+    await fake_worker.vanish(*holds, for_ms=301_000)
+    assert len(await fake_worker.sweep()) == 2
 
 
-async def test_the_lease_of_a_job_overrides_the_default(queue: AnyQueue, hands: Hands) -> None:
+async def test_the_lease_of_a_job_overrides_the_default(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n", lock_duration=2)
-    holds = await hands.claim(1, lock_ms=300_000)
-    await hands.vanish(*holds, for_ms=2_500)
-    assert len(await hands.sweep()) == 1
+    holds = await fake_worker.claim(1, lock_ms=300_000)
+    await fake_worker.vanish(*holds, for_ms=2_500)
+    assert len(await fake_worker.sweep()) == 1
 
 
-async def test_a_job_just_claimed_is_not_reclaimed(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_job_just_claimed_is_not_reclaimed(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n")
-    [hold] = await hands.claim(lock_ms=1_000)
-    assert await hands.sweep() == []
-    assert await hands.renew(hold) == []
+    [hold] = await fake_worker.claim(lock_ms=1_000)
+    assert await fake_worker.sweep() == []
+    assert await fake_worker.renew(hold) == []
 
 
-async def test_an_outage_does_not_end_valid_leases(queue: AnyQueue, hands: Hands, place: Place) -> None:
+async def test_an_outage_does_not_end_valid_leases(
+    queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore
+) -> None:
     """A worker that was present could not sweep for a long time. That time does not count."""
     await queue.add("n")
-    await hands.first_sweep(gap_ms=500)
-    [hold] = await hands.claim(lock_ms=1_000)
-    await hands.vanish(hold, for_ms=3_600_000)
+    await fake_worker.first_sweep(gap_ms=500)
+    [hold] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(hold, for_ms=3_600_000)
     for field in ("seen_at", "settled_since"):
-        await place.ask("HINCRBY", f"{hands.base}:meta", field, -3_600_000)
-    assert await hands.first_sweep(gap_ms=500) == []
+        await store.ask("HINCRBY", f"{fake_worker.base}:meta", field, -3_600_000)
+    assert await fake_worker.first_sweep(gap_ms=500) == []
 
 
 async def test_many_stalled_jobs_are_reclaimed_together_and_in_order(
-    queue: AnyQueue, hands: Hands, place: Place
+    queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore
 ) -> None:
     await queue.add_bulk([("n", number) for number in range(350)])
-    holds = await hands.claim(350)
-    await hands.vanish(*holds)
-    assert len(await Hands(queue, place).sweep()) == 350
+    holds = await fake_worker.claim(350)
+    await fake_worker.vanish(*holds)
+    assert len(await FakeWorker(queue, store).sweep()) == 350
     assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(350))
 
 
-async def test_several_sweepers_count_one_stall(queue: AnyQueue, hands: Hands, place: Place) -> None:
+async def test_several_sweepers_count_one_stall(queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore) -> None:
     job = await queue.add("n")
-    [hold] = await hands.claim()
-    await hands.vanish(hold)
-    sweepers = [Hands(queue, place) for _ in range(5)]
+    [hold] = await fake_worker.claim()
+    await fake_worker.vanish(hold)
+    sweepers = [FakeWorker(queue, store) for _ in range(5)]
     recovered = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
     assert sum(map(len, recovered)) == 1
     await job.refresh()
     assert job.stalled_count == 1
 
 
-async def test_a_job_that_stalls_repeatedly_fails(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_job_that_stalls_repeatedly_fails(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n", attempts=10)
     for _ in range(2):
-        [hold] = await hands.claim()
-        await hands.vanish(hold)
-        assert await hands.sweep(max_stalled=2) == [job.id]
-    [hold] = await hands.claim()
-    await hands.vanish(hold)
-    assert await hands.sweep(max_stalled=2) == []
+        [hold] = await fake_worker.claim()
+        await fake_worker.vanish(hold)
+        assert await fake_worker.sweep(max_stalled=2) == [job.id]
+    [hold] = await fake_worker.claim()
+    await fake_worker.vanish(hold)
+    assert await fake_worker.sweep(max_stalled=2) == []
     with pytest.raises(JobFailed, match="stalled"):
         await job.result(10)
     await job.refresh()
     assert (job.state, job.failed_reason, job.stalled_count) == ("failed", "stalled", 3)
 
 
-async def test_a_revoked_job_whose_worker_died_does_not_start_again(queue: AnyQueue, hands: Hands) -> None:
+async def test_a_revoked_job_whose_worker_died_does_not_start_again(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n")
-    [hold] = await hands.claim()
+    [hold] = await fake_worker.claim()
     assert await job.revoke() is False
-    await hands.vanish(hold)
-    assert await hands.sweep() == []
+    await fake_worker.vanish(hold)
+    assert await fake_worker.sweep() == []
     await job.refresh()
     assert (job.state, job.failed_reason) == ("failed", "revoked")
 
 
-async def test_a_worker_sweeps_and_reports_it(queue: AnyQueue, hands: Hands, place: Place) -> None:
+async def test_a_worker_sweeps_and_reports_it(queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore) -> None:
     async with worker_of(queue, echo, lock_duration=1) as worker:
         stalled = Heard(worker, "stalled")
         await queue.pause()
@@ -132,8 +134,8 @@ async def test_a_worker_sweeps_and_reports_it(queue: AnyQueue, hands: Hands, pla
         await queue.pause()
     await job.retry()
     await queue.resume()
-    [hold] = await hands.claim(lock_ms=1_000)
-    await hands.vanish(hold)
+    [hold] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(hold)
     async with worker_of(queue, echo, lock_duration=1) as worker:
         stalled = Heard(worker, "stalled")
         assert await stalled.next() == ([job.id], [])

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobNotFound, LeaseLost, PayloadTooLarge, SerializationError
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, ended, history, job_events, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.mark.everywhere
@@ -108,13 +108,13 @@ async def test_a_run_that_lost_its_job_changes_nothing(queue: AnyQueue) -> None:
     assert await queue.get_job_logs("a") == []
 
 
-async def test_writing_to_a_removed_job_raises(queue: AnyQueue, place: Place) -> None:
+async def test_writing_to_a_removed_job_raises(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n")
     await job.remove()
     for write in (job.log("x"), job.update_progress(1), job.update_data(1)):
         with pytest.raises(JobNotFound, match=job.id):
             await write
-    assert not [key for key in await place.keys() if ":job:" in key or ":logs:" in key]
+    assert not [key for key in await store.keys() if ":job:" in key or ":logs:" in key]
 
 
 async def test_an_update_that_cannot_be_stored_is_refused_before_anything_is_sent(queue: AnyQueue) -> None:

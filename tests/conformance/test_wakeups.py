@@ -12,7 +12,7 @@ from glidemq_async import Queue
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, Gate, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
 from tests.support.wakeup_latency import starts_at_once
 
@@ -73,13 +73,13 @@ async def test_as_many_workers_wake_as_there_are_jobs(queue: AnyQueue) -> None:
         await worker.close()
 
 
-async def test_one_job_wakes_one_worker(storage: Storage, name: str, place: Place) -> None:
+async def test_one_job_wakes_one_worker(storage: Storage, name: str, store: RunningStore) -> None:
     relay = Relay(storage)
     async with Queue[Any, Any](name, relay) as queue:
         workers = [worker_of(queue, echo) for _ in range(20)]
         for worker in workers:
             await worker.start()
-        await idle_workers(queue, place, len(workers))
+        await idle_workers(queue, store, len(workers))
         await relay.quiet(queue)
         relay.calls.clear()
         assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1

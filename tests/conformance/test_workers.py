@@ -13,7 +13,7 @@ from glidemq_async.executors import InlineExecutor
 from glidemq_async.storage import Storage
 from glidemq_async.worker.listeners import WorkerEvent
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, soon, until, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 @pytest.mark.everywhere
@@ -196,13 +196,13 @@ async def test_a_handler_that_ignores_its_cancellation_does_not_delay_the_worker
     let_go.set()
 
 
-async def test_an_ended_worker_leaves_no_trace(queue: AnyQueue, place: Place) -> None:
+async def test_an_ended_worker_leaves_no_trace(queue: AnyQueue, store: RunningStore) -> None:
     for _ in range(3):
         async with worker_of(queue, echo):
             await ended(await queue.add("n"))
     base = f"glide:{{{queue.name}}}"
     for stream in ("stream", "lane"):
-        assert await place.ask("XINFO", "CONSUMERS", f"{base}:{stream}", "workers") == []
+        assert await store.ask("XINFO", "CONSUMERS", f"{base}:{stream}", "workers") == []
 
 
 async def test_a_worker_can_be_closed_twice_and_before_its_start(queue: AnyQueue) -> None:
@@ -217,12 +217,12 @@ async def test_a_worker_can_be_closed_twice_and_before_its_start(queue: AnyQueue
     await asyncio.gather(other.close(), other.close())
 
 
-async def test_a_worker_opens_its_own_url(place: Place, queue: AnyQueue) -> None:
-    async with Worker[Any, Any](queue.name, echo, place.url, handle_signals=False):
+async def test_a_worker_opens_its_own_url(store: RunningStore, queue: AnyQueue) -> None:
+    async with Worker[Any, Any](queue.name, echo, store.url, handle_signals=False):
         assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
 
 
-async def test_the_worker_shows_its_identity(queue: AnyQueue, place: Place) -> None:
+async def test_the_worker_shows_its_identity(queue: AnyQueue, store: RunningStore) -> None:
     async with worker_of(queue, echo, name="emails", concurrency=4) as worker:
         assert worker.name.startswith("emails-")
         assert (worker.queue, worker.storage) == (queue.name, queue.storage)

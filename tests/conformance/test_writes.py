@@ -14,7 +14,7 @@ from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.stored.names import QueueKeys
 from tests.support.bulk_rows import rows
 from tests.support.helpers import AnyQueue, echo, history, worker_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 HOUR = 3_600_000
 
@@ -50,14 +50,14 @@ async def test_jobs_that_ran_and_were_removed_are_not_added_again(queue: AnyQueu
 
 
 async def test_without_a_ledger_only_the_records_are_checked(
-    queue: AnyQueue, functions: Functions, place: Place
+    queue: AnyQueue, functions: Functions, store: RunningStore
 ) -> None:
     await functions.writes.open("w", "t", 0)
     await functions.writes.add("w", "t", rows("a"))
     assert (await functions.writes.add("w", "t", rows("a"))).duplicate == 1
     await queue.remove("a")
     assert (await functions.writes.add("w", "t", rows("a"))).inserted == 1
-    assert not [key for key in await place.keys() if ":written:" in key]
+    assert not [key for key in await store.keys() if ":written:" in key]
 
 
 async def test_an_id_of_another_client_is_a_duplicate_and_counts_once(queue: AnyQueue, functions: Functions) -> None:
@@ -208,22 +208,22 @@ async def test_an_unknown_write_is_refused(functions: Functions) -> None:
         await functions.writes.add("w", "t", rows("a"))
 
 
-async def test_every_key_of_a_write_expires(functions: Functions, place: Place) -> None:
+async def test_every_key_of_a_write_expires(functions: Functions, store: RunningStore) -> None:
     await functions.writes.open("w", "t", HOUR, "app", 1)
     await functions.writes.add("w", "t", rows("a"))
     await functions.writes.end("w", "t", "committed")
     names = {name: f"{functions.caller.base}:{name}" for name in ("write:w", "written:w", "writes", "transaction:app")}
-    left = await place.lifetimes(list(names.values()))
+    left = await store.lifetimes(list(names.values()))
     assert 0 < left[names["written:w"]] <= HOUR
     assert all(left[key] > 0 for key in names.values())
 
 
-async def test_an_obliterated_queue_leaves_no_write(queue: AnyQueue, functions: Functions, place: Place) -> None:
+async def test_an_obliterated_queue_leaves_no_write(queue: AnyQueue, functions: Functions, store: RunningStore) -> None:
     await functions.writes.open("w", "t", HOUR, "app", 1)
     await functions.writes.add("w", "t", rows("a"))
     await functions.writes.end("w", "t", "committed")
     await queue.obliterate()
-    assert not [key for key in await place.keys() if "writ" in key or "transaction" in key]
+    assert not [key for key in await store.keys() if "writ" in key or "transaction" in key]
 
 
 async def test_a_write_ends_with_its_queue(queue: AnyQueue, functions: Functions) -> None:

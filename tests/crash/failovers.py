@@ -89,7 +89,7 @@ class Outcome(Figures):
         )
 
 
-class Place(Protocol):
+class Deployment(Protocol):
     """Servers of which one is the primary of a queue."""
 
     url: str
@@ -103,7 +103,7 @@ class Place(Protocol):
         ...
 
 
-class SentinelPlace:
+class SentinelDeployment:
     """A service under Sentinel."""
 
     def __init__(self, group: SentinelGroup) -> None:
@@ -119,7 +119,7 @@ class SentinelPlace:
         await _accepted(self._group.sentinels[0], "SENTINEL", "FAILOVER", self._group.service)
 
 
-class ClusterPlace:
+class ClusterDeployment:
     """A cluster."""
 
     def __init__(self, made: Cluster) -> None:
@@ -160,13 +160,13 @@ class _Failovers:
     def __init__(
         self,
         base: Workspace,
-        place: Place,
+        deployment: Deployment,
         run: Callable[[Coroutine[Any, Any, Any]], Any],
         size: Size,
         outcome: Outcome,
     ) -> None:
         self._base = base
-        self._place = place
+        self._deployment = deployment
         self._run = run
         self._size = size
         self._outcome = outcome
@@ -176,8 +176,8 @@ class _Failovers:
         """Make one failover of the primary of a new queue."""
         outcome = self._outcome
         queue = f"{kind}-{number}"
-        trial = Trial(self._base, queue, self._place.url, outcome, Crew(kill_every=1.0), self._deadline)
-        old: Server = self._run(self._place.primary(queue))
+        trial = Trial(self._base, queue, self._deployment.url, outcome, Crew(kill_every=1.0), self._deadline)
+        old: Server = self._run(self._deployment.primary(queue))
         trial.start()
         trial.produce([_spec(trial, serial) for serial in range(self._size.jobs)], at_once=6, pace=0.02)
         trial.go_on(trial.random.uniform(0.8, 1.5))
@@ -185,7 +185,7 @@ class _Failovers:
         if kind == "killed":
             old.kill()
         else:
-            self._run(self._place.plan(old))
+            self._run(self._deployment.plan(old))
         trial.go_on_until(lambda: self._has_moved(queue, old))
         switch.ended = time.monotonic()
         outcome.longest = max(outcome.longest, switch.ended - switch.began)
@@ -199,7 +199,7 @@ class _Failovers:
 
     def _has_moved(self, queue: str, old: Server) -> bool:
         with contextlib.suppress(ReplyError, OSError, LookupError):
-            return self._run(self._place.primary(queue)) is not old
+            return self._run(self._deployment.primary(queue)) is not old
         return False
 
     def _judge(self, trial: Trial, switch: _Switch) -> None:
@@ -248,13 +248,13 @@ def _spec(trial: Trial, serial: int) -> Spec:
 def sentinels(size: Size, seed: int = 0) -> Outcome:
     """Run on a service under Sentinel."""
     with asyncio.Runner() as runner, _entered(runner, sentinel(replicas=2)) as group:
-        return _failovers(runner, SentinelPlace(group), size, seed)
+        return _failovers(runner, SentinelDeployment(group), size, seed)
 
 
 def clusters(size: Size, seed: int = 0) -> Outcome:
     """Run on a cluster."""
     with asyncio.Runner() as runner, _entered(runner, cluster()) as made:
-        return _failovers(runner, ClusterPlace(made), size, seed)
+        return _failovers(runner, ClusterDeployment(made), size, seed)
 
 
 @contextlib.contextmanager
@@ -266,10 +266,10 @@ def _entered(runner: asyncio.Runner, manager: contextlib.AbstractAsyncContextMan
         runner.run(manager.__aexit__(None, None, None))
 
 
-def _failovers(runner: asyncio.Runner, place: Place, size: Size, seed: int) -> Outcome:
+def _failovers(runner: asyncio.Runner, deployment: Deployment, size: Size, seed: int) -> Outcome:
     began, outcome = time.monotonic(), Outcome(seed)
     with open_base() as base:
-        run = _Failovers(base, place, runner.run, size, outcome)
+        run = _Failovers(base, deployment, runner.run, size, outcome)
         for number in range(size.planned):
             run.run("planned", number)
         for number in range(size.killed):

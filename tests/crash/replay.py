@@ -197,7 +197,7 @@ class Replay:
         if kind == "active":
             self._check_turn(event, line)
         if kind == "delayed" and event.job in line.waiting:
-            # Added with a delay: its place in the order counts from the end of the delay.
+            # Added with a delay: its position in the order counts from the end of the delay.
             line.arrivals[job.priority].remove(event.job)
             job.arrived = 0
         line.waiting.pop(event.job, None)

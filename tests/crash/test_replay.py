@@ -120,8 +120,8 @@ def test_no_job_starts_while_more_run_than_a_lowered_limit_permits() -> None:
     limits = Change("some-1", "concurrency", (3,)), Change("some-1", "concurrency", (1,))
 
     def with_start(where: str) -> list[str]:
-        places = dict.fromkeys(("during", "before", "after"), "") | {where: "3 active c"}
-        text = history.format(**places)
+        starts = dict.fromkeys(("during", "before", "after"), "") | {where: "3 active c"}
+        text = history.format(**starts)
         found = Replay(dict(enumerate(limits)))
         found.take_all([Event("key-resumed", "comes-0", 0), Event("key-resumed", "came-0", 0), *events(text)])
         return [one.kind for one in found.violations]

@@ -37,17 +37,17 @@ _memory = ctypes.create_string_buffer(b"eight by", 8)
 class Servers:
     """Servers that greet each client, in a separate process."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, root: Path) -> None:
         self.tcp = socket.create_server(("127.0.0.1", 0))
         self.granted = socket.create_server(("127.0.0.1", 0))
         self.udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.udp.bind(("127.0.0.1", 0))
         self.unix = socket.socket(socket.AF_UNIX)
-        self.unix.bind(str(place / "unix"))
+        self.unix.bind(str(root / "unix"))
         self.abstract = socket.socket(socket.AF_UNIX)
         self.abstract.bind(f"\0glidemq-{os.getpid()}")
         self.datagrams = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self.datagrams.bind(str(place / "datagrams"))
+        self.datagrams.bind(str(root / "datagrams"))
         self.streams = [self.tcp, self.granted, self.unix, self.abstract]
         for server in self.streams:
             server.listen()
@@ -75,31 +75,31 @@ def _greet(server: Any) -> None:
             server.sendto(b"hello", sender)
 
 
-def furnish(place: Path, servers: Servers, victim: int) -> Target:
+def furnish(root: Path, servers: Servers, victim: int) -> Target:
     """Create the files of one attack."""
     for name in ("outside", "readable", "work", "application"):
-        (place / name).mkdir()
-    place.chmod(0o755)
-    (place / "work").chmod(0o777)
-    (place / "outside" / "secret.txt").write_text(SECRET)
-    (place / "outside" / "program").write_text(f"#!/bin/sh\nexit {WON}\n")
-    (place / "outside" / "program").chmod(0o755)
-    (place / "readable" / "file.txt").write_text("may be read")
-    (place / "application" / "module.py").write_text("answer = 42\n")
-    package = place / "application" / "package"
-    for folder in (package / "deeper", package / ".git", place / "application" / "space" / "deploy"):
+        (root / name).mkdir()
+    root.chmod(0o755)
+    (root / "work").chmod(0o777)
+    (root / "outside" / "secret.txt").write_text(SECRET)
+    (root / "outside" / "program").write_text(f"#!/bin/sh\nexit {WON}\n")
+    (root / "outside" / "program").chmod(0o755)
+    (root / "readable" / "file.txt").write_text("may be read")
+    (root / "application" / "module.py").write_text("answer = 42\n")
+    package = root / "application" / "package"
+    for folder in (package / "deeper", package / ".git", root / "application" / "space" / "deploy"):
         folder.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "deeper" / "inner.py").write_text("answer = 43\n")
-    (place / "application" / "space" / "deploy" / "run.py").write_text("")
+    (root / "application" / "space" / "deploy" / "run.py").write_text("")
     for secret in (".env", "id_rsa", "package/.env", "package/prod.env", "package/.git/config", "space/deploy/key.pem"):
-        (place / "application" / secret).write_text(SECRET)
+        (root / "application" / secret).write_text(SECRET)
     return Target(
-        secret=str(place / "outside" / "secret.txt"),
-        readable=str(place / "readable" / "file.txt"),
-        outside=str(place / "outside"),
-        work=str(place / "work"),
-        application=str(place / "application"),
+        secret=str(root / "outside" / "secret.txt"),
+        readable=str(root / "readable" / "file.txt"),
+        outside=str(root / "outside"),
+        work=str(root / "work"),
+        application=str(root / "application"),
         victim=victim,
         address=ctypes.addressof(_memory),
         tcp=servers.tcp.getsockname()[1],
@@ -108,7 +108,7 @@ def furnish(place: Path, servers: Servers, victim: int) -> Target:
         unix=servers.unix.getsockname(),
         datagrams=servers.datagrams.getsockname(),
         abstract=servers.abstract.getsockname()[1:].decode(),
-        leaked=os.open(place / "outside" / "secret.txt", os.O_RDONLY),
+        leaked=os.open(root / "outside" / "secret.txt", os.O_RDONLY),
         terminal=-1,
     )
 
@@ -127,11 +127,11 @@ def start_victim() -> int:
     return pid
 
 
-def picture(place: Path) -> list[object]:
+def picture(root: Path) -> list[object]:
     """Return the contents of the files that are not granted for writing."""
     found: list[object] = []
     for folder in ("outside", "readable", "application"):
-        for path in sorted((place / folder).rglob("*")):
+        for path in sorted((root / folder).rglob("*")):
             status = path.lstat()
             content = path.read_bytes() if stat.S_ISREG(status.st_mode) else b""
             found.append((path.name, status.st_mode, status.st_uid, status.st_mtime, content))
@@ -140,41 +140,41 @@ def picture(place: Path) -> list[object]:
 
 def run(request: dict[str, Any], servers: Servers) -> dict[str, Any]:
     """Run one attack and report its result."""
-    place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+    root = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
     victim = start_victim()
     reading, writing = os.pipe()
     try:
-        target = furnish(place, servers, victim)
-        before = picture(place)
+        target = furnish(root, servers, victim)
+        before = picture(root)
         pid = os.fork()
         if pid == 0:
             _in_child(lambda: perform(request, target, writing), writing)
         os.close(target.leaked)
         os.close(writing)
         answer = _answer(pid, reading)
-        answer["damage"] = picture(place) != before or os.waitpid(victim, os.WNOHANG) != (0, 0)
+        answer["damage"] = picture(root) != before or os.waitpid(victim, os.WNOHANG) != (0, 0)
         return answer
     finally:
         os.close(reading)
         _end(victim)
-        shutil.rmtree(place)
+        shutil.rmtree(root)
 
 
 class Prepared:
     """Create the targets of one attack by another process, and check them afterwards."""
 
     def __init__(self, servers: Servers) -> None:
-        self._place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+        self._root = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
         self._victim = start_victim()
-        self.target = furnish(self._place, servers, self._victim)
-        self._before = picture(self._place)
+        self.target = furnish(self._root, servers, self._victim)
+        self._before = picture(self._root)
 
     def damage(self) -> bool:
         """Return whether a protected object was changed; remove all targets."""
-        changed = picture(self._place) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
+        changed = picture(self._root) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
         os.close(self.target.leaked)
         _end(self._victim)
-        shutil.rmtree(self._place)
+        shutil.rmtree(self._root)
         return changed
 
 
@@ -271,8 +271,8 @@ def _become_nobody() -> None:
 
 
 def main() -> None:
-    place = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
-    servers = Servers(place)
+    root = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
+    servers = Servers(root)
     prepared: Prepared | None = None
     try:
         for line in sys.stdin:
@@ -287,7 +287,7 @@ def main() -> None:
                 answer = run(request, servers)
             print(json.dumps(answer), flush=True)
     finally:
-        shutil.rmtree(place)
+        shutil.rmtree(root)
 
 
 if __name__ == "__main__":

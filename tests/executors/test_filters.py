@@ -33,22 +33,22 @@ def run(program: bytes, architecture: int, number: int, arguments: Sequence[int]
     """Interpret a program as the kernel does; return the errno, 0 when the call is permitted."""
     data = struct.pack("<IIQ6Q", number, architecture, 0, *(each & 2**64 - 1 for each in arguments))
     code = decoded(program)
-    value = place = 0
+    value = position = 0
     while True:
-        kind, then, other, constant = code[place]
-        place += 1
+        kind, then, other, constant = code[position]
+        position += 1
         if kind == 0x20:
             value = struct.unpack_from("<I", data, constant)[0]
         elif kind == 0x54:
             value &= constant
         elif kind == 0x05:
-            place += constant
+            position += constant
         elif kind == 0x06:
             assert constant == 0x7FFF0000 or constant >> 16 == 5
             return 0 if constant == 0x7FFF0000 else constant & 0xFFFF
         else:
             fits = {0x15: value == constant, 0x25: value > constant, 0x35: value >= constant}[kind]
-            place += then if fits else other
+            position += then if fits else other
 
 
 def judged(rules: Sequence[Rule], call: str, arguments: Sequence[int]) -> int:

@@ -50,8 +50,8 @@ async def test_a_path_object_in_the_module_search_path_is_ignored(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, method: Any
 ) -> None:
     # Many programs add it, and imports ignore it.
-    places: list[Any] = [*sys.path, tmp_path]
-    monkeypatch.setattr(sys, "path", places)
+    search_path: list[Any] = [*sys.path, tmp_path]
+    monkeypatch.setattr(sys, "path", search_path)
     executor = SubprocessExecutor(1, start_method=method)
     async with worker_of(queue, handlers.by_name, executor=executor):
         assert await queue.add_and_wait("echo", 7, wait_timeout=20) == 7

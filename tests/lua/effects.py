@@ -345,13 +345,13 @@ class Library:
         if state is None:
             return None, UNKNOWN
         name = _dotted(call.function)
-        place = f"{scope.file}.lua:{call.line}"
+        where = f"{scope.file}.lua:{call.line}"
         head = name.partition(".")[0]
         if head in BUILT_IN and scope.find(head) is None:
-            return self._built_in(name, call, values, place, scope, state)
+            return self._built_in(name, call, values, where, scope, state)
         functions = self._look(call.function, scope).functions
         if not functions:
-            self.unresolved.add(f"{place} {name}")
+            self.unresolved.add(f"{where} {name}")
         after: State = None
         result = UNKNOWN
         for function in functions:
@@ -389,18 +389,18 @@ class Library:
         return end, frame.result
 
     def _built_in(
-        self, name: str, call: Call, values: list[Value], place: str, scope: Scope, state: str
+        self, name: str, call: Call, values: list[Value], where: str, scope: Scope, state: str
     ) -> tuple[State, Value]:
         match name:
             case "redis.call" | "redis.pcall":
-                return self._command(name, call, values, place, scope, state), UNKNOWN
+                return self._command(name, call, values, where, scope, state), UNKNOWN
             case "redis.register_function":
                 self._declared.append(values[0])
             case "error" | "assert":
-                self._can_fail("an error", place, state)
+                self._can_fail("an error", where, state)
                 return (None if name == "error" else state), UNKNOWN
             case "cmsgpack.unpack" | "cjson.decode" | "redis.acl_check_cmd":
-                self._can_fail(name, place, state)
+                self._can_fail(name, where, state)
             case "table.insert" if len(values) > 1 and values[0].fields is not None:
                 values[0].fields["?"] = values[0].fields.get("?", UNKNOWN).joined(values[-1])
             case "pcall":
@@ -418,7 +418,7 @@ class Library:
         self._caught -= 1
         return after
 
-    def _command(self, how: str, call: Call, values: list[Value], place: str, scope: Scope, state: str) -> State:
+    def _command(self, how: str, call: Call, values: list[Value], where: str, scope: Scope, state: str) -> State:
         names, words = () if values[0].is_open else values[0].texts, [value.text for value in values]
         argument = call.arguments[0]
         if not names and isinstance(argument, Call) and _dotted(argument.function) == "unpack":
@@ -426,7 +426,7 @@ class Library:
             first = fields.get("1", UNKNOWN)
             names = () if first.is_open else first.texts
         if not names:
-            self.unresolved.add(f"{place} {how} of a command that is not a constant")
+            self.unresolved.add(f"{where} {how} of a command that is not a constant")
         writes = ""
         for command in names:
             second = words[1] if len(words) > 1 else None
@@ -434,14 +434,14 @@ class Library:
             # A generated id must be above the last one. Without options the id is the third argument.
             explicit_id = command == "XADD" and "*" not in words[2:6]
             if how == "redis.call" and (command in FALLIBLE or explicit_id):
-                self._can_fail(f"{command} by redis.call", place, state)
+                self._can_fail(f"{command} by redis.call", where, state)
             if command not in READS:
-                writes = f"{command} at {place}"
+                writes = f"{command} at {where}"
         return state or writes
 
-    def _can_fail(self, step: str, place: str, state: str) -> None:
+    def _can_fail(self, step: str, where: str, state: str) -> None:
         if state and not self._caught:
-            self.faults.add(Fault(self._root, f"{step} at {place}", state))
+            self.faults.add(Fault(self._root, f"{step} at {where}", state))
 
     def _enter(self, declared: Value, only: frozenset[str] | None) -> None:
         fields = declared.fields or {}

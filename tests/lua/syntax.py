@@ -152,15 +152,15 @@ class Parser:
 
     def parse(self) -> tuple[Statement, ...]:
         """Return the statements of the text; raises SyntaxError."""
-        place, line = 0, 1
-        while place < len(self.text):
-            match = _TOKEN.match(self.text, place)
+        position, line = 0, 1
+        while position < len(self.text):
+            match = _TOKEN.match(self.text, position)
             if match is None:
-                raise SyntaxError(f"line {line}: {self.text[place : place + 20]!r}")
+                raise SyntaxError(f"line {line}: {self.text[position : position + 20]!r}")
             if match.lastgroup != "space":
                 self.tokens.append((str(match.lastgroup), match[0], line))
             line += match[0].count("\n")
-            place = match.end()
+            position = match.end()
         self.tokens.append(("end", "", line))
         block = self._block()
         if self.tokens[self.at][0] != "end":

@@ -69,8 +69,8 @@ class CleaningActions(Ground):
             loop = self.model.begin_draining(delayed)
         cursor, removed = self.bulk_step("drainJobs", delivery, loop.cursor, int(loop.delayed), count)
         seen = self.look_at()
-        places = seen.waiting().union(id_ for id_, _ in seen.scheduled)
-        gone = [job for job in self.model.having(*READY, "delayed") if job.id not in places]
+        located = seen.waiting().union(id_ for id_, _ in seen.scheduled)
+        gone = [job for job in self.model.having(*READY, "delayed") if job.id not in located]
         same("number of drained jobs", removed, len(gone))
         assert len(gone) <= count, f"{len(gone)} were drained in a step of {count}"
         self.model.drain(loop, gone, cursor)

@@ -96,7 +96,7 @@ class Comparer:
         _compare_keys(seen, model)
         self._learn_tokens(seen, model)
         _compare_lines(seen, model)
-        _compare_places(seen, model)
+        _compare_locations(seen, model)
         _compare_readiness(seen, model)
         _compare_stopping(seen, model)
         _compare_marks(seen, model)
@@ -174,7 +174,7 @@ def _compare_readiness(seen: Snapshot, model: Queue) -> None:
     same("resting jobs", seen.resting, {id_: key for key, ids in resting.items() for id_ in ids})
 
 
-def _compare_places(seen: Snapshot, model: Queue) -> None:
+def _compare_locations(seen: Snapshot, model: Queue) -> None:
     same("scheduled", seen.scheduled, [(job.id, job.due) for job in model.scheduled()])
     same("completed", seen.completed, [(job.id, job.position) for job in model.ended("completed")])
     same("failed", seen.failed, [(job.id, job.position) for job in model.ended("failed")])

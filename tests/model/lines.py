@@ -4,7 +4,7 @@ The lines of a queue, each claimed from its head:
     back         jobs that come back unfinished, before all others
     plain        first in, first out
     lifo         last in, first out
-    key k        the jobs of one key, by priority and place; no more of them run than the key allows
+    key k        the jobs of one key, by priority and position; no more of them run than the key allows
     prioritized  by priority, only while no other line has a job that can start
 plain, lifo and the keys take turns.
 """
@@ -60,7 +60,7 @@ class Lines:
         for job in self.having(*READY):
             lines[job.line_name].append(job)
         for name, line in lines.items():
-            line.sort(key=_place, reverse=name == "lifo")
+            line.sort(key=_sort_key, reverse=name == "lifo")
         return lines
 
     def scheduled(self) -> list[Job]:
@@ -249,7 +249,7 @@ class Lines:
         return max(min(dues), opens if opens > self.now else 0) if dues else 0
 
 
-def _place(job: Job) -> tuple[int, int]:
+def _sort_key(job: Job) -> tuple[int, int]:
     if job.key is not None:
         return job.priority, job.seat
     return 0 if job.returned else job.priority, job.line

@@ -20,7 +20,7 @@ from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import Wire
 from tests.support.fake_worker import SettledRun, outcome_of, with_runs
 from tests.support.recording_storage import Relay
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 MIB: Final = 1024 * 1024
 NIL: Final = b"\xc0"
@@ -152,12 +152,12 @@ def largest(function: str, variant: str = "") -> Callable[[Work], Work]:
 
 
 @asynccontextmanager
-async def bench(place: Place, function: str, scale: int) -> AsyncGenerator[Bench]:
+async def bench(store: RunningStore, function: str, scale: int) -> AsyncGenerator[Bench]:
     """Yield a new queue and a meter. The server is empty afterwards."""
-    endpoint: Endpoint = place.primaries[0]
+    endpoint: Endpoint = store.primaries[0]
     wire = await dial(endpoint)
     try:
-        async with open_storage(place.url) as storage:
+        async with open_storage(store.url) as storage:
             made = Bench(Relay(storage), wire, function, scale)
             await made.functions.queue.open(None)
             yield made

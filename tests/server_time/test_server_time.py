@@ -10,7 +10,7 @@ import pytest
 from glidemq_async.functions import loader
 from tests.server_time import changing, moving, reading, scheduling, upkeep
 from tests.server_time.bench import CASES, Case, bench
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 LONGEST_MS: Final = 5.0
 TRIES: Final = 6
@@ -41,8 +41,8 @@ def test_each_function_has_a_case() -> None:
     assert measured | set(NOT_MEASURED) == registered()
 
 
-async def test_the_server_has_no_other_function(place: Place) -> None:
-    async with bench(place, "version", 1) as opened:
+async def test_the_server_has_no_other_function(store: RunningStore) -> None:
+    async with bench(store, "version", 1) as opened:
         (library,) = await opened.command("FUNCTION", "LIST", "LIBRARYNAME", loader.LIBRARY)
         functions = dict(zip(library[::2], library[1::2], strict=True))[b"functions"]
     assert {row[1].decode().removeprefix(f"{loader.LIBRARY}_") for row in functions} == registered() | {STAMP}
@@ -51,11 +51,11 @@ async def test_the_server_has_no_other_function(place: Place) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("case", CASES, ids=[" ".join(filter(None, one[:2])) for one in CASES])
-async def test_no_step_takes_longer_than_5_ms(place: Place, case: Case, scale: int) -> None:
+async def test_no_step_takes_longer_than_5_ms(store: RunningStore, case: Case, scale: int) -> None:
     tries: list[list[float]] = []
     slow: list[int] = []
     for _ in range(TRIES):
-        async with bench(place, case.function, scale) as opened:
+        async with bench(store, case.function, scale) as opened:
             await case.work(opened)
             assert opened.spent, "the case must call its function"
             tries.append(opened.spent)

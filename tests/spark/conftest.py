@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.stores import Place, Places
+from tests.support.stores import RunningStore, RunningStores
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,6 +62,6 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def place(spark: SparkSession, places: Places) -> Place:
+def store(spark: SparkSession, stores: RunningStores) -> RunningStore:
     """A separate server that other processes can reach."""
-    return places.get("unix")
+    return stores.get("unix")

@@ -25,7 +25,7 @@ from tests.spark import chain
 from tests.spark.waiting import until
 from tests.spark.writing.conftest import Written
 from tests.support.servers import Server
-from tests.support.stores import Place, endpoint_of
+from tests.support.stores import RunningStore, endpoint_of
 
 ROOT = Path(__file__).parents[2]
 ROWS = 1500
@@ -50,7 +50,7 @@ def killed_and_back(server: Server, down: float = 0) -> None:
 
 
 def test_a_batch_write_continues_after_the_server_was_killed(spark: SparkSession, server: Server) -> None:
-    queue = Written(Place("own", server.url, (endpoint_of(server),)), "orders")
+    queue = Written(RunningStore("own", server.url, (endpoint_of(server),)), "orders")
     # Enough rows that some are unwritten when the server is killed, even if the test reacts late.
     frame = spark.range(0, ROWS, 1, 2).selectExpr("concat('j', id) AS id", "'n' AS name", "'1' AS data")
     reports: list[WriteReport] = []
@@ -163,5 +163,5 @@ def test_a_rerun_adds_what_is_missing_when_the_driver_of_a_batch_write_was_kille
     after = chain.write_all(spark, url, 1000, None)
     assert (after.state, after.inserted, after.duplicate, after.runs) == ("committed", 1000, 0, 2)
     assert after.replayed >= 100
-    sink = Written(Place("own", url, (endpoint_of(server),)), chain.SINK)
+    sink = Written(RunningStore("own", url, (endpoint_of(server),)), chain.SINK)
     assert sorted(sink.run()) == sorted(f"j{n}" for n in range(1000))

@@ -122,8 +122,8 @@ async def test_a_client_of_a_cluster_can_be_passed() -> None:
 async def test_a_client_of_a_sentinel_can_be_passed() -> None:
     async with sentinel() as group:
         await group.primary.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
-        places = [("127.0.0.1", one.port) for one in group.sentinels]
-        async with Sentinel(places, socket_timeout=2, username="ann", password="pw") as found:  # type: ignore[no-untyped-call]
+        addresses = [("127.0.0.1", one.port) for one in group.sentinels]
+        async with Sentinel(addresses, socket_timeout=2, username="ann", password="pw") as found:  # type: ignore[no-untyped-call]
             client: Redis = found.master_for(group.service)
             async with client:
                 storage = open_storage(client)
@@ -138,8 +138,8 @@ async def test_a_client_of_a_sentinel_can_be_passed() -> None:
 async def test_a_sentinel_of_one_service_can_be_passed() -> None:
     async with sentinel() as group:
         await group.primary.command("ACL", "SETUSER", "ann", "on", ">pw", "~*", "&*", "+@all")
-        places = [("127.0.0.1", 1), *(("127.0.0.1", one.port) for one in group.sentinels)]
-        async with Sentinel(places, socket_timeout=2, username="ann", password="pw", db=1) as found:  # type: ignore[no-untyped-call]
+        addresses = [("127.0.0.1", 1), *(("127.0.0.1", one.port) for one in group.sentinels)]
+        async with Sentinel(addresses, socket_timeout=2, username="ann", password="pw", db=1) as found:  # type: ignore[no-untyped-call]
             storage = open_storage(found)
             assert isinstance(storage, SentinelStorage)
             async with storage, storage.clone() as clone:

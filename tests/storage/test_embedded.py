@@ -71,28 +71,28 @@ async def _gone(directory: Path) -> bool:
 
 
 async def test_it_starts_persists_and_ends_after_the_last_client(directory: Path) -> None:
-    place = directory / "new" / "deep"
-    async with _storage(place) as one:
+    folder = directory / "new" / "deep"
+    async with _storage(folder) as one:
         assert await one.call("count", KEY, ["a"]) == b"1"
-        async with _storage(place) as two:
+        async with _storage(folder) as two:
             assert await two.call("count", KEY, ["b"]) == b"2"
         await asyncio.sleep(LINGER * 3)
         # A client is still connected, even if it is quiet.
-        assert len(_servers(place)) == 1
+        assert len(_servers(folder)) == 1
         assert await one.call("count", KEY, ["c"]) == b"3"
-    await eventually(lambda: _gone(place), "keeper and server have ended")
-    assert not os.path.lexists(socket_path(str(place)))  # noqa: ASYNC240
-    async with _storage(place) as later:
+    await eventually(lambda: _gone(folder), "keeper and server have ended")
+    assert not os.path.lexists(socket_path(str(folder)))  # noqa: ASYNC240
+    async with _storage(folder) as later:
         assert await later.call("counted", KEY, []) == b"3"
 
 
 async def test_only_the_user_may_enter(directory: Path) -> None:
-    place = directory / "made"
-    async with _storage(place):
-        assert stat.S_IMODE(place.stat().st_mode) == 0o700
-        assert stat.S_IMODE(Path(socket_path(str(place))).stat().st_mode) == 0o700  # noqa: ASYNC240
+    folder = directory / "made"
+    async with _storage(folder):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert stat.S_IMODE(Path(socket_path(str(folder))).stat().st_mode) == 0o700  # noqa: ASYNC240
         for name in ("keeper.lock", "server.lock", "server.log"):
-            assert stat.S_IMODE((place / name).stat().st_mode) & 0o077 == 0
+            assert stat.S_IMODE((folder / name).stat().st_mode) & 0o077 == 0
 
 
 @pytest.mark.crash
@@ -251,8 +251,8 @@ async def test_a_long_path_has_its_socket_in_the_runtime_directory(
     runtime = directory / "run"
     runtime.mkdir(mode=0o700)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    place = directory / ("long" * 20) / ("name" * 20)
-    async with _storage(place) as one, _storage(place) as two:
+    folder = directory / ("long" * 20) / ("name" * 20)
+    async with _storage(folder) as one, _storage(folder) as two:
         await one.call("count", KEY, ["a"])
         assert await two.call("count", KEY, ["b"]) == b"2"
         [found] = (runtime / "glidemq").iterdir()
@@ -260,7 +260,7 @@ async def test_a_long_path_has_its_socket_in_the_runtime_directory(
         assert stat.S_IMODE((runtime / "glidemq").stat().st_mode) == 0o700
     (runtime / "glidemq").chmod(0o755)
     with pytest.raises(StorageUnavailable, match="belongs to this user alone"):
-        await _storage(place).connect()
+        await _storage(folder).connect()
 
 
 async def test_an_unusable_directory_is_reported(directory: Path) -> None:
@@ -270,13 +270,13 @@ async def test_an_unusable_directory_is_reported(directory: Path) -> None:
 
 
 async def test_a_removed_directory_ends_its_keeper(directory: Path) -> None:
-    place = directory / "here"
-    storage = _storage(place, linger=60)
+    folder = directory / "here"
+    storage = _storage(folder, linger=60)
     await storage.connect()
     await storage.close()
-    shutil.rmtree(place)
-    await eventually(lambda: _gone(place), "keeper and server have ended")
-    assert not place.exists()
+    shutil.rmtree(folder)
+    await eventually(lambda: _gone(folder), "keeper and server have ended")
+    assert not folder.exists()
 
 
 async def test_memory_ends_with_its_storage() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 
 from glidemq_async import Queue
 from glidemq_async.storage import Endpoint, MemoryStorage, Storage
-from tests.support.fake_worker import Hands
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 SECOND = 1_000
 MINUTE = 60_000
@@ -37,35 +37,35 @@ class Timed:
 
     queue: AnyQueue
     clock: Clock
-    hands: Hands
-    place: Place
+    fake_worker: FakeWorker
+    store: RunningStore
 
     async def pass_time(self, ms: int) -> None:
         """Let time pass on the server, for the keys that expire too."""
         await self.clock.advance(ms)
-        for key, left in (await self.place.lifetimes(await self.place.keys())).items():
+        for key, left in (await self.store.lifetimes(await self.store.keys())).items():
             if left >= 0:
-                await self.place.ask("PEXPIRE", key, left - ms)
+                await self.store.ask("PEXPIRE", key, left - ms)
 
     async def names(self, slots: int = 100) -> list[str]:
         """Claim up to this many jobs; return their names in order."""
-        return [hold.name for hold in await self.hands.claim(slots)]
+        return [hold.name for hold in await self.fake_worker.claim(slots)]
 
     async def run(self, slots: int = 100) -> list[str]:
         """Claim up to this many jobs and complete them; return their names in order."""
-        holds = await self.hands.claim(slots)
+        holds = await self.fake_worker.claim(slots)
         for hold in holds:
-            assert await self.hands.settle(hold) is None
+            assert await self.fake_worker.settle(hold) is None
         return [hold.name for hold in holds]
 
 
 def timed(storage: MemoryStorage, name: str) -> Timed:
     """Return a queue with a movable clock, on a storage with a test build of the functions."""
     queue = Queue[Any, Any](name, storage)
-    place = place_of(storage)
-    return Timed(queue, Clock(storage, f"glide:{{{name}}}"), Hands(queue, place), place)
+    store = store_of(storage)
+    return Timed(queue, Clock(storage, f"glide:{{{name}}}"), FakeWorker(queue, store), store)
 
 
-def place_of(storage: MemoryStorage) -> Place:
+def store_of(storage: MemoryStorage) -> RunningStore:
     """Return the store of an open embedded server."""
-    return Place("memory", storage.url, (Endpoint(path=storage.socket),))
+    return RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))

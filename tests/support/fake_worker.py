@@ -22,7 +22,7 @@ from glidemq_async.functions.outcomes import (
 )
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 NOTHING = b"\xc0"
 LONG_AGO = 10**9
@@ -52,13 +52,13 @@ def with_runs(request: SettleRequest, runs: Iterable[SettledRun]) -> SettleReque
     return request
 
 
-class Hands:
-    """One consumer of a queue."""
+class FakeWorker:
+    """A worker whose calls a test makes one by one."""
 
-    def __init__(self, queue: AnyQueue, place: Place) -> None:
+    def __init__(self, queue: AnyQueue, store: RunningStore) -> None:
         self.base = f"glide:{{{queue.name}}}"
-        self.name = f"hands-{uuid.uuid4().hex[:6]}"
-        self._place = place
+        self.name = f"fake-worker-{uuid.uuid4().hex[:6]}"
+        self._store = store
         self._storage = queue.storage
         self._functions = Functions(queue.storage, self.base)
         self.channel = RequestChannel(self.name)
@@ -117,14 +117,14 @@ class Hands:
         """Pretend that this worker has given no sign of life for this time."""
         for hold in holds:
             stream = "stream" if hold.entry[0] == "s" else "lane"
-            await self._place.ask(
+            await self._store.ask(
                 "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, hold.entry[1:], "IDLE", for_ms, "JUSTID"
             )
 
     async def sweep(self, max_stalled: int = 3) -> list[str]:
         """Recover stalled jobs as after a long time without sweeps; return their ids."""
         recovered = await self._sweep_once(max_stalled)
-        await self._place.ask("HSET", f"{self.base}:meta", "settled_since", 1)
+        await self._store.ask("HSET", f"{self.base}:meta", "settled_since", 1)
         return recovered + await self._sweep_once(max_stalled)
 
     async def first_sweep(self, gap_ms: int) -> list[str]:
@@ -135,7 +135,7 @@ class Hands:
 
     async def consumers(self) -> list[object]:
         """Return the consumers that the server knows."""
-        found = await self._place.ask("XINFO", "CONSUMERS", f"{self.base}:stream", "workers")
+        found = await self._store.ask("XINFO", "CONSUMERS", f"{self.base}:stream", "workers")
         assert isinstance(found, list)
         return cast("list[object]", found)
 

@@ -13,18 +13,18 @@ from typing import Any, NamedTuple, cast
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 _KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
 _SOCKETS = Path("/proc/self/fd")
 PATIENCE = 10.0
 
 
-async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -> None:
+async def verify(storage: Storage, store: RunningStore, *, workers_gone: bool = True) -> None:
     """Check every queue of a store; raise an AssertionError with all findings."""
     wrong: list[str] = []
     queues: dict[tuple[str, str], list[str]] = {}
-    for key in await place.keys():
+    for key in await store.keys():
         found = _KEY.fullmatch(key)
         if found is None:
             wrong.append(f"{key}: belongs to no queue")
@@ -33,19 +33,19 @@ async def verify(storage: Storage, place: Place, *, workers_gone: bool = True) -
     for (prefix, name), kinds in queues.items():
         async with Queue[Any, Any](name, storage, prefix=prefix) as queue:
             wrong += [f"{prefix}:{name}: {finding}" for finding in await queue.check()]
-        wrong += await _traces(place, f"{prefix}:{{{name}}}", kinds, workers_gone)
+        wrong += await _traces(store, f"{prefix}:{{{name}}}", kinds, workers_gone)
     assert not wrong, "\n".join(wrong)
 
 
-async def _traces(place: Place, base: str, kinds: list[str], workers_gone: bool) -> list[str]:
+async def _traces(store: RunningStore, base: str, kinds: list[str], workers_gone: bool) -> list[str]:
     """Find data that workers and waiters should have removed when they left."""
     wrong: list[str] = []
     if workers_gone:
         wrong += [f"{base}:{kind}: a closed worker left it" for kind in ("idle", "alive", "workers") if kind in kinds]
     calls = [f"{base}:{kind}" for kind in kinds if kind.startswith("call:")]
-    wrong += [f"{key}: never expires" for key, left in (await place.lifetimes(calls)).items() if left == -1]
+    wrong += [f"{key}: never expires" for key, left in (await store.lifetimes(calls)).items() if left == -1]
     if "waiters" in kinds:
-        ids = await place.ask("HKEYS", f"{base}:waiters")
+        ids = await store.ask("HKEYS", f"{base}:waiters")
         assert isinstance(ids, list)
         waited = [job_id.decode() for job_id in cast("list[bytes]", ids)]
         wrong += [f"{base}:waiters: {job_id} has a waiter, but no client waits" for job_id in waited]

@@ -127,9 +127,9 @@ class Server:
         return f"unix://{self.path}" if self.path else f"redis://127.0.0.1:{self.port}"
 
     def _command(self) -> list[str]:
-        place = ["--unixsocket", self.path] if self.path else ["--bind", "127.0.0.1"]
+        listens = ["--unixsocket", self.path] if self.path else ["--bind", "127.0.0.1"]
         # A sentinel has its options in a file that it rewrites. Other servers have them on the command line.
-        base = [*self._mode, "--port", str(self.port), *place, "--dir", str(self.directory)]
+        base = [*self._mode, "--port", str(self.port), *listens, "--dir", str(self.directory)]
         if "--sentinel" in self._mode:
             return [self._binary, *base, *self.options]
         defaults = ["--save", "", "--daemonize", "no", "--enable-debug-command", "yes", "--logfile", "log"]

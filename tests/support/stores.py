@@ -24,8 +24,8 @@ EVERYWHERE = ("memory", "redis7", "redis", "unix", "file", "cluster", "sentinel"
 
 
 @dataclass(frozen=True)
-class Place:
-    """A URL for the code under test, and the primaries behind it for the test itself."""
+class RunningStore:
+    """A store that runs: its URL for the code under test, and its primaries for the test itself."""
 
     name: str
     url: str
@@ -81,51 +81,51 @@ def endpoint_of(server: Server) -> Endpoint:
 
 
 @asynccontextmanager
-async def _memory() -> AsyncGenerator[Place]:
+async def _memory() -> AsyncGenerator[RunningStore]:
     # This storage stays open, because the server ends with the last storage of its name.
     async with MemoryStorage("conformance") as holder:
-        yield Place("memory", holder.url, (Endpoint(path=holder.socket),))
+        yield RunningStore("memory", holder.url, (Endpoint(path=holder.socket),))
 
 
 @asynccontextmanager
-async def _file() -> AsyncGenerator[Place]:
+async def _file() -> AsyncGenerator[RunningStore]:
     with tempfile.TemporaryDirectory(prefix="gmq-") as directory:
         async with FileStorage(directory, linger=0.2) as holder:
-            yield Place("file", f"{holder.url}?linger=0.2", (Endpoint(path=socket_path(directory)),))
+            yield RunningStore("file", f"{holder.url}?linger=0.2", (Endpoint(path=socket_path(directory)),))
 
 
 @asynccontextmanager
-async def _redis() -> AsyncGenerator[Place]:
+async def _redis() -> AsyncGenerator[RunningStore]:
     async with servers.standalone("--appendonly", "yes") as server:
-        yield Place("redis", server.url, (endpoint_of(server),))
+        yield RunningStore("redis", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _unix() -> AsyncGenerator[Place]:
+async def _unix() -> AsyncGenerator[RunningStore]:
     async with servers.standalone(unix=True) as server:
-        yield Place("unix", server.url, (endpoint_of(server),))
+        yield RunningStore("unix", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _redis7() -> AsyncGenerator[Place]:
+async def _redis7() -> AsyncGenerator[RunningStore]:
     async with servers.redis7() as server:
-        yield Place("redis7", server.url, (endpoint_of(server),))
+        yield RunningStore("redis7", server.url, (endpoint_of(server),))
 
 
 @asynccontextmanager
-async def _cluster() -> AsyncGenerator[Place]:
+async def _cluster() -> AsyncGenerator[RunningStore]:
     # No server dies here: a busy machine must not look like a dead node.
     async with servers.cluster(timeout_ms=15_000) as made:
-        yield Place("cluster", made.url, tuple(map(endpoint_of, made.primaries)))
+        yield RunningStore("cluster", made.url, tuple(map(endpoint_of, made.primaries)))
 
 
 @asynccontextmanager
-async def _sentinel() -> AsyncGenerator[Place]:
+async def _sentinel() -> AsyncGenerator[RunningStore]:
     async with servers.sentinel(down_ms=15_000) as made:
-        yield Place("sentinel", made.url, (endpoint_of(made.primary),))
+        yield RunningStore("sentinel", made.url, (endpoint_of(made.primary),))
 
 
-_OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
+_OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[RunningStore]]] = {
     "memory": _memory,
     "redis7": _redis7,
     "redis": _redis,
@@ -136,22 +136,22 @@ _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Place]]] = {
 }
 
 
-class Places:
+class RunningStores:
     """All stores of one test process, on a separate event loop that runs only here."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._stack = AsyncExitStack()
-        self._started: dict[str, Place] = {}
+        self._started: dict[str, RunningStore] = {}
 
-    def get(self, name: str) -> Place:
+    def get(self, name: str) -> RunningStore:
         """Return the store of this name, and start it if necessary."""
-        place = self._started.get(name)
-        if place is None:
-            place = self._started[name] = self._runner.run(self._start(name))
-        return place
+        store = self._started.get(name)
+        if store is None:
+            store = self._started[name] = self._runner.run(self._start(name))
+        return store
 
-    async def _start(self, name: str) -> Place:
+    async def _start(self, name: str) -> RunningStore:
         opening = _OPENERS[name]
         return await self._stack.enter_async_context(opening())
 

@@ -10,7 +10,7 @@ import msgpack
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from tests.support.helpers import PATIENCE, AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 EVERY_KIND: dict[str, dict[str, object]] = {
     "plain": {},
@@ -33,15 +33,15 @@ async def add_kind(queue: AnyQueue, count: int = 1, **extra: object) -> list[str
     return ids
 
 
-async def idle_workers(queue: AnyQueue, place: Place, number: int) -> None:
+async def idle_workers(queue: AnyQueue, store: RunningStore, number: int) -> None:
     """Wait until this many workers are registered as idle."""
     async with asyncio.timeout(PATIENCE):
-        while await place.ask("ZCARD", f"glide:{{{queue.name}}}:idle") != number:  # noqa: ASYNC110
+        while await store.ask("ZCARD", f"glide:{{{queue.name}}}:idle") != number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
 
 
-async def waited_for(queue: AnyQueue, place: Place, number: int) -> None:
+async def waited_for(queue: AnyQueue, store: RunningStore, number: int) -> None:
     """Wait until clients wait for the results of this many jobs."""
     async with asyncio.timeout(PATIENCE):
-        while cast("int", await place.ask("HLEN", f"glide:{{{queue.name}}}:waiters")) < number:  # noqa: ASYNC110
+        while cast("int", await store.ask("HLEN", f"glide:{{{queue.name}}}:waiters")) < number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)

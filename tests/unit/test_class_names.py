@@ -39,7 +39,7 @@ def classes(node: ast.AST) -> Iterator[ast.ClassDef]:
 
 
 @pytest.fixture(scope="module")
-def places() -> dict[str, list[str]]:
+def definitions() -> dict[str, list[str]]:
     """Return where each class is defined."""
     found = defaultdict[str, list[str]](list)
     for path in sources():
@@ -48,13 +48,13 @@ def places() -> dict[str, list[str]]:
     return found
 
 
-def test_no_two_classes_share_a_name(places: dict[str, list[str]]) -> None:
-    assert len(places) > 300
-    assert {name: where for name, where in places.items() if len(where) > 1 and name not in SHARED_NAMES} == {}
+def test_no_two_classes_share_a_name(definitions: dict[str, list[str]]) -> None:
+    assert len(definitions) > 300
+    assert {name: where for name, where in definitions.items() if len(where) > 1 and name not in SHARED_NAMES} == {}
 
 
-def test_a_shared_name_is_the_outcome_of_an_exception(places: dict[str, list[str]]) -> None:
+def test_a_shared_name_is_the_outcome_of_an_exception(definitions: dict[str, list[str]]) -> None:
     for name in SHARED_NAMES:
-        assert len(places[name]) == 2
+        assert len(definitions[name]) == 2
         assert issubclass(getattr(errors, name), Exception)
         assert isinstance(getattr(outcomes, name), type)

@@ -15,7 +15,7 @@ class Function(NamedTuple):
     """The lines of a function without its docstring, and where it begins."""
 
     lines: int
-    place: str
+    location: str
 
 
 def test_nine_of_ten_functions_have_at_most_15_lines() -> None:

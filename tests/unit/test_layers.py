@@ -183,8 +183,8 @@ def _used(code: str) -> set[str]:
 def test_a_lua_file_uses_only_files_above_it() -> None:
     owners = _owners()
     for number, name in enumerate(FILES):
-        for other, place in owners.items():
-            if place > number:
+        for other, position in owners.items():
+            if position > number:
                 assert not re.search(rf"(?<![\w.]){other}\.", lua()[name]), (
                     f"{name}.lua uses {other}.lua, joined after it"
                 )

@@ -43,9 +43,9 @@ def changed(file: str, old: str, new: str, function: str) -> Library:
 
 
 def named(fault: Fault) -> tuple[str, str]:
-    place = re.search(r"(\w+\.lua):\d+$", fault.step)
-    assert place is not None
-    return fault.step.split(" ", 1)[0], place[1]
+    location = re.search(r"(\w+\.lua):\d+$", fault.step)
+    assert location is not None
+    return fault.step.split(" ", 1)[0], location[1]
 
 
 def unexpected(checked: Library) -> list[str]:

@@ -24,7 +24,7 @@ from glidemq_async.spark import QueryListener, SparkExecutor, enqueue_frame, for
 from tests.spark.driver.test_streams import Files, jobs_of
 from tests.spark.driver.work import count_remotely, sleeping, spark_worker, submitted
 from tests.support.helpers import AnyJob, AnyQueue, ended, until
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 pytest.importorskip("grpc")
 pytestmark = pytest.mark.only_on("unix")
@@ -51,12 +51,12 @@ def remote(address: str) -> Iterator[Any]:
     session.stop()
 
 
-async def test_frames_are_written_and_read(queue: AnyQueue, place: Place, remote: Any, tmp_path: Path) -> None:
+async def test_frames_are_written_and_read(queue: AnyQueue, store: RunningStore, remote: Any, tmp_path: Path) -> None:
     frame = remote.range(0, 300, 1, 3).selectExpr("id", "struct(id AS n) AS data", "'n' AS name")
-    made = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=place.url)
-    again = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=place.url)
+    made = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=store.url)
+    again = await asyncio.to_thread(enqueue_frame, frame, queue.name, url=store.url)
     assert (made.state, made.inserted, again.duplicate) == ("committed", 300, 300)
-    options = {"url": place.url, "subscribe": queue.name}
+    options = {"url": store.url, "subscribe": queue.name}
 
     def read() -> tuple[int, int, int]:
         jobs = remote.read.format("glidemq").options(**options, kind="jobs").load().where("state = 'waiting'").count()
@@ -154,20 +154,20 @@ async def test_a_stopped_session_refuses_a_worker(queue: AnyQueue, address: str)
 
 @pytest.mark.slow
 async def test_the_batches_of_a_remote_query_add_jobs(
-    queue: AnyQueue, place: Place, remote: Any, tmp_path: Path
+    queue: AnyQueue, store: RunningStore, remote: Any, tmp_path: Path
 ) -> None:
     def build(frame: DataFrame, batch_id: int) -> list[tuple[str, Any]]:
         return [("summary", {"batch": batch_id, "rows": frame.count()})]
 
     files = Files(remote, tmp_path)
     files.add(2)
-    each = foreach_batch(queue.name, build, url=place.url, key="orders")
+    each = foreach_batch(queue.name, build, url=store.url, key="orders")
     await asyncio.to_thread(files.run, each)
     assert await jobs_of(queue) == {f"orders:{n}": {"batch": n, "rows": 1} for n in range(2)}
 
 
 async def test_a_function_that_cannot_be_pickled_names_the_remedy(
-    queue: AnyQueue, place: Place, remote: Any, tmp_path: Path
+    queue: AnyQueue, store: RunningStore, remote: Any, tmp_path: Path
 ) -> None:
     files = Files(remote, tmp_path)
     files.add(1)
@@ -175,7 +175,7 @@ async def test_a_function_that_cannot_be_pickled_names_the_remedy(
         await asyncio.to_thread(files.run, foreach_batch(queue, lambda frame, batch_id: [("n", 1)]))
     # Spark raises another error, with ours above it in the traceback.
     assert "pass the queue's name and url=" in "".join(traceback.format_exception(refused.value))
-    nameless = foreach_batch(queue.name, lambda frame, batch_id: [("n", 1)], url=place.url)
+    nameless = foreach_batch(queue.name, lambda frame, batch_id: [("n", 1)], url=store.url)
     with pytest.raises(Exception, match="pass key= to foreach_batch"):
         await asyncio.to_thread(files.run, nameless)
 

@@ -20,7 +20,7 @@ from glidemq_async import JobOptions, Queue
 from glidemq_async.spark import QueryEvent, QueryListener, foreach_batch, run_stream
 from tests.spark.driver.work import spark_worker
 from tests.support.helpers import AnyJob, AnyQueue, ended, until
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 pytestmark = pytest.mark.only_on("unix")
 
@@ -167,11 +167,11 @@ async def test_a_batch_that_is_repeated_adds_its_jobs_once(queue: AnyQueue, file
     assert list(await jobs_of(queue)) == [f"{query_id}:0", f"{query_id}:0:1"]
 
 
-async def test_own_ids_and_a_queue_by_name(queue: AnyQueue, place: Place, files: Files) -> None:
+async def test_own_ids_and_a_queue_by_name(queue: AnyQueue, store: RunningStore, files: Files) -> None:
     def build(frame: DataFrame, batch_id: int) -> Iterable[tuple[str, Any, JobOptions]] | None:
         return [("n", batch_id, JobOptions(job_id=f"mine-{batch_id}", priority=2))] if batch_id else None
 
-    each = foreach_batch(queue.name, build, url=place.url, key="orders")
+    each = foreach_batch(queue.name, build, url=store.url, key="orders")
     await asyncio.to_thread(files.run, each)
     await asyncio.to_thread(each.close)
     (job,) = await queue.get_jobs("prioritized")

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.support.stores import Place, Places
+from tests.support.stores import RunningStore, RunningStores
 
 
 @pytest.fixture
-def server(spark: SparkSession, places: Places) -> Place:
+def server(spark: SparkSession, stores: RunningStores) -> RunningStore:
     """Only servers that Spark's tasks can reach: memory storage belongs to one process."""
-    place = places.get("unix")
-    asyncio.run(place.command("FLUSHALL"))
-    return place
+    store = stores.get("unix")
+    asyncio.run(store.command("FLUSHALL"))
+    return store

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from glidemq_async import Job, Worker
 from glidemq_async.spark.pipeline.backfill import backfill, job_rows
 from glidemq_async.spark.write.report import WriteReport
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 ROWS, DEPTH, BATCH, TASKS = 400, 100, 20, 2
 
@@ -56,7 +56,9 @@ def consume(url: str) -> list[int]:
 
 
 @pytest.mark.slow
-def test_a_backfill_limits_the_depth_and_continues_after_an_interruption(spark: SparkSession, server: Place) -> None:
+def test_a_backfill_limits_the_depth_and_continues_after_an_interruption(
+    spark: SparkSession, server: RunningStore
+) -> None:
     url, frame = server.url, rows(spark)
     # Without a worker it stops at the limit and fails.
     with pytest.raises(PySparkException, match="backpressureTimeout"):

@@ -18,7 +18,7 @@ from glidemq_async.spark.pipeline import Pipeline
 from glidemq_async.spark.pipeline.bronze import audit
 from glidemq_async.spark.pipeline.lake import escaped
 from tests.spark.pipeline.queue import drain, fill
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 FATES = ["", "", "", "retry", "fail"] * 20
 
@@ -28,7 +28,7 @@ async def run_jobs(url: str, fates: list[str], start: int = 0) -> None:
     await drain(url, "work")
 
 
-def test_figures_match_the_queue(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+def test_figures_match_the_queue(spark: SparkSession, server: RunningStore, tmp_path: Path) -> None:
     asyncio.run(run_jobs(server.url, FATES))
     pipeline = Pipeline(spark, tmp_path / "lake")
     ingested = pipeline.ingest(server.url, ["work"])
@@ -58,7 +58,7 @@ def _ms(at: datetime | None) -> int:
 
 
 def test_names_of_lakes_and_queues_may_contain_special_characters(
-    spark: SparkSession, server: Place, tmp_path: Path
+    spark: SparkSession, server: RunningStore, tmp_path: Path
 ) -> None:
     asyncio.run(fill(server.url, "mail, all", ["", "fail"]))
     asyncio.run(drain(server.url, "mail, all"))
@@ -72,7 +72,7 @@ def test_names_of_lakes_and_queues_may_contain_special_characters(
 
 
 def test_an_obliterated_queue_stops_the_pipeline_unless_losses_are_permitted(
-    spark: SparkSession, server: Place, tmp_path: Path
+    spark: SparkSession, server: RunningStore, tmp_path: Path
 ) -> None:
     pipeline = Pipeline(spark, tmp_path / "lake")
     asyncio.run(fill(server.url, "work", [""] * 4))
@@ -99,7 +99,9 @@ def test_a_path_that_looks_like_a_pattern_is_read(spark: SparkSession, tmp_path:
 
 
 @pytest.mark.slow
-def test_each_run_appends_the_events_since_the_last_run(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+def test_each_run_appends_the_events_since_the_last_run(
+    spark: SparkSession, server: RunningStore, tmp_path: Path
+) -> None:
     pipeline = Pipeline(spark, tmp_path / "lake")
     asyncio.run(run_jobs(server.url, FATES))
     first = pipeline.ingest(server.url, ["work"])
@@ -112,7 +114,9 @@ def test_each_run_appends_the_events_since_the_last_run(spark: SparkSession, ser
 
 
 @pytest.mark.slow
-def test_a_batch_whose_commit_was_lost_is_not_stored_twice(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+def test_a_batch_whose_commit_was_lost_is_not_stored_twice(
+    spark: SparkSession, server: RunningStore, tmp_path: Path
+) -> None:
     pipeline = Pipeline(spark, tmp_path / "lake")
     asyncio.run(run_jobs(server.url, FATES))
     pipeline.ingest(server.url, ["work"], most=150)
@@ -130,7 +134,7 @@ def test_a_batch_whose_commit_was_lost_is_not_stored_twice(spark: SparkSession, 
 
 @pytest.mark.slow
 def test_an_interrupted_refresh_does_not_change_the_tables(
-    spark: SparkSession, server: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, server: RunningStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(spark, tmp_path / "lake")
     asyncio.run(run_jobs(server.url, FATES[:10]))

@@ -17,7 +17,7 @@ from glidemq_async import Queue, UnrecoverableError, Worker
 from glidemq_async.spark.pipeline import Pipeline
 from glidemq_async.spark.pipeline.replay import Selection, failed_jobs, outcomes, replay
 from tests.spark.pipeline.queue import drain, fill
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 FATES = ["", "fail", "retry", "", "fail", ""] * 4
 
@@ -37,7 +37,7 @@ async def mend(url: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("dead", [None, "dead"])
 def test_a_campaign_replays_each_failed_job_once(
-    spark: SparkSession, server: Place, tmp_path: Path, dead: str | None
+    spark: SparkSession, server: RunningStore, tmp_path: Path, dead: str | None
 ) -> None:
     url = server.url
     asyncio.run(fill(url, "work", FATES))
@@ -135,7 +135,7 @@ def test_a_completed_replay_belongs_to_its_original_job(spark: SparkSession) -> 
     assert {row["job_id"] for row in failed_jobs(jobs, Selection("other")).collect()} == set()
 
 
-def test_a_replay_stores_the_same_bytes(spark: SparkSession, server: Place, tmp_path: Path) -> None:
+def test_a_replay_stores_the_same_bytes(spark: SparkSession, server: RunningStore, tmp_path: Path) -> None:
     """A payload is not converted to JSON, which has neither bytes nor instants."""
     url, data = server.url, {"raw": b"\x00\xff", "at": datetime(2026, 1, 1, tzinfo=UTC)}
 

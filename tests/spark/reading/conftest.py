@@ -14,7 +14,7 @@ from glidemq_async import Queue
 from glidemq_async.spark import register
 from tests.spark.reading.streams import Stream
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place, Places
+from tests.support.stores import RunningStore, RunningStores
 
 
 @dataclass
@@ -37,14 +37,14 @@ class Source:
 
 
 @pytest.fixture
-def server(spark: SparkSession, places: Places) -> Place:
+def server(spark: SparkSession, stores: RunningStores) -> RunningStore:
     """A separate server that other processes can reach."""
     register(spark)
-    return places.get("unix")
+    return stores.get("unix")
 
 
 @pytest.fixture
-async def queue(server: Place) -> AsyncIterator[AnyQueue]:
+async def queue(server: RunningStore) -> AsyncIterator[AnyQueue]:
     """A queue on this server."""
     async with Queue[object, object](f"spark-{uuid.uuid4().hex[:8]}", server.url) as opened:
         yield opened
@@ -52,6 +52,6 @@ async def queue(server: Place) -> AsyncIterator[AnyQueue]:
 
 
 @pytest.fixture
-def source(spark: SparkSession, server: Place, queue: AnyQueue) -> Source:
+def source(spark: SparkSession, server: RunningStore, queue: AnyQueue) -> Source:
     """The reader of this queue."""
     return Source(spark, server.url, queue.name)

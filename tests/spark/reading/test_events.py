@@ -11,7 +11,7 @@ from glidemq_async import Queue
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_admission
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def test_the_stored_events_are_a_table(queue: AnyQueue, source: Source) -> None:
@@ -69,7 +69,7 @@ async def test_an_unknown_queue_is_an_error(queue: AnyQueue, source: Source) -> 
 
 @pytest.mark.slow
 async def test_a_pattern_finds_queues_that_are_created_later(
-    queue: AnyQueue, source: Source, server: Place, tmp_path: Path
+    queue: AnyQueue, source: Source, server: RunningStore, tmp_path: Path
 ) -> None:
     await queue.add("n")
     stream = source.stream(tmp_path, subscribe="", subscribePattern=f"{queue.name}*", startingOffsets="latest")

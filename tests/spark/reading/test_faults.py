@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_admission
 from tests.support.helpers import AnyQueue
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 async def add(queue: AnyQueue, n: int) -> None:
@@ -62,7 +62,7 @@ async def test_an_uncommitted_batch_is_read_again_unchanged(queue: AnyQueue, sou
 
 
 async def test_trimming_unread_events_is_reported_with_their_number(
-    queue: AnyQueue, source: Source, server: Place, tmp_path: Path
+    queue: AnyQueue, source: Source, server: RunningStore, tmp_path: Path
 ) -> None:
     stream = source.stream(tmp_path, startingOffsets="earliest", publishPosition="lake")
     await add(queue, 30)
@@ -85,7 +85,7 @@ async def test_trimming_unread_events_is_reported_with_their_number(
 
 @pytest.mark.slow
 async def test_trimming_events_of_a_planned_batch_is_reported_with_their_number(
-    queue: AnyQueue, source: Source, server: Place, tmp_path: Path
+    queue: AnyQueue, source: Source, server: RunningStore, tmp_path: Path
 ) -> None:
     await add(queue, 40)
     stream = source.stream(tmp_path, startingOffsets="earliest")

@@ -11,15 +11,15 @@ from pyspark.sql import SparkSession
 
 from glidemq_async import Queue, Worker
 from glidemq_async.spark import WriteReport, register, write_report
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 
 class Written:
     """A queue on a server that other processes can reach, with blocking methods."""
 
-    def __init__(self, place: Place, name: str) -> None:
-        self.url, self.name = place.url, name
-        self._place = place
+    def __init__(self, store: RunningStore, name: str) -> None:
+        self.url, self.name = store.url, name
+        self._store = store
 
     @property
     def options(self) -> dict[str, str]:
@@ -37,7 +37,7 @@ class Written:
 
     def ask(self, *words: str | bytes | int) -> Any:
         """Send a command to the server and return its reply."""
-        return asyncio.run(self._place.ask(*words))
+        return asyncio.run(self._store.ask(*words))
 
     def report(self, write_id: str) -> WriteReport:
         """Return the report of a write."""
@@ -93,12 +93,12 @@ class Written:
 
 
 @pytest.fixture
-def queue(place: Place, spark: SparkSession) -> Iterator[Written]:
+def queue(store: RunningStore, spark: SparkSession) -> Iterator[Written]:
     """An empty queue."""
     register(spark)
-    yield Written(place, "orders")
-    asyncio.run(_flush(place))
+    yield Written(store, "orders")
+    asyncio.run(_flush(store))
 
 
-async def _flush(place: Place) -> None:
-    await place.command("FLUSHALL")
+async def _flush(store: RunningStore) -> None:
+    await store.command("FLUSHALL")

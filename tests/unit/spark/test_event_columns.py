@@ -21,7 +21,7 @@ from glidemq_async.spark.read.event_columns import EventColumns
 from glidemq_async.spark.read.event_partition import EventPartition, EventsLostError, read_events
 from glidemq_async.spark.read.options import ReadOptions, read_options
 from glidemq_async.spark.read.schemas import arrow_schema, schema_of
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 Event = tuple[str, str, str | None]
 """Kind, job and detail."""
@@ -88,26 +88,26 @@ def test_a_detail_fills_the_columns_of_its_kind() -> None:
 
 
 @pytest.fixture
-def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server. Its data is removed and all connections are closed afterwards."""
     monkeypatch.setattr(connections, "_connections", {})
     monkeypatch.setattr(event_partition, "ROWS", 4)
-    yield place.url
-    connection_to(place.url).close()
-    asyncio.run(flush(place))
+    yield store.url
+    connection_to(store.url).close()
+    asyncio.run(flush(store))
 
 
-async def flush(place: Place) -> None:
-    await place.command("FLUSHALL")
+async def flush(store: RunningStore) -> None:
+    await store.command("FLUSHALL")
 
 
-async def fill(place: Place, name: str, *entries: tuple[int, int]) -> list[tuple[int, int | None]]:
+async def fill(store: RunningStore, name: str, *entries: tuple[int, int]) -> list[tuple[int, int | None]]:
     """Add entries of (number of the first event, number of events) to a queue, and return its recorded losses."""
-    async with Queue[Any, Any](name, place.url) as queue:
+    async with Queue[Any, Any](name, store.url) as queue:
         for at, (seq, n) in enumerate(entries):
             text = SEP.join(["active", *(str(seq + i) for i in range(n))])
             key = f"glide:{{{name}}}:events"
-            await place.ask("XADD", key, f"1-{at + 1}", "seq", seq, "n", n, "t", 1, "e", text)
+            await store.ask("XADD", key, f"1-{at + 1}", "seq", seq, "n", n, "t", 1, "e", text)
         rows = await Functions(queue.storage, f"glide:{{{name}}}").history.list_losses()
     # Losses of one millisecond have no defined order.
     return sorted((row.first, row.stop) for row in rows)
@@ -124,8 +124,10 @@ def read(url: str, name: str, first: int, upto: int, last: str, **more: str) -> 
 
 
 @pytest.mark.only_on("unix")
-def test_a_range_is_read_to_the_event_and_no_further_than_its_last_entry(url: str, place: Place, name: str) -> None:
-    asyncio.run(fill(place, name, (0, 1), (1, 1), (2, 3), (5, 1), (6, 2), (8, 2)))
+def test_a_range_is_read_to_the_event_and_no_further_than_its_last_entry(
+    url: str, store: RunningStore, name: str
+) -> None:
+    asyncio.run(fill(store, name, (0, 1), (1, 1), (2, 3), (5, 1), (6, 2), (8, 2)))
     assert read(url, name, 0, 10, "1-6") == [["0", "1", "2", "3", "4"], ["5", "6", "7", "8", "9"]]
     assert read(url, name, 3, 7, "1-5") == [["3", "4", "5", "6"]]
     assert read(url, name, 0, 4, "1-6") == [["0", "1", "2", "3"]], "the other events of the entry are not read"
@@ -134,7 +136,7 @@ def test_a_range_is_read_to_the_event_and_no_further_than_its_last_entry(url: st
 
 
 @pytest.mark.only_on("unix")
-def test_a_gap_is_recorded_exactly_and_separates_two_batches(url: str, place: Place, name: str) -> None:
-    asyncio.run(fill(place, name, (2, 1), (3, 2), (8, 1), (9, 1), (0, 4), (12, 3)))
+def test_a_gap_is_recorded_exactly_and_separates_two_batches(url: str, store: RunningStore, name: str) -> None:
+    asyncio.run(fill(store, name, (2, 1), (3, 2), (8, 1), (9, 1), (0, 4), (12, 3)))
     assert read(url, name, 0, 20, "1-6", failondataloss="false") == [["2", "3", "4"], ["8", "9"], ["12", "13", "14"]]
-    assert asyncio.run(fill(place, name)) == [(0, 2), (5, 8), (10, 12), (15, 20)]
+    assert asyncio.run(fill(store, name)) == [(0, 2), (5, 8), (10, 12), (15, 20)]

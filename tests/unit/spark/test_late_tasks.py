@@ -17,7 +17,7 @@ from glidemq_async.spark.connection import connection_to
 from glidemq_async.spark.write.errors import WriteFenced
 from glidemq_async.spark.write.options import WriteOptions
 from glidemq_async.spark.write.stream_writer import RowStreamWriter
-from tests.support.stores import Place
+from tests.support.stores import RunningStore
 
 pytestmark = pytest.mark.only_on("unix")
 
@@ -38,16 +38,16 @@ class Context:
 
 
 @pytest.fixture
-def url(place: Place, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(store: RunningStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A server. Its data is removed and all connections are closed afterwards."""
     monkeypatch.setattr(connections, "_connections", {})
-    yield place.url
-    connection_to(place.url).close()
-    asyncio.run(_flush(place))
+    yield store.url
+    connection_to(store.url).close()
+    asyncio.run(_flush(store))
 
 
-async def _flush(place: Place) -> None:
-    await place.command("FLUSHALL")
+async def _flush(store: RunningStore) -> None:
+    await store.command("FLUSHALL")
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, run: str, writer: RowStreamWriter, *ids: str) -> Any:
