@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from tests.model.model import Queue
 from tests.model.parts import Job
 
-BACK = ("returned from the active stream", "returned from the line")
+RETURNED = ("returned from the active stream", "returned from the line")
 MOST_PASSED_OVER = 2
 """The number of consecutive claims that may pass over a line with a job that could start."""
 KEY_PASSED_OVER = 3
@@ -52,9 +52,11 @@ class ClaimingQueue(Queue):
         assert set(started) <= {job.id for jobs in taken.values() for job in jobs}, f"{started} were not all waiting"
         assert len(started) <= allowed, f"{started} started, but only {allowed} were allowed to start"
         self._check_order({name for name, jobs in taken.items() if jobs}, len(started) < allowed)
-        free = allowed - sum(job.id in started for name in BACK for job in taken.get(name, ()))
+        free = allowed - sum(job.id in started for name in RETURNED for job in taken.get(name, ()))
         self._check_turns(before, {name for name, jobs in taken.items() if jobs}, free)
-        line_of = {job.id: name.partition(" ")[0] for name, jobs in taken.items() if name not in BACK for job in jobs}
+        line_of = {
+            job.id: name.partition(" ")[0] for name, jobs in taken.items() if name not in RETURNED for job in jobs
+        }
         self._check_first(before, [line_of[id_] for id_ in started if id_ in line_of], {*line_of.values()})
         self.usage.starts += [self.now] * len(started) if self.limits.rate else []
         jobs = [self.jobs[id_] for id_ in started]
@@ -69,17 +71,17 @@ class ClaimingQueue(Queue):
             opens = self.opens_at(key, job)
             assert opens <= self.now, f"job {job.id} left the line of key {key}, which is limited until {opens}"
             assert self.room(key), f"job {job.id} left the line of key {key}, which has no free slot"
-            usage, limits, cost = self.keys[key].usage, self.limits_of(key), 0 if job.torn else job.cost
+            usage, limits, cost = self.keys[key].usage, self.limits_of(key), 0 if job.record_lost else job.cost
             usage.start(limits, cost, self.now)
             if worker is None:
                 usage.take_back(limits, cost)
         late = job.expires is not None and job.expires <= self.now
-        assert (worker is None) == (late or job.torn), (
-            f"job {job.id} left its line, expired: {late}, record lost: {job.torn}"
+        assert (worker is None) == (late or job.record_lost), (
+            f"job {job.id} left its line, expired: {late}, record lost: {job.record_lost}"
         )
         if worker is not None:
             self._start(job, worker, lock)
-        elif job.torn and not late:
+        elif job.record_lost and not late:
             self.forget(job)
             self.note("dropped", job.id, "missing")
         else:
@@ -91,9 +93,9 @@ class ClaimingQueue(Queue):
         elif job.returned:
             job.stream = "l"
         else:
-            job.laned = job.lifo or job.priority > 0
-            job.stream = "l" if job.laned else "s"
-            job.line = 0 if job.laned else job.line
+            job.from_active_stream = job.lifo or job.priority > 0
+            job.stream = "l" if job.from_active_stream else "s"
+            job.line = 0 if job.from_active_stream else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
         job.claimed, job.renewed = self.now, False
         job.fence += 1
@@ -102,7 +104,7 @@ class ClaimingQueue(Queue):
         self.note("active", job.id)
 
     def _expire(self, job: Job) -> None:
-        if job.torn:
+        if job.record_lost:
             self.forget(job)
             self.note("dropped", job.id, "missing")
         else:
@@ -111,11 +113,11 @@ class ClaimingQueue(Queue):
     def _check_order(self, touched: set[str], dry: bool) -> None:
         """Check that the first jobs started first, and that a free slot left no job that it could start."""
         lines = self.lines()
-        back = [job.id for name in BACK for job in lines[name]]
+        returned = [job.id for name in RETURNED for job in lines[name]]
         turns = [job.id for name in ("plain", "lifo") for job in lines[name]]
         turns += [f"first of key {key}" for key in self.startable_keys()]
-        if dry or touched - set(BACK):
-            assert not back, f"{back} had been released and was passed over for {touched}"
+        if dry or touched - set(RETURNED):
+            assert not returned, f"{returned} had been released and was passed over for {touched}"
         if dry or "prioritized" in touched:
             assert not turns, f"{turns} could start and was passed over for {touched}"
         if dry and not self.behind:

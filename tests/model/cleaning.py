@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.model.dead_letters import LetterQueue
+from tests.model.dead_letters import DeadLetterQueue
 from tests.model.lines import NEVER
 from tests.model.parts import READY, Final, Job, State
 
@@ -76,7 +76,7 @@ def _past(job: Job) -> tuple[int, int]:
     return job.fence, job.changes
 
 
-class CleanedQueue(LetterQueue):
+class CleanedQueue(DeadLetterQueue):
     """A queue whose jobs are drained, cleaned and retried in bulk."""
 
     def _drainable(self, delayed: bool) -> list[Job]:
@@ -132,10 +132,10 @@ class CleanedQueue(LetterQueue):
         if loop.state == "delayed":
             jobs = self.scheduled()
         elif loop.state == "key-waiting":
-            jobs = sorted(self.having("key-waiting"), key=lambda job: job.seat)
+            jobs = sorted(self.having("key-waiting"), key=lambda job: job.key_position)
         else:
             jobs = [job for line in self.lines().values() for job in line if job.state == loop.state]
-        return [job for job in jobs if job.torn or added[job.id] <= loop.bound]
+        return [job for job in jobs if job.record_lost or added[job.id] <= loop.bound]
 
     def sift(self, loop: Sifting, ids: Sequence[str], cursor: str, added: Mapping[str, int]) -> None:
         """Check and apply a step that removed these jobs. `added`: the times at which jobs were added."""
@@ -169,9 +169,9 @@ class CleanedQueue(LetterQueue):
         delayed = [job for job in self.scheduled() if job.due != NEVER and job.line <= loop.bound]
         expected = _ids(delayed[: len(gone)])
         assert _ids(gone) == expected, f"{_ids(gone)} were promoted, the first are {expected}"
-        started = [job for job in gone if not job.torn]
+        started = [job for job in gone if not job.record_lost]
         for job in gone:
-            if job.torn:
+            if job.record_lost:
                 self.forget(job)
                 self.note("dropped", job.id, "missing")
         for job in started:

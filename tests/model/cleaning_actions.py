@@ -10,7 +10,7 @@ from tests.model.choices import DELIVERY, action
 from tests.model.cleaning import Cleaning, Draining, Promoting, Retrying, Sifting
 from tests.model.compare import same
 from tests.model.driver import Delivery, Snapshot, run
-from tests.model.machine_base import Ground
+from tests.model.machine_base import BaseMachine
 from tests.model.parts import FINAL, READY, Final, State
 
 STEPS = st.sampled_from([1, 2, 5])
@@ -20,7 +20,7 @@ FINAL_STATE = st.sampled_from(FINAL)
 UNSTARTED = st.sampled_from((*READY, "delayed"))
 
 
-class CleaningActions(Ground):
+class CleaningActions(BaseMachine):
     """Draining, cleaning, promoting and retrying."""
 
     def __init__(self) -> None:
@@ -32,8 +32,8 @@ class CleaningActions(Ground):
         self.retrying: Retrying | None = None
 
     @action(3, count=STEPS, delivery=DELIVERY)
-    def go_on(self, count: int, delivery: Delivery) -> None:
-        """Make the next step of each loop that has begun."""
+    def continue_walks(self, count: int, delivery: Delivery) -> None:
+        """Make the next step of each walk that has begun."""
         if self.draining is not None:
             self.drain(False, False, count, delivery)
         if self.cleaning is not None:
@@ -51,7 +51,7 @@ class CleaningActions(Ground):
         cursor, done = cast("tuple[bytes, object]", run(self.functions.caller.once(function, args)))
         return cursor.decode(), done
 
-    def look_at(self) -> Snapshot:
+    def snapshot(self) -> Snapshot:
         self.wakeups.ask()
         return self.driver.snapshot()
 
@@ -59,7 +59,7 @@ class CleaningActions(Ground):
     def drain(self, fresh: bool, delayed: bool, count: int, delivery: Delivery) -> None:
         # The queue does not know in which key's line a job without a record waits. The job leaves `keyed` only at its
         # claim.
-        if any(job.torn for job in self.model.having("key-waiting")):
+        if any(job.record_lost for job in self.model.having("key-waiting")):
             return
         # A drained job may let its deduplication successor start. The same step may drain the successor too.
         if self.model.successors:
@@ -68,14 +68,14 @@ class CleaningActions(Ground):
         if fresh or loop is None:
             loop = self.model.begin_draining(delayed)
         cursor, removed = self.bulk_step("drainJobs", delivery, loop.cursor, int(loop.delayed), count)
-        seen = self.look_at()
+        seen = self.snapshot()
         located = seen.waiting().union(id_ for id_, _ in seen.scheduled)
         gone = [job for job in self.model.having(*READY, "delayed") if job.id not in located]
         same("number of drained jobs", removed, len(gone))
         assert len(gone) <= count, f"{len(gone)} were drained in a step of {count}"
         self.model.drain(loop, gone, cursor)
         self.draining = loop if cursor else None
-        self.look(seen)
+        self.compare_all(seen)
 
     @action(1, fresh=FRESH, state=FINAL_STATE, grace=st.sampled_from([0, 0, 7_000, 28_000]),
             limit=st.sampled_from([1, 3, 1_000]), count=STEPS, delivery=DELIVERY)  # fmt: skip
@@ -95,7 +95,7 @@ class CleaningActions(Ground):
         self, fresh: bool, state: State, grace: int, limit: int, count: int, delivery: Delivery
     ) -> None:
         # See `drain` for both conditions.
-        if any(job.torn for job in self.model.having("key-waiting")) or self.model.successors:
+        if any(job.record_lost for job in self.model.having("key-waiting")) or self.model.successors:
             return
         loop = self.sifting
         if fresh or loop is None:
@@ -112,13 +112,13 @@ class CleaningActions(Ground):
         if fresh or loop is None:
             loop = self.model.begin_promoting(None if limit < 0 else limit)
         cursor, promoted = self.bulk_step("promoteJobs", delivery, loop.cursor, limit, count)
-        seen = self.look_at()
+        seen = self.snapshot()
         there = {id_ for id_, _ in seen.scheduled}
         gone = [job for job in self.model.scheduled() if job.id not in there]
         assert len(gone) <= count, f"{len(gone)} were promoted in a step of {count}"
         self.model.promote_all(loop, gone, cast("int", promoted), cursor)
         self.promoting = loop if cursor else None
-        self.look(seen)
+        self.compare_all(seen)
 
     @action(1, fresh=FRESH, state=FINAL_STATE, limit=st.sampled_from([1, 3, -1, -1]), count=STEPS, delivery=DELIVERY)
     def retry_jobs(self, fresh: bool, state: Final, limit: int, count: int, delivery: Delivery) -> None:
@@ -126,9 +126,9 @@ class CleaningActions(Ground):
         if fresh or loop is None:
             loop = self.model.begin_retrying(state, None if limit < 0 else limit)
         cursor, started = self.bulk_step("retryJobs", delivery, loop.cursor, loop.state, limit, count)
-        seen = self.look_at()
+        seen = self.snapshot()
         there = {id_ for id_, _ in (seen.completed if loop.state == "completed" else seen.failed)}
         gone = [job for job in self.model.ended(loop.state) if job.id not in there]
         self.model.retry_all(loop, gone, cast("int", started), cursor)
         self.retrying = loop if cursor else None
-        self.look(seen)
+        self.compare_all(seen)

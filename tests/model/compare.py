@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from typing import TypeVar
 
 from glidemq_async.queues.events import WITH_DETAIL
-from tests.model.claims import BACK
+from tests.model.claims import RETURNED
 from tests.model.driver import AGE_GRAIN_MS, SINGLE_KEYS, Snapshot
 from tests.model.lines import SEP
 from tests.model.lines import Lines as Queue
@@ -101,7 +101,7 @@ class Comparer:
         _compare_stopping(seen, model)
         _compare_marks(seen, model)
         for job in model.jobs.values():
-            if not job.torn:
+            if not job.record_lost:
                 _compare_record(seen.records[job.id], job)
                 same(f"log lines of job {job.id}", seen.logs.get(job.id, []), job.logs)
                 self._compare_added(seen.records[job.id], job)
@@ -131,7 +131,7 @@ class Comparer:
 
 
 def _compare_keys(seen: Snapshot, model: Queue) -> None:
-    live = {job.id for job in model.jobs.values() if not job.torn}
+    live = {job.id for job in model.jobs.values() if not job.record_lost}
     same("jobs that have a record", set(seen.records), live)
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:
@@ -149,8 +149,8 @@ def _compare_lines(seen: Snapshot, model: Queue) -> None:
         stored[name] = [id_ for id_ in seen.returned if id_ in lines.get(name, ())]
     for name in {*lines, *stored}:
         same(name, stored.get(name, []), lines.get(name, []))
-    same("number of released jobs", len(seen.returned), sum(len(lines.get(name, ())) for name in BACK))
-    keyed = sorted((job for job in model.having("key-waiting")), key=lambda job: job.seat)
+    same("number of released jobs", len(seen.returned), sum(len(lines.get(name, ())) for name in RETURNED))
+    keyed = sorted((job for job in model.having("key-waiting")), key=lambda job: job.key_position)
     same("all jobs that wait in lines of keys", seen.keyed, [job.id for job in keyed])
 
 

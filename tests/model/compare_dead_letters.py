@@ -8,7 +8,7 @@ import msgpack
 
 from glidemq_async.functions.outbox import Posted as StoredEntry
 from tests.model.compare import route, same
-from tests.model.dead_letters import LetterQueue
+from tests.model.dead_letters import DeadLetterQueue
 from tests.model.driver import Snapshot
 from tests.model.parts import Origin
 from tests.model.posting import Posted
@@ -25,8 +25,8 @@ def raw(text: str) -> bytes:
 
 def decode_origin(packed: bytes) -> Origin:
     """Return the origin of a dead letter as it is stored."""
-    words = cast("tuple[str, str, str, str, int, int, str]", msgpack.unpackb(packed, use_list=False))
-    return Origin(*words[:6], route(words[6]))
+    fields = cast("tuple[str, str, str, str, int, int, str]", msgpack.unpackb(packed, use_list=False))
+    return Origin(*fields[:6], route(fields[6]))
 
 
 def options(opts: bytes) -> tuple[int | None, int | None]:
@@ -46,23 +46,23 @@ def posted(entry: StoredEntry, *, named: bool) -> Posted:
     return Posted(to, id_, entry.name.decode(), entry.data.decode(), options(entry.opts), decode_origin(entry.origin))
 
 
-def compare_dead_letters(seen: Snapshot, model: LetterQueue) -> None:
+def compare_dead_letters(seen: Snapshot, model: DeadLetterQueue) -> None:
     """Raise an AssertionError if the snapshot and the model differ; store the names of new entries in the model."""
     rows = [StoredEntry(entry, fields["to"], *(raw(fields[name]) for name in _FIELDS)) for entry, fields in seen.outbox]
     known, model.entries = model.entries, [row.entry for row in rows]
     same("known entries of the outbox", model.entries[: len(known)], known)
     model.accept([posted(row, named=False) for row in rows[len(known) :]])
     same("outbox", [posted(row, named=False) for row in rows], model.outbox or [])
-    same("whether there is an outbox", "outbox" in seen.keys, model.outbox is not None)
+    same("existence of the outbox", "outbox" in seen.keys, model.outbox is not None)
     if model.outbox is None:
         same("last entry of the removed outbox", seen.meta.get("outbox_last", ""), model.last_entry)
     model.last_entry = model.entries[-1] if model.entries else model.last_entry
     until, _, holder = seen.meta.get("relaying", "").partition(" ")
-    same("who relays", (int(until), holder) if until else None, model.relaying)
+    same("relaying worker", (int(until), holder) if until else None, model.relaying)
     same("name of the dead-letter queue", seen.meta.get("dead_letter", ""), model.dead_letter)
     same("moved here", seen.moved, {job.id: job.moved for job in model.moved()})
     same("delivery tokens", seen.inbox, model.tokens)
     for job in model.jobs.values():
-        if not job.torn:
+        if not job.record_lost:
             packed = seen.records.get(job.id, {}).get("letter")
             same(f"origin of job {job.id}", decode_origin(raw(packed)) if packed else None, job.origin)

@@ -15,7 +15,7 @@ from tests.model.compare import same
 from tests.model.compare_dead_letters import decode_origin, posted
 from tests.model.dead_letters import Arrival, Return
 from tests.model.driver import Delivery, run
-from tests.model.machine_base import Ground
+from tests.model.machine_base import BaseMachine
 from tests.model.parts import Job, NewJob, Origin
 from tests.model.posting import Posted
 from tests.model.worker import add_request
@@ -34,8 +34,8 @@ class Relay:
         self.read: list[tuple[str, Posted]] = []
 
 
-class LetterActions(Ground):
-    """Stands for the dead-letter queue, which does not exist here: keeps the jobs that would arrive there."""
+class DeadLetterActions(BaseMachine):
+    """Replaces the dead-letter queue, which does not exist here, and keeps the jobs that would arrive in it."""
 
     HOLDERS: ClassVar = ("r1", "r2")
 
@@ -48,7 +48,7 @@ class LetterActions(Ground):
         self.walks: dict[str, Walk] = {}
 
     @action(1, name=st.sampled_from(["graves", "graves", "graves", "vault", ""]))
-    def move_letters_to(self, name: str) -> None:
+    def set_dead_letter_queue(self, name: str) -> None:
         run(self.functions.dead_letters.set_queue(name))
         self.model.dead_letter, self.dirty = name, True
         same("name of the dead-letter queue", run(self.functions.dead_letters.get_queue()), name)
@@ -61,33 +61,33 @@ class LetterActions(Ground):
         self.moved_away |= {f"graves/{entry}": one for entry, one in done}
         if arrive % 16 == 0:
             relay.after = ""
-        words = [entry for entry, _ in done]
+        delivered = [entry for entry, _ in done]
         self.driver.delivery, self.dirty = delivery, True
-        after, rows = run(self.functions.outbox.relay(holder, relay.after, words))
+        after, rows = run(self.functions.outbox.relay(holder, relay.after, delivered))
         found = after, [(row.entry, posted(row, named=True)) for row in rows]
-        same("reply of relayOutbox", found, self.model.relay(holder, relay.after, words))
+        same("reply of relayOutbox", found, self.model.relay(holder, relay.after, delivered))
         relay.after, relay.read = found
 
     @action(2, chosen=st.lists(NUMBER, min_size=1, max_size=MOST_A_CALL), delivery=DELIVERY)
     def revive(self, chosen: list[int], delivery: Delivery) -> None:
-        """Bring dead letters back from the dead-letter queue, some of them twice."""
+        """Return dead letters from the dead-letter queue, some of them twice."""
         tokens = [*self.moved_away]
         returns, calls = list[Return](), list[Revival]()
         for number in chosen if tokens else ():
             token = tokens[-1 - number % len(tokens)]
             one = self.moved_away[token]
-            if not self.is_torn(one.letter.id):
+            if not self.is_record_lost(one.origin.id):
                 new = as_new(one)
-                returns.append(Return(token, one.letter.failed, new))
+                returns.append(Return(token, one.origin.failed, new))
                 request = add_request(new)
-                waited = route_text(one.letter.route)
+                waited = route_text(one.origin.route)
                 calls.append(
-                    Revival(token, new.id, one.letter.failed, request.name.encode(), request.data, request.opts, waited)
+                    Revival(token, new.id, one.origin.failed, request.name.encode(), request.data, request.opts, waited)
                 )
         if calls:
             self.driver.delivery, self.dirty = delivery, True
-            words = run(self.functions.replaying.revive(calls))
-            same("reply of reviveJobs", words, self.model.revive(returns))
+            codes = run(self.functions.replaying.revive(calls))
+            same("reply of reviveJobs", codes, self.model.revive(returns))
 
     @action(2, posts=st.lists(st.tuples(NUMBER, st.sampled_from(ARRIVALS)), min_size=1, max_size=MOST_A_CALL),
           delivery=DELIVERY)  # fmt: skip
@@ -102,7 +102,7 @@ class LetterActions(Ground):
             if self.plain:
                 new = new._replace(priority=0, lifo=False, key=None, dedup=None)
             there = Origin("other", f"{number}", cause, "because", 3, self.model.now - 1_000 * number, ())
-            if not self.is_torn(id_):
+            if not self.is_record_lost(id_):
                 arrivals.append(Arrival(token, new, there if cause else None))
         if arrivals:
             self.driver.delivery, self.dirty = delivery, True
@@ -126,7 +126,11 @@ class LetterActions(Ground):
         step = run(self.functions.replaying.read_moved(skip, left, count, cause))
         *expected, jobs = self.model.read_moved(skip, left, count, cause)
         same("reply of readMoved", [step.skip, step.left], expected)
-        same("jobs that were moved here", [as_read(one) for one in step.found], [as_letter(job) for job in jobs])
+        same(
+            "jobs that were moved here",
+            [as_read(one) for one in step.found],
+            [expected_dead_letter(job) for job in jobs],
+        )
         self.walks[name] = (step.skip, step.left) if step.left else FIRST
         self.moved_read += [one.id for one in step.found]
 
@@ -153,16 +157,16 @@ class LetterActions(Ground):
 
 def as_new(one: Posted) -> NewJob:
     """Return the job that became this dead letter."""
-    kind, *words = one.letter.route or ("",)
-    new = NewJob(one.letter.id, one.name, one.data, one.options[0], result_ttl=one.options[1])
+    kind, *values = one.origin.route or ("",)
+    new = NewJob(one.origin.id, one.name, one.data, one.options[0], result_ttl=one.options[1])
     if kind == "k":
-        priority, cost, key = words
+        priority, cost, key = values
         return new._replace(priority=int(str(priority)), cost=int(str(cost)), key=str(key))
-    return new._replace(lifo=kind == "l", priority=int(str(words[0])) if kind == "p" else 0)
+    return new._replace(lifo=kind == "l", priority=int(str(values[0])) if kind == "p" else 0)
 
 
 def route_text(waited: tuple[object, ...]) -> str:
-    """Return the job as it is stored. Its position in a key's line does not matter."""
+    """Return how the job waited, as it is stored. Its position in the line of its key does not matter."""
     if waited[:1] == ("k",):
         _, priority, cost, key = waited
         return f"k {priority} 77 {cost} 7000 {key}"
@@ -172,9 +176,9 @@ def route_text(waited: tuple[object, ...]) -> str:
 def as_delivered(one: Arrival) -> Delivered:
     request = add_request(one.job)
     packed = b""
-    if one.letter is not None:
-        words: list[Arg] = [*one.letter[:-1], route_text(one.letter.route)]
-        packed = msgpack.packb(words)
+    if one.origin is not None:
+        fields: list[Arg] = [*one.origin[:-1], route_text(one.origin.route)]
+        packed = msgpack.packb(fields)
     name = request.name.encode()
     return Delivered(one.token, request.id.encode(), name, request.data, request.opts, request.extra, packed)
 
@@ -183,5 +187,5 @@ def as_read(one: MovedDeadLetter) -> tuple[object, ...]:
     return one.id, decode_origin(one.origin), one.name.decode(), one.data.decode()
 
 
-def as_letter(job: Job) -> tuple[object, ...]:
+def expected_dead_letter(job: Job) -> tuple[object, ...]:
     return job.id, job.origin, job.name, job.data

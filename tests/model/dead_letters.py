@@ -10,7 +10,7 @@ from tests.model.upkeep import TimedQueue
 
 WALK_STEP = 3
 MOST_MOVED = 6
-Word = Literal["gone", "skip", "stop"]
+Verdict = Literal["gone", "skip", "stop"]
 
 
 class Arrival(NamedTuple):
@@ -18,18 +18,18 @@ class Arrival(NamedTuple):
 
     token: str
     job: NewJob
-    letter: Origin | None
+    origin: Origin | None
 
 
 class Return(NamedTuple):
-    """A dead letter of this queue that comes back from its dead-letter queue."""
+    """A dead letter that its dead-letter queue returns to this queue."""
 
     token: str
     failed: int
     job: NewJob
 
 
-class LetterQueue(TimedQueue):
+class DeadLetterQueue(TimedQueue):
     """A queue that receives dead letters and replays them."""
 
     def __init__(self, now: int, *, step: int) -> None:
@@ -37,19 +37,19 @@ class LetterQueue(TimedQueue):
         self.tokens: set[str] = set()  # of all jobs that other queues delivered
 
     def deliver(self, arrivals: Sequence[Arrival]) -> dict[int, str]:
-        """Add jobs that another queue posted; return the reasons for which some were not added."""
+        """Add jobs that another queue posted. Return the reply codes of those that were not added."""
         outcomes = dict[int, str]()
         marked = False
-        for position, (token, new, letter) in enumerate(arrivals):
-            word = "seen" if token in self.tokens else self.in_the_way(new)[0]
+        for position, (token, new, origin) in enumerate(arrivals):
+            code = "seen" if token in self.tokens else self.in_the_way(new)[0]
             self.tokens.add(token)
-            if word:
-                outcomes[position] = word
+            if code:
+                outcomes[position] = code
                 continue
             self.create(new.id, new)
-            if letter is not None:
+            if origin is not None:
                 job = self.jobs[new.id]
-                job.origin, job.moved, marked = letter, letter.failed, True
+                job.origin, job.moved, marked = origin, origin.failed, True
         if marked:
             self._cap_moved()
         return outcomes
@@ -89,11 +89,11 @@ class LetterQueue(TimedQueue):
         """Return the dead letters. A revoked job is not one, because a user ended it."""
         if which == "failed":
             return job.cause != "revoked" and cause in ("", job.cause) and not self.is_gone(job)
-        return not cause or (not job.torn and job.origin is not None and job.origin.cause == cause)
+        return not cause or (not job.record_lost and job.origin is not None and job.origin.cause == cause)
 
     # Replaying.
 
-    def _walk(self, jobs: list[Job], skip: int, left: int | None, each: Callable[[Job], Word]) -> tuple[int, int]:
+    def _walk(self, jobs: list[Job], skip: int, left: int | None, each: Callable[[Job], Verdict]) -> tuple[int, int]:
         """One step, oldest first. `skip` jobs were passed over; `left` jobs are still to be visited (None: all)."""
         left = len(jobs) if left is None else left
         if left <= 0:
@@ -102,10 +102,10 @@ class LetterQueue(TimedQueue):
         if not ahead:
             return skip, 0
         for job in ahead:
-            word = each(job)
-            if word == "stop":
+            verdict = each(job)
+            if verdict == "stop":
                 break
-            skip += word == "skip"
+            skip += verdict == "skip"
             left -= 1
         return skip, left
 
@@ -113,7 +113,7 @@ class LetterQueue(TimedQueue):
         """Restart up to `count` jobs that failed here."""
         started = list[Job]()
 
-        def start(job: Job) -> Word:
+        def start(job: Job) -> Verdict:
             if not self._fits("failed", job, cause):
                 return "skip"
             if len(started) == count:
@@ -128,12 +128,12 @@ class LetterQueue(TimedQueue):
         """Return up to `count` jobs that were moved here and that no worker runs."""
         found = list[Job]()
 
-        def read(job: Job) -> Word:
+        def read(job: Job) -> Verdict:
             if not self._fits("moved", job, cause):
                 return "skip"
             if len(found) == count:
                 return "stop"
-            if job.torn or job.state == "active":
+            if job.record_lost or job.state == "active":
                 return "skip"
             found.append(job)
             return "gone"
@@ -142,13 +142,13 @@ class LetterQueue(TimedQueue):
 
     def revive(self, returns: Sequence[Return]) -> list[str]:
         """Apply a return from the dead-letter queue: the failed job starts again, or is added if it was deleted."""
-        words = list[str]()
+        codes = list[str]()
         known = set(self.tokens)
         for token, failed, new in returns:
-            words.append("seen" if token in known else self._revive(failed, new))
+            codes.append("seen" if token in known else self._revive(failed, new))
             known.add(token)
             self.tokens.add(token)
-        return words
+        return codes
 
     def _revive(self, failed: int, new: NewJob) -> str:
         job = self.get(new.id)

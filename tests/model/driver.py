@@ -198,7 +198,7 @@ class Driver:
 
     def __init__(self, path: str) -> None:
         self.wire = Connection(path)
-        self.ears = Connection(path)
+        self.subscription = Connection(path)
         self.delivery: Delivery = "once"
         self.calls = 0
         self.functions = Functions(self, BASE)
@@ -344,7 +344,7 @@ def driver() -> Generator[Driver]:
             yield running
         finally:
             running.wire.close()
-            running.ears.close()
+            running.subscription.close()
     finally:
         server.kill()
         shutil.rmtree(room, ignore_errors=True)

@@ -1,7 +1,7 @@
-"""How jobs wait: the lines and their order, the keys, and what limits hold back.
+"""How jobs wait: the lines and their order, the keys, and what limits delay.
 
 The lines of a queue, each claimed from its head:
-    back         jobs that come back unfinished, before all others
+    returned     released jobs, before all others
     plain        first in, first out
     lifo         last in, first out
     key k        the jobs of one key, by priority and position; no more of them run than the key allows
@@ -49,7 +49,7 @@ class Lines:
     def get(self, id_: str) -> Job | None:
         """Return the job, or None if its record is gone."""
         job = self.jobs.get(id_)
-        return None if job is None or job.torn else job
+        return None if job is None or job.record_lost else job
 
     def having(self, *states: State) -> list[Job]:
         return [job for job in self.jobs.values() if job.state in states]
@@ -123,7 +123,7 @@ class Lines:
         """Put a job that may start into its line. A keyed job keeps the position that it had in its key's line."""
         job.returned = job.resting = False
         if job.key is not None:
-            job.state, job.seat = "key-waiting", job.seat or next(self.line)
+            job.state, job.key_position = "key-waiting", job.key_position or next(self.line)
         else:
             job.state, job.line = "prioritized" if job.priority else "waiting", next(self.line)
 
@@ -131,7 +131,7 @@ class Lines:
         """Put a job among the delayed ones."""
         job.state, job.due, job.line = "delayed", due, next(self.line)
 
-    def come_back(self, job: Job) -> None:
+    def put_back(self, job: Job) -> None:
         """Put a released job back at its old position, before all jobs that have not started yet."""
         if job.key is not None:
             self.to_line(job)
@@ -162,7 +162,7 @@ class Lines:
             instants.append(state.usage.left(limits.rate, self.now)[1])
         if limits.bucket:
             # The cost of a job without a record is unknown.
-            instants.append(state.usage.affordable_at(limits.bucket, 0 if head.torn else head.cost, self.now))
+            instants.append(state.usage.affordable_at(limits.bucket, 0 if head.record_lost else head.cost, self.now))
         return max(instants)
 
     def held_back(self) -> dict[str, int]:
@@ -226,7 +226,7 @@ class Lines:
         due = [job for job in self.scheduled() if job.due <= self.now][: self.step]
         self.behind = len(due) == self.step
         for job in due:
-            if job.torn:
+            if job.record_lost:
                 self.forget(job)
                 self.note("dropped", job.id, "missing")
             else:
@@ -251,5 +251,5 @@ class Lines:
 
 def _sort_key(job: Job) -> tuple[int, int]:
     if job.key is not None:
-        return job.priority, job.seat
+        return job.priority, job.key_position
     return 0 if job.returned else job.priority, job.line

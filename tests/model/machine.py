@@ -16,7 +16,7 @@ from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
 from tests.model.compare import same
-from tests.model.dead_letter_actions import LetterActions
+from tests.model.dead_letter_actions import DeadLetterActions
 from tests.model.driver import Delivery, run
 from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
@@ -26,18 +26,18 @@ from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, s
 from tests.support.fake_worker import with_runs
 
 
-class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
+class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     """Random users and workers on one queue."""
 
     @initialize(
         plain=st.sampled_from([False, False, True]),
         swept=st.sampled_from([True, True, False]),
-        graves=st.sampled_from(["graves", "graves", ""]),
+        dead_letter_queue=st.sampled_from(["graves", "graves", ""]),
     )
-    def begin(self, plain: bool, swept: bool, graves: str) -> None:
+    def begin(self, plain: bool, swept: bool, dead_letter_queue: str) -> None:
         """Some runs have only plain jobs without limits. They reach effects of many jobs sooner."""
         self.plain = plain
-        self.move_letters_to(graves)
+        self.set_dead_letter_queue(dead_letter_queue)
         if swept:
             self.sweep(5, 0, 30_000, "once")
 
@@ -66,7 +66,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
     ) -> None:
         worker = self.workers[name]
         if worker.unanswered is not None:
-            self.ask_again(name)
+            self.repeat_call(name)
             return
         settled = self.choose_runs(worker, runs)
         for one in settled:
@@ -98,7 +98,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
             if self.model.behind and not self.model.paused:
                 call.due = {self.model.now}
         posted = len(self.model.entries)
-        self.look(seen)
+        self.compare_all(seen)
         posted = len(self.model.entries) - posted
         assert reply.posted or not posted, "the worker did not learn that the outbox has entries to relay"
         # The names of the new leases are known only now.
@@ -119,13 +119,13 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
                 id_, token = stale[number % len(stale)]
             elif kind == "again" and settled:
                 id_, token = settled[-1].id, settled[-1].token
-            note(f"  {end.verb} {end.delay} {end.retention} of job {id_!r} under {token}")
-            payload = "" if end.verb == "b" else f"p{self.made}"  # a released run has nothing to store
+            note(f"  {end.code} {end.delay} {end.retention} of job {id_!r} under {token}")
+            payload = "" if end.code == "b" else f"p{self.made}"  # a released run has nothing to store
             settled.append(end._replace(id=id_, token=token, payload=payload))
         return settled
 
     @action(2, name=WORKERS)
-    def ask_again(self, name: str) -> None:
+    def repeat_call(self, name: str) -> None:
         """Repeat a call whose reply was lost and after which other calls were made."""
         worker = self.workers[name]
         if worker.unanswered is not None:
@@ -137,14 +137,14 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         """Check that a repeated claim returns only jobs that still run under their leases, and changes nothing else."""
         call, worker.unanswered = worker.unanswered, None
         assert call is not None
-        running = {job.token: job for job in self.model.having("active") if not job.torn}
+        running = {job.token: job for job in self.model.having("active") if not job.record_lost}
         jobs = [running[token] for token in call.tokens if token in running]
         expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
         same("claimed jobs", [claimed_fields(job) for job in reply.jobs], expected)
         same("refused", reply.refused, call.refused)
         assert not reply.posted or self.model.outbox is not None, "there is nothing to relay"
         assert reply.due in call.due, f"the next claim is due at {reply.due}, the model expects one of {call.due}"
-        same("the server's time", reply.now, self.model.now)
+        same("time of the server", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
         worker.registered = call.free > 0
         self.wakeups.answered(worker.name, reply.due)
@@ -180,7 +180,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         ended = self.model.end_runs(name, tokens)
         same("ended runs", run(self.functions.leases.end_runs(name, tokens)), ended)
         if delivery != "once":
-            same("ended again", run(self.functions.leases.end_runs(name, tokens)), 0)
+            same("ended runs, second call", run(self.functions.leases.end_runs(name, tokens)), 0)
 
     @action(
         2,
@@ -189,13 +189,13 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         delivery=DELIVERY,
     )
     def trouble(self, name: str, what: str, delivery: Delivery) -> None:
-        """A crashed worker forgets everything, and its leases run on. A closed worker must hold nothing."""
+        """Crash a worker, which forgets everything while its leases continue, or close one that has no jobs."""
         worker = self.workers[name]
         if what == "old number":
             self.send_old_number(worker)
         elif what == "shutdown":
-            back = Settled("b", "", "")
-            self.settle_and_claim(name, [("held", 0, back) for _ in worker.held], True, delivery, True)
+            released = Settled("b", "", "")
+            self.settle_and_claim(name, [("held", 0, released) for _ in worker.held], True, delivery, True)
         else:
             self.end(worker, what, delivery)
 
@@ -209,12 +209,10 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         if what != "crash" and not worker.held and worker.unanswered is None:
             self.driver.delivery, self.dirty = delivery, True
             count = run(self.functions.stalled.close_worker(worker.name))
-            same("handed back", count, self.model.close_worker(worker.name))
+            same("released jobs", count, self.model.close_worker(worker.name))
 
     def send_old_number(self, worker: Worker) -> None:
-        """A call with a number below the channel's last one comes from a broken client. It is refused and changes
-        nothing.
-        """
+        """Send a number below the channel's last one, as a broken client does. The server refuses the call."""
         channel = worker.channel
         if channel.number > 1 and worker.unanswered is None:
             head = (channel.name, channel.number - 1, worker.name, 5, 1000, "u", "0 0")
@@ -254,7 +252,7 @@ class QueueMachine(Users, LetterActions, CleaningActions, ScheduleActions):
         same("reply of sweep", found, expected)
 
     @action(2, most=st.sampled_from([1, 5, 5]), delivery=DELIVERY)
-    def lapse(self, most: int, delivery: Delivery) -> None:
+    def expire_leases(self, most: int, delivery: Delivery) -> None:
         """Let most leases expire because no worker renews, while other calls sweep."""
         self.advance(63_000)
         self.sweep(most, 0, 10**9, delivery)

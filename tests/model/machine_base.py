@@ -21,7 +21,7 @@ from tests.model.wakeups import Wakeups
 from tests.model.worker import Worker
 
 
-class Ground(RuleBasedStateMachine):
+class BaseMachine(RuleBasedStateMachine):
     """The base class of all actions."""
 
     driver: ClassVar[Driver]
@@ -40,7 +40,7 @@ class Ground(RuleBasedStateMachine):
             Worker("w4", 3, 100_000, listens=False),
         ]
         self.workers = {worker.name: worker for worker in workers}
-        self.wakeups = Wakeups(self.driver.ears, ["w1", "w2", "w3"])  # w4 only polls
+        self.wakeups = Wakeups(self.driver.subscription, ["w1", "w2", "w3"])  # w4 only polls
         self.expected_messages: list[tuple[str, str]] = []
         self.made: int = 0
         self.sleeping: dict[str, int] = {}
@@ -60,15 +60,15 @@ class Ground(RuleBasedStateMachine):
         ids = liked or [*self.model.jobs, "nobody"]
         id_ = ids[number // 8 % len(ids)]
         job = self.model.jobs.get(id_)
-        note(f"  job {id_!r} is {job.state + (' and torn' if job.torn else '') if job else 'unknown'}")
+        note(f"  job {id_!r} is {job.state + (' without a record' if job.record_lost else '') if job else 'unknown'}")
         return id_
 
-    def is_torn(self, id_: str) -> bool:
-        """Return whether something still holds the id. A new job with that id would meet data that the model does not
+    def is_record_lost(self, id_: str) -> bool:
+        """Return whether the job has lost its record. A new job with its id would find data that the model does not
         describe.
         """
         job = self.model.jobs.get(id_)
-        return job is not None and job.torn
+        return job is not None and job.record_lost
 
     def stale_tokens(self) -> list[tuple[str, str]]:
         """Return expired leases, preferably leases of existing jobs."""
@@ -76,7 +76,7 @@ class Ground(RuleBasedStateMachine):
         stale = [(id_, token) for token, id_ in self.comparer.tokens.items() if token not in running]
         return [one for one in stale if one[0] in self.model.jobs] or stale
 
-    def look(self, seen: Snapshot | None = None) -> None:
+    def compare_all(self, seen: Snapshot | None = None) -> None:
         """Compare everything stored with the model."""
         self.dirty = False
         if seen is None:
@@ -86,7 +86,7 @@ class Ground(RuleBasedStateMachine):
         compare_dead_letters(seen, self.model)
         self.comparer.compare(seen, self.model)
         compare_schedulers(seen, self.model)
-        same("what the workers were sent", self.wakeups.hear(), self.expected_messages)
+        same("messages to the workers", self.wakeups.read_messages(), self.expected_messages)
         self.expected_messages.clear()
         self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
 
@@ -99,7 +99,7 @@ class Ground(RuleBasedStateMachine):
     @invariant()
     def agree(self) -> None:
         if self.dirty:
-            self.look()
+            self.compare_all()
         type(self).steps += 1
         self.taken += 1  # not the sum over examples: Hypothesis must see the same result when it repeats one
         if self.taken % 10 == 0:
@@ -107,9 +107,9 @@ class Ground(RuleBasedStateMachine):
 
     def check(self) -> None:
         """Check that the library's own readers and its integrity check agree as well."""
-        torn = {job.id for job in self.model.jobs.values() if job.torn}
+        record_lost = {job.id for job in self.model.jobs.values() if job.record_lost}
         found = self.driver.findings([*self.model.jobs])
-        same("findings", [one for one in found if one.subject not in torn], [])
+        same("findings", [one for one in found if one.subject not in record_lost], [])
         states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
         counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
         limited = len(self.sleeping)  # the first job of each sleeping key

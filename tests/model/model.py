@@ -37,10 +37,10 @@ class Queue(PostingQueue):
         outcomes = dict[int, str]()
         custom = {one.id for one in new}
         for position, (one, id_) in enumerate(zip(new, named, strict=True)):
-            word, owner = self.in_the_way(one)
-            if word:
+            code, owner = self.in_the_way(one)
+            if code:
                 assert id_ == owner, f"the existing job is {owner}, returned was {id_}"
-                outcomes[position] = word
+                outcomes[position] = code
                 self.note("duplicate", owner, one.dedup.id if one.dedup else "")
                 continue
             if one.id:
@@ -64,9 +64,9 @@ class Queue(PostingQueue):
         """
         replaced = self.first = ""
         if one.dedup and one.dedup.mode != "keep_last":
-            word, owner = self._owner(one.dedup)
-            if word in ("duplicate", "completed"):
-                return word, owner
+            code, owner = self._owner(one.dedup)
+            if code in ("duplicate", "completed"):
+                return code, owner
             replaced = owner
         there = self.get(one.id)
         if there is not None and self.is_gone(there):
@@ -165,7 +165,7 @@ class Queue(PostingQueue):
                 state = self._apply(job, run)
                 if state:
                     # A run that was revoked did not state a retention.
-                    stated = run.verb in "cf"
+                    stated = run.code in "cf"
                     policy = run.retention if stated else None, run.ttl if stated else job.result_ttl
                     ended.setdefault((state, *policy), []).append(job)
         for jobs in ended.values():
@@ -189,7 +189,7 @@ class Queue(PostingQueue):
         refused, seen = dict[int, str](), set[str]()
         for position, run in enumerate(runs):
             job = self.jobs.get(run.id)
-            if job is None or job.torn:
+            if job is None or job.record_lost:
                 refused[position] = "missing"
                 self.clean_up(job, run.id)
                 if job is not None and job.state == "active" and job.token == run.token:
@@ -208,32 +208,32 @@ class Queue(PostingQueue):
 
     def _apply(self, job: Job, run: Settled) -> Final | None:
         """Apply the outcome of one run; return the final state if there is one."""
-        verb, reason, cause = run.verb, run.reason, run.cause
-        if job.revoking and verb != "c":
-            verb, reason, cause = "f", "revoked", "revoked"  # a revoked job is not retried
-        if verb == "c":
+        code, reason, cause = run.code, run.reason, run.cause
+        if job.revoking and code != "c":
+            code, reason, cause = "f", "revoked", "revoked"  # a revoked job is not retried
+        if code == "c":
             job.result = run.payload
             return "completed"
-        if verb in "fr":
+        if code in "fr":
             job.failures += 1
             job.error, job.reason = run.payload, reason
-        if verb == "f":
+        if code == "f":
             job.cause = cause
             self.post(job, cause, reason)
             return "failed"
-        if verb == "l":
+        if code == "l":
             self._hold_back(job, run.delay)
-        if verb in "bl":
-            self.come_back(job)
-            self.note("returned" if verb == "b" else "limited", job.id, str(run.delay) if verb == "l" else "")
-        elif verb == "r" and run.delay == 0:
+        if code in "bl":
+            self.put_back(job)
+            self.note("returned" if code == "b" else "limited", job.id, str(run.delay) if code == "l" else "")
+        elif code == "r" and run.delay == 0:
             self.to_line(job)
         else:
             self.put_off(job, self.now + run.delay)
             job.resting = job.key is not None
-        if verb == "r":
+        if code == "r":
             self.note("retrying", job.id, f"{run.delay} {run.reason}")
-        elif verb == "d":
+        elif code == "d":
             job.reason = run.payload or job.reason
             self.note("delayed", job.id)
         return None
@@ -465,7 +465,7 @@ class Queue(PostingQueue):
             return self.promote(id_) if job.state == "delayed" else "ok"
         job.changes += 1
         if job.waits:
-            job.seat = 0
+            job.key_position = 0
         self.put_off(job, self.now + delay)
         self.note("changed", id_, f"delay {delay}")
         return "ok"
@@ -512,6 +512,6 @@ class Queue(PostingQueue):
 
     # Damage.
 
-    def tear(self, id_: str) -> None:
+    def delete_record(self, id_: str) -> None:
         """Delete the record as a user of the server might. The next call that visits the job removes its remains."""
-        self.jobs[id_].torn = True
+        self.jobs[id_].record_lost = True

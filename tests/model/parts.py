@@ -35,7 +35,7 @@ class Origin(NamedTuple):
     reason: str
     attempts: int
     failed: int
-    route: tuple[object, ...]  # how it waited there
+    route: tuple[object, ...]  # how the job waited there
 
 
 class Dedup(NamedTuple):
@@ -70,9 +70,9 @@ class NewJob(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A run that ended. Verbs: c complete, f fail, r retry, d delay, b release, l rate-limited."""
+    """A run that ended. Outcome codes: c completed, f failed, r retry, d delayed, b released, l rate-limited."""
 
-    verb: str
+    code: str
     id: str
     token: str
     payload: str = ""
@@ -109,9 +109,9 @@ class Job:
     ending: bool = False  # its run is being settled for good
     state: State = "waiting"
     line: int = 0  # its position in the line; it grows with each entry into the line
-    seat: int = 0  # its position in its key's line, kept after a release; 0: none yet
-    returned: bool = False  # released: waits before all others of the line
-    laned: bool = False  # its last run did not start from the plain line
+    key_position: int = 0  # its position in its key's line, kept after a release; 0: none yet
+    returned: bool = False  # released: waits before all other jobs of the line
+    from_active_stream: bool = False  # its last run was in the active stream
     resting: bool = False  # waits for its next attempt, and keeps its position in its key's line
     due: int = 0
     changes: int = 0  # how often it was moved: changed or restarted
@@ -144,7 +144,7 @@ class Job:
     held: int | None = None  # a client may still read the result until then
     drop: Literal["", "1", "t"] = ""  # it is removed when no client can be reading it
     position: int = 0  # sort key among the ended jobs: its end, or the end of its time to live
-    torn: bool = False  # its record was deleted by hand; its location still has it
+    record_lost: bool = False  # its record was deleted by hand; its location still has it
 
     @property
     def over(self) -> bool:
@@ -167,5 +167,5 @@ class Job:
         if self.key is not None:
             return f"key {self.key}"
         if self.returned:
-            return "returned from the active stream" if self.laned else "returned from the line"
+            return "returned from the active stream" if self.from_active_stream else "returned from the line"
         return "prioritized" if self.priority else "lifo" if self.lifo else "plain"

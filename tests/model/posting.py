@@ -22,7 +22,7 @@ class Posted(NamedTuple):
     name: str
     data: str
     options: tuple[int | None, int | None]  # lease, time to live of the result
-    letter: Origin
+    origin: Origin
 
 
 class PostingQueue(Lines):
@@ -40,9 +40,9 @@ class PostingQueue(Lines):
     def post(self, job: Job, cause: str, reason: str) -> None:
         """Post a job that failed for good, unless a user revoked it or it had been moved here."""
         if self.dead_letter and cause != "revoked" and job.origin is None:
-            letter = Origin(NAME, job.id, cause, reason, job.failures, self.now, job.route)
+            origin = Origin(NAME, job.id, cause, reason, job.failures, self.now, job.route)
             options = job.lease, job.result_ttl
-            self.posts.append(Posted(self.dead_letter, f"{NAME}/{job.id}/", job.name, job.data, options, letter))
+            self.posts.append(Posted(self.dead_letter, f"{NAME}/{job.id}/", job.name, job.data, options, origin))
 
     def accept(self, rows: Sequence[Posted]) -> None:
         """Check the entries that a step wrote to the outbox: everything that was posted, in some order, up to the room
@@ -53,7 +53,7 @@ class PostingQueue(Lines):
         for row in rows:
             assert row in self.posts, f"{row} was posted, the model expects one of {self.posts}"
             self.posts.remove(row)
-            self.note("dead-lettered", row.letter.id, row.to)
+            self.note("dead-lettered", row.origin.id, row.to)
         self.outbox = [*(self.outbox or ()), *rows] if rows else self.outbox
         self.posts.clear()
 

@@ -12,7 +12,7 @@ from glidemq_async.functions.schedulers import DueScheduler, Firing, SchedulerTe
 from tests.model.choices import DELIVERY, NEW, NUMBER, action
 from tests.model.compare import same
 from tests.model.driver import Delivery, run
-from tests.model.machine_base import Ground
+from tests.model.machine_base import BaseMachine
 from tests.model.parts import NewJob
 from tests.model.scheduling import Template
 from tests.model.worker import add_request
@@ -25,7 +25,7 @@ ALONE = st.sampled_from([True, False, False, None])
 """None: the next fire time counts from the end of the job."""
 
 
-class ScheduleActions(Ground):
+class ScheduleActions(BaseMachine):
     """Schedulers of intervals."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class ScheduleActions(Ground):
             self.pass_time(max(0, -(-(seen.next - self.model.now) // EVERY_MS) * EVERY_MS))
         due = [*range(seen.next, self.model.now + 1, EVERY_MS)] or [seen.next]
         fire_times = due[-(number % MOST_FIRE_TIMES) :] if number % MOST_FIRE_TIMES else due[:1] if number % 5 else []
-        if any(self.is_torn(f"{id_}@{fire_time}") for fire_time in fire_times):
+        if any(self.is_record_lost(f"{id_}@{fire_time}") for fire_time in fire_times):
             return
         skipped = len(due) - len(fire_times)
         next_fire = None if ends else due[-1] + EVERY_MS

@@ -174,13 +174,13 @@ class ScheduledQueue(CleanedQueue):
         for fire_time in fire_times:
             if limit is not None and stored.fired >= limit:
                 break
-            word = "overlap"
+            code = "overlap"
             if not (alone and (busy or self._has_not_ended(stored.last_job))):
                 name = f"{id_}@{fire_time}"
-                word = self._add_own(job._replace(id=name), name)[1]
-            if word:
+                code = self._add_own(job._replace(id=name), name)[1]
+            if code:
                 stored.skipped += 1
-                self.note("skipped", id_, f"{fire_time} {word}")
+                self.note("skipped", id_, f"{fire_time} {code}")
             else:
                 stored.last_job, stored.last_slot = f"{id_}@{fire_time}", str(fire_time)
                 stored.fired += 1
@@ -204,16 +204,16 @@ class ScheduledQueue(CleanedQueue):
     def trigger(self, id_: str, named: str) -> tuple[str, str]:
         """Add a job now, named by the server; return it, or the existing job, and the reply code."""
         stored = self.schedulers[id_]
-        found, word = self._add_own(stored.template.job, named)
+        found, code = self._add_own(stored.template.job, named)
         stored.triggered = found
-        return found, word or "added"
+        return found, code or "added"
 
     def _add_own(self, new: NewJob, named: str) -> tuple[str, str]:
         """Return the job, or the existing job, and the reply code."""
-        word, owner = self.in_the_way(new)
-        if word:
+        code, owner = self.in_the_way(new)
+        if code:
             self.note("duplicate", owner, new.dedup.id if new.dedup else "")
-            return owner, word
+            return owner, code
         if not new.id:
             self.take_id(named)
         self.create(named, new)

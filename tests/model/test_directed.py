@@ -59,12 +59,12 @@ def end(reply: SettleReply, outcome: Outcome = COMPLETED) -> list[SettledRun]:
 
 def woken(wakeups: Wakeups, name: str) -> bool:
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     return wakeups.woken(name)
 
 
 def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver, call: Call) -> None:
-    wakeups = Wakeups(driver.ears, ["w1", "w2", "w3"])
+    wakeups = Wakeups(driver.subscription, ["w1", "w2", "w3"])
     for name, slots in (("w1", 1), ("w2", 1), ("w3", 4)):
         call(name, slots)
     add(driver, 4, delay=1_000)
@@ -72,39 +72,39 @@ def test_jobs_that_become_due_wake_others_when_the_caller_is_full(driver: Driver
     assert [first.due, second.due] == [START_MS + 1_000, START_MS + 1_100]
     add(driver, 4)
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     assert wakeups.woken("w3")
     driver.set_clock(START_MS + 1_000)
     wakeups.calls("w3")
     assert len(call("w3", 4).jobs) == 4
     assert run(driver.functions.reading.count_jobs())["waiting"] == 4
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     assert wakeups.woken("w2"), "four jobs can start, and w2 sleeps without an alarm"
 
 
 def test_a_worker_that_leaves_wakes_another_one(driver: Driver, call: Call) -> None:
-    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    wakeups = Wakeups(driver.subscription, ["w1", "w2"])
     call("w1", 1)
     call("w2", 2)
     add(driver, 1)
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     assert (wakeups.woken("w1"), wakeups.woken("w2")) == (False, True)
     call("w2", 0)
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     assert wakeups.woken("w1"), "a job can start, the worker that was woken for it left, and w1 sleeps"
 
 
 def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver, call: Call) -> None:
-    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    wakeups = Wakeups(driver.subscription, ["w1", "w2"])
     add(driver, 1)
     job = call("w2", 1).jobs[0]
     call("w1", 1)
     call("w2", 0, ended(job, Delayed(7.0)))
     wakeups.ask()
-    wakeups.hear()
+    wakeups.read_messages()
     assert wakeups.woken("w1"), "a job is due in 7 s, and no worker has set an alarm"
 
 
@@ -140,7 +140,7 @@ def test_an_expired_job_does_not_hide_the_next_one_of_its_key(driver: Driver, ca
 
 @pytest.mark.parametrize("how", ["removed", "stalled", "closed"])
 def test_a_run_that_ends_without_its_worker_frees_a_slot_of_the_queue(driver: Driver, call: Call, how: str) -> None:
-    wakeups = Wakeups(driver.ears, ["w1", "w2"])
+    wakeups = Wakeups(driver.subscription, ["w1", "w2"])
     run(driver.functions.limits.set(concurrency="1"))
     add(driver, 2)
     [claimed] = call("w1", 1).jobs
@@ -231,12 +231,12 @@ def test_a_debounced_add_leaves_a_running_job_alone(driver: Driver, call: Call) 
 
 
 def test_the_worker_of_a_removed_run_is_notified(driver: Driver, call: Call) -> None:
-    wakeups = Wakeups(driver.ears, ["w1"])
+    wakeups = Wakeups(driver.subscription, ["w1"])
     [first] = add(driver, 1)
     [job] = call("w1", 1).jobs
     assert run(driver.functions.jobs.remove(first)) == "ok"
     wakeups.ask()
-    assert wakeups.hear() == [("w1", f"x {job.entry}")]
+    assert wakeups.read_messages() == [("w1", f"x {job.entry}")]
 
 
 def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(driver: Driver) -> None:
@@ -246,12 +246,12 @@ def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(dri
     driver.load(library())
     Machine.driver = driver
     machine = Machine()
-    machine.begin(plain=False, swept=True, graves="")
+    machine.begin(plain=False, swept=True, dead_letter_queue="")
     machine.claim("w1", "once")
     machine.settle_and_claim("w2", [], False, "once", answered=False)
     machine.add([("", NewJob())], "once")  # wakes w2, which has registered two free slots
     machine.trouble("w2", "crash and close", "once")
-    machine.look()
+    machine.compare_all()
 
 
 def length(driver: Driver, stream: str) -> object:

@@ -27,9 +27,9 @@ def each() -> list[object]:
 @pytest.mark.parametrize("name", each())
 def test_the_machine_detects_the_defect(driver: Driver, name: str) -> None:
     driver.load(library([MUTANTS[name]]))
-    with pytest.raises((AssertionError, ReplyError)) as noticed:
+    with pytest.raises((AssertionError, ReplyError)) as detected:
         search(driver, RARE_BUDGET if name in RARE else BUDGET)
-    print(noticed.value)
+    print(detected.value)
 
 
 def search(driver: Driver, steps: int) -> None:

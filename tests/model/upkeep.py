@@ -101,10 +101,10 @@ class TimedQueue(ClaimingQueue):
     def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
         """Return whether the lease has expired, and apply the consequence."""
         idle = self._counted(job.idle)
-        if job.torn and idle >= SHORTEST_LEASE_MS:
+        if job.record_lost and idle >= SHORTEST_LEASE_MS:
             self.forget(job)
             self.note("dropped", job.id, "missing")
-        elif not job.torn and idle >= job.lock:
+        elif not job.record_lost and idle >= job.lock:
             if self._was_undelivered(job):
                 self._return_undelivered(job, failed)
             else:
@@ -126,7 +126,7 @@ class TimedQueue(ClaimingQueue):
             self.fail(job, "revoked" if job.revoking else "undelivered")
             failed.add(job.id)
         else:
-            self.come_back(job)
+            self.put_back(job)
 
     def _stall(self, job: Job, max_stalled: int) -> bool:
         job.stalls += 1
@@ -134,7 +134,7 @@ class TimedQueue(ClaimingQueue):
         if job.revoking or job.stalls > max_stalled:
             self.fail(job, "revoked" if job.revoking else "stalled")
             return False
-        self.come_back(job)
+        self.put_back(job)
         return True
 
     def _tidy(self) -> None:
@@ -142,7 +142,7 @@ class TimedQueue(ClaimingQueue):
         self.trim_kept()
         expired = [job for job in self.jobs.values() if job.expires is not None and job.expires <= self.now]
         for job in sorted(expired, key=lambda job: (job.expires or 0, job.id)):
-            if job.torn:
+            if job.record_lost:
                 job.expires = None  # discovered at its claim
             else:
                 self.fail(job, "expired")
@@ -160,13 +160,13 @@ class TimedQueue(ClaimingQueue):
         self.alive.pop(worker, None)
         count = 0
         for job in [job for job in self.having("active") if job.worker == worker]:
-            if job.torn:
+            if job.record_lost:
                 self.forget(job)
                 self.note("dropped", job.id, "missing")
             elif job.revoking:
                 self.fail(job, "revoked")
             else:
-                self.come_back(job)
+                self.put_back(job)
                 self.note("returned", job.id)
                 count += 1
         return count

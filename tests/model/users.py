@@ -22,19 +22,19 @@ from tests.model.choices import (
 from tests.model.compare import same
 from tests.model.driver import BASE, KEYS, Delivery, run
 from tests.model.lines import SEP
-from tests.model.machine_base import Ground
+from tests.model.machine_base import BaseMachine
 from tests.model.parts import FINAL, READY, Job, NewJob
 from tests.model.worker import add_request
 
 
-class Users(Ground):
+class Users(BaseMachine):
     """Random users of one queue."""
 
     @action(8, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
     def add(self, new: list[tuple[str, NewJob]], delivery: Delivery) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
-            if not self.is_torn(id_):
+            if not self.is_record_lost(id_):
                 self.made += 1
                 one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
                 jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
@@ -55,14 +55,14 @@ class Users(Ground):
 
     @action(3, what=st.sampled_from(CHANGES), number=NUMBER, delivery=DELIVERY)
     def change(self, what: Change, number: int, delivery: Delivery) -> None:
-        """Do something to one job, mostly something that its state permits."""
+        """Call a function for one job, in most cases one that its state permits."""
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
         jobs, model = self.functions.jobs, self.model
         calls = {
             "removeJob": jobs.remove, "retryJob": jobs.retry, "revokeJob": jobs.revoke, "promoteJob": jobs.promote,
         }  # fmt: skip
-        word = run(calls[what](id_))
+        code = run(calls[what](id_))
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
             messages = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
@@ -70,7 +70,7 @@ class Users(Ground):
         rules = {
             "removeJob": model.remove, "retryJob": model.retry, "revokeJob": model.revoke, "promoteJob": model.promote,
         }  # fmt: skip
-        same(f"answer of {what}", word, rules[what](id_))
+        same(f"reply of {what}", code, rules[what](id_))
 
     @action(2, paused=st.sampled_from([True] + [False] * 9), delivery=DELIVERY)
     def pause(self, paused: bool, delivery: Delivery) -> None:
@@ -89,8 +89,8 @@ class Users(Ground):
             id_, lease = stale[token // 3 % len(stale)]
         value = f"v{self.made}"
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.updates.write(id_, lease, kind, value))
-        same("reply of update", word, self.model.update(id_, lease, kind, value))
+        code = run(self.functions.updates.write(id_, lease, kind, value))
+        same("reply of update", code, self.model.update(id_, lease, kind, value))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
     def wait_for(self, number: int, channel: str, forget: bool) -> None:
@@ -100,9 +100,9 @@ class Users(Ground):
             run(self.functions.job_waiters.remove(id_, channel))
             self.model.forget_reply(id_, channel)
             return
-        word, record = run(self.functions.job_waiters.add(id_, channel))
-        same("reply of awaitJob", word, self.model.await_job(id_, channel))
-        same("a record is returned only for an ended job", bool(record), word in ("completed", "failed"))
+        code, record = run(self.functions.job_waiters.add(id_, channel))
+        same("reply of awaitJob", code, self.model.await_job(id_, channel))
+        same("a record is returned only for an ended job", bool(record), code in ("completed", "failed"))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]))
     def confirm(self, number: int, channel: str) -> None:
@@ -114,14 +114,14 @@ class Users(Ground):
         self.model.confirm_replies(channel, ids)
 
     @action(2, number=NUMBER)
-    def tear(self, number: int) -> None:
-        """Delete a record by hand."""
+    def delete_record(self, number: int) -> None:
+        """Delete a record as a user of the server might."""
         # The server reads the cost of a waiting job when it visits the job's key. It does not visit the key when a user
         # deletes a record. When the server discovers the end of such an owner, the position of its successor in a line
         # is not specified.
         followed = set(self.model.successors)
         tied = {id_ for id_, wanted in self.model.marks.items() if wanted in followed or wanted.startswith(SEP)}
-        whole = [job for job in self.model.jobs.values() if not (job.over or job.torn or self.is_weighed(job))]
+        whole = [job for job in self.model.jobs.values() if not (job.over or job.record_lost or self.is_weighed(job))]
         whole = [job for job in whole if job.id not in tied]
         if not whole:
             return
@@ -131,7 +131,7 @@ class Users(Ground):
         if id_ not in ("1", "2", "5", "9"):
             note(f"  job {id_!r}")
             self.driver.wire.send("UNLINK", f"{BASE}:job:{id_}")
-            self.model.tear(id_)
+            self.model.delete_record(id_)
             self.dirty = True
 
     def is_weighed(self, job: Job) -> bool:
@@ -141,23 +141,23 @@ class Users(Ground):
     def change_priority(self, number: int, priority: int, delivery: Delivery) -> None:
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.changes.set_priority(id_, priority))
-        same("reply of changePriority", word, self.model.change_priority(id_, priority))
+        code = run(self.functions.changes.set_priority(id_, priority))
+        same("reply of changePriority", code, self.model.change_priority(id_, priority))
 
     @action(2, number=NUMBER, delay=st.sampled_from([0, 0, 1, 7_000, 20_000]), delivery=DELIVERY)
     def change_delay(self, number: int, delay: int, delivery: Delivery) -> None:
         id_ = self.pick(number, *READY, "delayed")
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.changes.set_delay(id_, delay))
-        same("reply of changeDelay", word, self.model.change_delay(id_, delay))
+        code = run(self.functions.changes.set_delay(id_, delay))
+        same("reply of changeDelay", code, self.model.change_delay(id_, delay))
 
     @action(2, number=NUMBER, ttl=st.sampled_from([None, 1, 7_000, 70_000]), delivery=DELIVERY)
     def update_result_ttl(self, number: int, ttl: int | None, delivery: Delivery) -> None:
         living = [job for job in self.model.having(*FINAL) if job.drop == "t"]
         id_ = self.pick_of(number, living) if ttl is None and living else self.pick(number, *FINAL)
         self.driver.delivery, self.dirty = delivery, True
-        word = run(self.functions.result_ttl.set(id_, ttl))
-        same("reply of setResultTtl", word, self.model.set_result_ttl(id_, ttl))
+        code = run(self.functions.result_ttl.set(id_, ttl))
+        same("reply of setResultTtl", code, self.model.set_result_ttl(id_, ttl))
 
     # Limits.
 
@@ -181,7 +181,7 @@ class Users(Ground):
             # A deleted record no longer names its key. The server discovers such a waiting job when another call visits
             # the key.
             for name, line in self.model.lines().items():
-                if all(job.torn for job in line) and name.startswith("key "):
+                if all(job.record_lost for job in line) and name.startswith("key "):
                     run(self.functions.limits.set_key(name.removeprefix("key ")))
 
     @action(1, key=st.sampled_from(KEYS), ms=st.sampled_from([0, 7_000, 20_000]), delivery=DELIVERY)

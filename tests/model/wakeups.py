@@ -19,7 +19,7 @@ QUESTIONS = itertools.count()
 
 
 @dataclass
-class Sleeper:
+class Listener:
     """A worker that listens on its channel."""
 
     slots: int = 0
@@ -33,13 +33,13 @@ class Wakeups:
 
     def __init__(self, wire: Connection, workers: Iterable[str]) -> None:
         self._wire = wire
-        self._sleepers = {name: Sleeper() for name in workers}
+        self._listeners = {name: Listener() for name in workers}
         self._lost = 0  # slots that were woken and died before they claimed
-        self._dead = set(self._sleepers)
+        self._dead = set(self._listeners)
         self._messages: list[tuple[str, str]] = []
         self._question = ""
         wire.write("SSUBSCRIBE", _channel("nobody"))  # a connection without a channel answers PING in another form
-        for name in self._sleepers:
+        for name in self._listeners:
             self._listen(name)
         self._messages.clear()
 
@@ -51,7 +51,7 @@ class Wakeups:
             self._read()
 
     def ask(self) -> None:
-        """Start listening. The next `hear` reads the messages published before it."""
+        """Start listening. The next `read_messages` reads the messages published before it."""
         # The PING is numbered, because a failed run may have left a PING whose reply was not read.
         self._question = str(next(QUESTIONS))
         self._wire.write("PING", self._question)
@@ -60,15 +60,15 @@ class Wakeups:
         """Read all messages that were published before the PING."""
         while (words := self._wire.read_texts()) != ["pong", self._question]:
             if words[0] == "smessage":
-                self._take(words[1].rpartition(":")[2], words[2])
+                self._receive(words[1].rpartition(":")[2], words[2])
 
-    def _take(self, name: str, word: str) -> None:
-        if word == "w":
-            self._sleepers[name].asleep, self._sleepers[name].woken = False, True
-        elif word != "s":  # a scheduler's process is not known here
-            self._messages.append((name, word))
+    def _receive(self, name: str, message: str) -> None:
+        if message == "w":
+            self._listeners[name].asleep, self._listeners[name].woken = False, True
+        elif message != "s":  # a scheduler's process is not known here
+            self._messages.append((name, message))
 
-    def hear(self) -> list[tuple[str, str]]:
+    def read_messages(self) -> list[tuple[str, str]]:
         """Note the workers that were woken since; return the other messages for workers."""
         self._read()
         messages, self._messages = self._messages, []
@@ -76,44 +76,44 @@ class Wakeups:
 
     def woken(self, name: str) -> bool:
         """Return whether the worker was notified to claim."""
-        return self._sleepers[name].woken
+        return self._listeners[name].woken
 
     def listens(self, name: str) -> bool:
         """Return whether the worker listens on its channel."""
-        return name in self._sleepers and name not in self._dead
+        return name in self._listeners and name not in self._dead
 
     def calls(self, name: str) -> None:
         """Note that a worker claims: it is awake until it has the reply."""
-        sleeper = self._sleepers.get(name)
-        if sleeper is None:
+        listener = self._listeners.get(name)
+        if listener is None:
             return
         self._listen(name)
-        sleeper.asleep, sleeper.woken, sleeper.slots = False, False, 0
+        listener.asleep, listener.woken, listener.slots = False, False, 0
 
     def registers(self, name: str, slots: int) -> None:
         """Note the free slots that a claim has registered. From now on the worker can be woken for them, even before it
         has the reply, so they are lost if it dies without the reply.
         """
-        sleeper = self._sleepers.get(name)
-        if sleeper is not None:
-            sleeper.slots = slots
+        listener = self._listeners.get(name)
+        if listener is not None:
+            listener.slots = slots
 
     def answered(self, name: str, alarm: int) -> None:
         """Put the worker to sleep if it has free slots and was not woken since."""
-        sleeper = self._sleepers.get(name)
-        if sleeper is not None:
-            sleeper.alarm = alarm
-            sleeper.asleep = sleeper.slots > 0 and not sleeper.woken and self.listens(name)
+        listener = self._listeners.get(name)
+        if listener is not None:
+            listener.alarm = alarm
+            listener.asleep = listener.slots > 0 and not listener.woken and self.listens(name)
 
     def dies(self, name: str) -> None:
         """Stop listening. The jobs that it was woken for wait until a worker polls."""
-        sleeper = self._sleepers.get(name)
-        if sleeper is not None and name not in self._dead:
+        listener = self._listeners.get(name)
+        if listener is not None and name not in self._dead:
             self._wire.write("SUNSUBSCRIBE", _channel(name))
             self.ask()
             self._read()
-            self._lost += sleeper.slots if sleeper.woken else 0
-            sleeper.asleep = sleeper.woken = False
+            self._lost += listener.slots if listener.woken else 0
+            listener.asleep = listener.woken = False
             self._dead.add(name)
 
     def check(self, seen: Snapshot, model: Lines, unanswered: set[str]) -> None:
@@ -125,20 +125,20 @@ class Wakeups:
         if ready and (model.gate or any(model.limits)):
             ready = 1  # the worker that finds the queue open again wakes the next one
         self._lost = self._lost if ready else 0
-        sleepers = {name: one for name, one in self._sleepers.items() if one.asleep}
-        for one in sleepers.values():
+        asleep = {name: one for name, one in self._listeners.items() if one.asleep}
+        for one in asleep.values():
             one.woken = 0 < one.alarm <= model.now  # its alarm goes off
-        sleepers = {name: one for name, one in sleepers.items() if not one.woken}
-        awake = [one for one in self._sleepers.values() if one.woken]
-        if not sleepers or any(name in unanswered for name in self._sleepers):
+        asleep = {name: one for name, one in asleep.items() if not one.woken}
+        awake = [one for one in self._listeners.values() if one.woken]
+        if not asleep or any(name in unanswered for name in self._listeners):
             return
         coming = self._lost + sum(one.slots for one in awake)
-        assert ready <= coming, f"{ready} jobs can start, slots woken for them: {coming}, asleep: {sleepers}"
+        assert ready <= coming, f"{ready} jobs can start, slots woken for them: {coming}, asleep: {asleep}"
         due = model.next_due(seen.sleeping)
-        alarms = [one.alarm for one in sleepers.values() if one.alarm]
+        alarms = [one.alarm for one in asleep.values() if one.alarm]
         if due and not awake and not self._lost and not self._dead & set(seen.idle):
             assert any(alarm <= max(due, model.now) + SECOND_LATER_MS for alarm in alarms), (
-                f"a job is due at {due}, the time is {model.now}, asleep: {sleepers}"
+                f"a job is due at {due}, the time is {model.now}, asleep: {asleep}"
             )
 
 

@@ -86,7 +86,7 @@ def settled_run(run: Settled) -> SettledRun:
 
 def _outcome(run: Settled) -> Outcome:
     payload, delay = run.payload.encode(), run.delay / 1000
-    match run.verb:
+    match run.code:
         case "c":
             return Completed(payload, _retention(run))
         case "f":
