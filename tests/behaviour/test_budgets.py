@@ -63,7 +63,7 @@ async def test_bytes_beyond_the_rate_wait(queue: AnyQueue) -> None:
 
 
 @everywhere
-async def test_of_fast_progress_only_some_values_and_the_last_are_stored(queue: AnyQueue, kind: str) -> None:
+async def test_fast_progress_is_stored_in_part_and_always_with_the_last_value(queue: AnyQueue, kind: str) -> None:
     handler = handler_of(kind, hostile.report_fast, hostile.report_fast_later)
     async with worker_of(queue, handler, executor=EXECUTORS[kind](), budget=JobBudget(updates=2)):
         job = await ended(await queue.add("n", 300))
@@ -91,7 +91,7 @@ async def test_delayed_progress_is_stored_while_the_run_continues(queue: AnyQueu
         await ended(job)
 
 
-async def test_a_job_stops_its_queue_no_longer_than_its_budget(queue: AnyQueue) -> None:
+async def test_a_job_closes_the_gate_for_no_longer_than_its_budget_permits(queue: AnyQueue) -> None:
     runs: list[str] = []
 
     async def work(job: AnyJob) -> int:

@@ -78,7 +78,7 @@ async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: 
 
 
 @pytest.mark.untidy
-async def test_sweeps_continue(ahead: Timed) -> None:
+async def test_sweeps_continue_after_the_clock_was_set_back(ahead: Timed) -> None:
     await ahead.clock.advance(-HOUR)
     job = await ahead.queue.add("n", 1)
     short = await ahead.queue.add("n", 2, delay=60, ttl=0.5)

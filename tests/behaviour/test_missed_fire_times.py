@@ -194,7 +194,7 @@ async def test_a_schedule_by_minutes_passes_both_changes(storage: Storage, clock
     assert found == ["27 00:30Z", "27 01:00Z", "27 01:30Z", "27 02:00Z"]
 
 
-async def test_a_clock_that_was_set_back_blocks_nothing(storage: Storage, clock: Clock) -> None:
+async def test_schedulers_fire_after_the_clock_was_set_back(storage: Storage, clock: Clock) -> None:
     async with a_queue(storage) as queue:
         await queue.upsert_job_scheduler("s", every=0.2)
         async with listening(queue) as events:

@@ -151,7 +151,7 @@ async def test_stop_iteration_is_a_failure_like_others(queue: AnyQueue, tier: st
         await until(lambda: worker.running == 0)
 
 
-async def test_a_worker_that_met_an_unreadable_record_closes_normally(queue: AnyQueue, store: RunningStore) -> None:
+async def test_a_worker_closes_normally_after_an_unreadable_record(queue: AnyQueue, store: RunningStore) -> None:
     worker = worker_of(queue, echo, concurrency=3)
     await queue.pause()
     jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2)) for number in range(3)])

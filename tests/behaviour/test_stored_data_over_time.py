@@ -142,7 +142,7 @@ async def test_a_clock_that_jumps_forward_ends_no_lease(queue: AnyQueue, clock: 
         assert stalled.count == 0
 
 
-async def test_a_clock_that_jumps_back_blocks_nothing(queue: AnyQueue, clock: Clock) -> None:
+async def test_jobs_start_after_the_clock_jumped_back(queue: AnyQueue, clock: Clock) -> None:
     await clock.advance(DAY)
     await queue.add("n", 1)
     async with worker_of(queue, echo):

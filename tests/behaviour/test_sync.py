@@ -146,7 +146,7 @@ def test_many_threads_share_the_loop() -> None:
         assert len(set(ids)) == queue.count() == 400
 
 
-async def test_it_works_in_the_thread_of_an_unrelated_running_loop() -> None:
+async def test_sync_works_in_the_thread_of_an_unrelated_running_loop() -> None:
     # A notebook: the cell runs in the thread of a loop.
     with Queue[str, Any]("q", "memory://").sync as queue:
         assert queue.add("n", "cell").outcome == "added"
@@ -200,7 +200,7 @@ async def test_the_loop_of_an_open_storage_runs_the_work() -> None:
         await queue.close()
 
 
-def test_the_portals_own_thread_does_not_wait_for_itself() -> None:
+def test_a_sync_call_in_the_thread_of_the_portal_is_refused() -> None:
     class Careless(Stateless):
         async def work(self) -> None:
             Queue[Any, Any]("q", "memory://").sync.add("n")
@@ -283,7 +283,7 @@ def test_an_interrupted_call_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
-def test_an_exit_in_the_work_belongs_to_its_caller(kind: type[BaseException]) -> None:
+def test_an_exit_in_a_sync_call_is_raised_in_its_caller(kind: type[BaseException]) -> None:
     class Exits(Stateless):
         async def work(self) -> None:
             raise kind
@@ -468,7 +468,7 @@ def test_a_memory_queue_is_shared_with_a_forked_child() -> None:
 
 
 @pytest.mark.everywhere
-def test_it_works_on_every_storage(store: RunningStore, name: str) -> None:
+def test_sync_works_on_every_storage(store: RunningStore, name: str) -> None:
     with Queue[Any, Any](name, store.url).sync as queue:
         assert queue.add("n", 1).outcome == "added"
         assert queue.obliterate() == 1

@@ -16,7 +16,7 @@ def test_without_java_the_benchmark_reports_that_it_did_not_run(
     assert "did NOT run: there is no java" in capsys.readouterr().err
 
 
-def test_a_row_knows_its_bound() -> None:
+def test_a_row_states_whether_its_target_is_met() -> None:
     assert Row("w", 5, "ms", "<=", 5).met
     assert not Row("w", 5.1, "ms", "<=", 5).met
     assert not Row("w", 5, "rows/s", ">=", 6).met

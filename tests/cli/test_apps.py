@@ -147,7 +147,7 @@ async def test_an_object_that_cannot_run_is_refused(found: object) -> None:
     assert caught.value.code == USAGE
 
 
-async def test_a_task_named_for_its_app_is_not_called() -> None:
+async def test_a_task_that_is_given_instead_of_its_app_is_not_called() -> None:
     called: list[str] = []
 
     @GlideMQ("memory://").task

@@ -15,7 +15,7 @@ WITHOUT = "import sys; sys.modules[{module!r}] = None; from glidemq_async.cli im
 
 
 @pytest.mark.smoke
-def test_it_prints_its_version(tmp_path: Path) -> None:
+def test_the_command_prints_its_version(tmp_path: Path) -> None:
     done = glidemq("--version", temporary=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"glidemq-async {version('glidemq-async')}\n")
 
@@ -67,7 +67,7 @@ def test_a_start_imports_only_the_needed_modules(module: str, unwanted: set[str]
 
 
 @pytest.mark.parametrize("module", ["typer", "rich"])
-def test_without_the_extra_it_prints_the_remedy(module: str) -> None:
+def test_without_the_extra_the_command_prints_the_remedy(module: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT.format(module=module)],
         capture_output=True,

@@ -276,7 +276,7 @@ async def test_missing_jobs_and_queues_are_reported(shell: Shell, q: AnyQueue) -
     assert [one["name"] for one in (await shell.json("queues"))["queues"]] == ["q"]
 
 
-def test_the_choices_match_the_library() -> None:
+def test_the_choices_of_the_commands_match_the_library() -> None:
     assert tuple(inspect_commands.StateName) == get_args(State)
     assert get_args(change_commands.Cause) == get_args(FailureCause)
 

@@ -71,7 +71,7 @@ def test_a_killed_worker_loses_nothing(tree: Path, tmp_path: Path) -> None:
     assert list((tmp_path / "t").iterdir()) == []
 
 
-async def test_on_a_server_it_deletes_its_queue(tree: Path, tmp_path: Path) -> None:
+async def test_the_demonstration_deletes_its_queue_on_a_server(tree: Path, tmp_path: Path) -> None:
     async with standalone() as server:
         await server.command("SET", "not ours", "kept")
         done = await asyncio.to_thread(
@@ -86,7 +86,7 @@ async def test_on_a_server_it_deletes_its_queue(tree: Path, tmp_path: Path) -> N
         assert await server.command("KEYS", "*") == [b"not ours"]
 
 
-def test_without_a_terminal_it_prints_plain_lines(tree: Path, tmp_path: Path) -> None:
+def test_the_demonstration_prints_plain_lines_without_a_terminal(tree: Path, tmp_path: Path) -> None:
     done = glidemq("demo", str(tree), "--no-kill", "-w", "1", "-c", "2", temporary=tmp_path / "t")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "\x1b" not in done.stdout
@@ -99,7 +99,7 @@ def test_without_a_terminal_it_prints_plain_lines(tree: Path, tmp_path: Path) ->
     assert lines[-1].endswith("0 recovered, 0 lost, 0 duplicates, self-check clean")
 
 
-def test_one_file_is_enough(tmp_path: Path) -> None:
+def test_the_demonstration_accepts_one_file(tmp_path: Path) -> None:
     file = tmp_path / "one.py"
     file.write_text("x = 1\n")
     assert_nothing_lost(figures_of(glidemq("demo", str(file), "--json", temporary=tmp_path / "t")), 1)

@@ -59,7 +59,7 @@ async def figures_of(root: Path, *, acknowledged: list[str] | None = None, tally
         return await audit(queue, acknowledged or [job.id for job in jobs], tally or EventCounts())
 
 
-async def test_a_sound_run_is_clean(tmp_path: Path) -> None:
+async def test_a_run_without_faults_is_clean(tmp_path: Path) -> None:
     figures = await figures_of(tmp_path)
     assert (figures.jobs, figures.completed, figures.lost, figures.duplicates) == (3, 3, 0, 0)
     assert figures.clean

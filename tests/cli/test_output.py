@@ -7,7 +7,7 @@ import pytest
 from glidemq_async.cli import output
 
 
-def test_a_person_reads_rows_that_fit(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_rows_in_a_terminal_fit_its_width(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(output, "in_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.delenv("NO_COLOR", raising=False)

@@ -195,7 +195,7 @@ async def test_a_burst_ends_when_no_job_waits(jobs: AnyQueue, server: Server, ap
     assert {await job.get_state() for job in added} == {"completed"}
 
 
-async def test_it_gives_up_when_its_processes_die_immediately(server: Server, app: Path) -> None:
+async def test_the_supervisor_gives_up_when_its_processes_die_immediately(server: Server, app: Path) -> None:
     (app / "jobs.py").write_text("import os\nos._exit(9)\n")
     async with worker("--processes", "1", "--max-restarts", "1", cwd=app, url=server.url) as running:
         assert await running.code() == 7

@@ -27,7 +27,7 @@ class Seen:
 
 
 @pytest.mark.everywhere
-async def test_it_may_replace_the_result(queue: AnyQueue) -> None:
+async def test_after_execution_may_replace_the_result(queue: AnyQueue) -> None:
     async def review(execution: Execution) -> None:
         await asyncio.sleep(0)
         execution.result = {"was": execution.result}
@@ -40,7 +40,7 @@ async def test_it_may_replace_the_result(queue: AnyQueue) -> None:
     assert (await ended(job)).return_value == {"was": 1}
 
 
-async def test_it_may_replace_the_text_of_a_failure(queue: AnyQueue) -> None:
+async def test_after_execution_may_replace_the_message_of_a_failure(queue: AnyQueue) -> None:
     def review(execution: Execution) -> None:
         assert isinstance(execution.error, ValueError)
         assert execution.message == "no secret"
@@ -59,7 +59,7 @@ async def test_it_may_replace_the_text_of_a_failure(queue: AnyQueue) -> None:
     assert "in fail" in (job.stacktrace or "")
 
 
-async def test_it_may_replace_the_traceback(queue: AnyQueue) -> None:
+async def test_after_execution_may_replace_the_traceback(queue: AnyQueue) -> None:
     def review(execution: Execution) -> None:
         execution.traceback = "see the incident log"
 
@@ -69,7 +69,7 @@ async def test_it_may_replace_the_traceback(queue: AnyQueue) -> None:
     assert (job.stacktrace, job.failed_reason) == ("see the incident log", "ValueError: no 1")
 
 
-async def test_it_is_called_only_for_final_outcomes(queue: AnyQueue) -> None:
+async def test_after_execution_is_called_only_for_final_outcomes(queue: AnyQueue) -> None:
     async def process(job: AnyJob) -> Any:
         if job.data == "later" and job.fence == 1:
             raise RetryLater(0)
@@ -91,7 +91,7 @@ async def test_it_is_called_only_for_final_outcomes(queue: AnyQueue) -> None:
     ]
 
 
-async def test_it_is_called_before_the_outcome_is_stored(queue: AnyQueue) -> None:
+async def test_after_execution_is_called_before_the_outcome_is_stored(queue: AnyQueue) -> None:
     async def review(execution: Execution) -> None:
         stored = await queue.get_job(execution.job.id)
         states.append(stored.state if stored else "none")
@@ -102,7 +102,7 @@ async def test_it_is_called_before_the_outcome_is_stored(queue: AnyQueue) -> Non
     assert (states, await job.get_state()) == (["active"], "completed")
 
 
-async def test_it_sees_and_sets_the_result_ttl(queue: AnyQueue) -> None:
+async def test_after_execution_can_read_and_set_the_result_ttl(queue: AnyQueue) -> None:
     def review(execution: Execution) -> None:
         seen.append(execution.result_ttl)
         execution.result_ttl = {"short": 0.001, "ordinary": None}.get(execution.job.data, execution.result_ttl)
@@ -117,7 +117,7 @@ async def test_it_sees_and_sets_the_result_ttl(queue: AnyQueue) -> None:
     assert found == {"same": True, "short": False, "ordinary": True, "plain": True}
 
 
-async def test_it_may_keep_a_failure_for_a_different_time(queue: AnyQueue) -> None:
+async def test_after_execution_may_change_the_ttl_of_a_failure(queue: AnyQueue) -> None:
     def review(execution: Execution) -> None:
         execution.result_ttl = 600
 
@@ -164,7 +164,7 @@ def _unstorable(execution: Execution) -> None:
     "broken",
     [_raises, _raises_later, _exits, _cancels_itself, _bad_ttl, _ttl_of_a_wrong_type, _unstorable],
 )
-async def test_an_exception_in_it_is_reported_and_changes_nothing(queue: AnyQueue, broken: Any) -> None:
+async def test_an_exception_in_after_execution_is_reported_and_changes_nothing(queue: AnyQueue, broken: Any) -> None:
     async with worker_of(queue, echo, after_execution=broken) as worker:
         errors = Heard(worker, "error")
         job = await queue.add("n", "value", result_ttl=600)
@@ -176,7 +176,7 @@ async def test_an_exception_in_it_is_reported_and_changes_nothing(queue: AnyQueu
 
 
 @pytest.mark.parametrize("broken", [_raises, _bad_ttl, _unstorable])
-async def test_an_exception_in_it_leaves_a_failure_unchanged(queue: AnyQueue, broken: Any) -> None:
+async def test_an_exception_in_after_execution_leaves_a_failure_unchanged(queue: AnyQueue, broken: Any) -> None:
     async with worker_of(queue, fail, after_execution=broken) as worker:
         errors = Heard(worker, "error")
         job = await queue.add("n", 1)
@@ -185,7 +185,7 @@ async def test_an_exception_in_it_leaves_a_failure_unchanged(queue: AnyQueue, br
         await errors.next()
 
 
-async def test_it_is_not_called_for_a_revoked_job(queue: AnyQueue) -> None:
+async def test_after_execution_is_not_called_for_a_revoked_job(queue: AnyQueue) -> None:
     seen = Seen()
     gate = Gate()
     async with worker_of(queue, gate, after_execution=seen):
@@ -210,7 +210,7 @@ async def test_an_outcome_is_not_lost_when_the_worker_stops_during_the_call(queu
     assert await job.result(10) == "value"
 
 
-async def test_it_sees_a_result_that_cannot_be_stored_as_a_failure(queue: AnyQueue) -> None:
+async def test_after_execution_gets_a_result_that_cannot_be_stored_as_a_failure(queue: AnyQueue) -> None:
     async def process(job: AnyJob) -> object:
         return object()
 

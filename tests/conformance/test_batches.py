@@ -171,7 +171,7 @@ async def test_each_entry_is_the_outcome_of_its_job(queue: AnyQueue) -> None:
     assert [jobs[1].failed_reason, jobs[2].failed_reason] == ["ValueError: bad", "UnrecoverableError: never"]
 
 
-async def test_none_completes_all_of_them(queue: AnyQueue) -> None:
+async def test_a_processor_that_returns_none_completes_its_batch(queue: AnyQueue) -> None:
     async def process(jobs: list[AnyJob]) -> None:
         return
 
@@ -226,7 +226,9 @@ async def test_an_entry_that_cannot_be_stored_fails_only_its_job(queue: AnyQueue
 
 
 @pytest.mark.parametrize("strange", [asyncio.CancelledError(), StopIteration(), KeyboardInterrupt(), SystemExit(1)])
-async def test_an_entry_ends_only_its_own_job(queue: AnyQueue, strange: BaseException) -> None:
+async def test_an_invalid_entry_of_the_returned_list_fails_only_its_job(
+    queue: AnyQueue, strange: BaseException
+) -> None:
     async def process(jobs: list[AnyJob]) -> list[Any]:
         return [1, strange, 3]
 
@@ -303,7 +305,7 @@ async def test_a_removed_job_loses_its_lease_and_the_others_continue(queue: AnyQ
         assert await queue.get_job(jobs[0].id) is None
 
 
-async def test_a_batch_whose_jobs_are_all_gone_is_cancelled(queue: AnyQueue) -> None:
+async def test_a_batch_is_cancelled_when_all_its_jobs_are_revoked(queue: AnyQueue) -> None:
     processor = Batches(gated=True)
     async with batches_of(queue, processor, size=3, wait=600):
         jobs = await queue.add_bulk([("n", number) for number in range(3)])

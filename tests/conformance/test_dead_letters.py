@@ -221,12 +221,12 @@ async def test_excluded_causes_are_not_counted(queue: AnyQueue) -> None:
 
 
 @pytest.mark.parametrize("bounds", [(-1, 3), (4, 3)])
-async def test_positions_are_checked(queue: AnyQueue, bounds: tuple[int, int]) -> None:
+async def test_invalid_positions_of_dead_letters_are_refused(queue: AnyQueue, bounds: tuple[int, int]) -> None:
     with pytest.raises(ValueError, match="0 <= start <= end"):
         await queue.get_dead_letter_jobs(*bounds)
 
 
-async def test_causes_are_checked(queue: AnyQueue) -> None:
+async def test_unknown_causes_of_dead_letters_are_refused(queue: AnyQueue) -> None:
     for cause in ("revoked", "bored"):
         with pytest.raises(ValueError, match="cause must be one of expired, malformed"):
             await queue.get_dead_letter_jobs(cause=cause)  # type: ignore[arg-type]
@@ -265,7 +265,7 @@ async def test_a_named_queue_receives_failed_jobs(queue: AnyQueue, dead: AnyQueu
 
 
 @pytest.mark.only_on("cluster")
-async def test_a_named_queue_may_be_in_another_cluster_slot(storage: Storage, store: RunningStore) -> None:
+async def test_a_dead_letter_queue_can_be_in_another_cluster_slot(storage: Storage, store: RunningStore) -> None:
     # Enough names to make every node a target of every other one.
     queues = [Queue[Any, Any](f"q{number}", storage) for number in range(6)]
     async with Queue[Any, Any]("graves", storage) as dead:

@@ -52,7 +52,9 @@ async def test_many_concurrent_adds_declare_it_once(storage: Storage, name: str)
         assert await counts(declares) == {"key-waiting": 23}
 
 
-async def test_it_is_declared_even_if_another_client_recreated_the_queue(storage: Storage, name: str) -> None:
+async def test_a_client_declares_its_mode_although_another_client_recreated_the_queue(
+    storage: Storage, name: str
+) -> None:
     """The queue exists again without a mode. The client that declared the mode repeats it with its next add."""
     async with Queue[Any, Any](name, storage) as first, Queue[Any, Any](name, storage, mode="keyed") as declares:
         await declares.connect()
@@ -123,7 +125,7 @@ async def test_a_busy_worker_declares_before_it_claims_jobs_of_the_new_queue(que
             await Queue[Any, Any](queue.name, storage, mode="keyed").connect()
 
 
-async def test_settings_made_by_a_call_end_with_the_queue(queue: AnyQueue, storage: Storage) -> None:
+async def test_settings_made_by_a_call_are_removed_with_the_queue(queue: AnyQueue, storage: Storage) -> None:
     await queue.set_dead_letter_queue("elsewhere")
     await queue.obliterate()
     await queue.add("n")

@@ -42,14 +42,14 @@ async def test_an_add_is_a_duplicate_until_the_first_job_has_ended(queue: AnyQue
 
 
 @pytest.mark.parametrize("options", [{"priority": 2}, {"lifo": True}, {"key": "k"}, {"delay": 60}], ids=str)
-async def test_it_applies_to_every_kind_of_job(queue: AnyQueue, options: dict[str, Any]) -> None:
+async def test_deduplication_applies_to_every_kind_of_job(queue: AnyQueue, options: dict[str, Any]) -> None:
     first = await queue.add("n", 1, deduplication=SIMPLE, **options)
     again = await queue.add("n", 2, deduplication=SIMPLE, **options)
     assert (again.outcome, again.id, again.state) == ("duplicate", first.id, first.state)
     assert await queue.count() == 1
 
 
-async def test_it_applies_inside_one_call(queue: AnyQueue) -> None:
+async def test_deduplication_applies_inside_one_call(queue: AnyQueue) -> None:
     options = [JobOptions(deduplication=Deduplication(name)) for name in "aabab"]
     jobs = await queue.add_bulk([("n", number, given) for number, given in enumerate(options)])
     assert [job.outcome for job in jobs] == ["added", "duplicate", "added", "duplicate", "duplicate"]

@@ -112,7 +112,7 @@ async def test_a_reader_with_a_hold_gets_its_events_although_others_are_trimmed(
 
 
 @pytest.mark.parametrize(("written", "kept"), [(390_000, True), (450_000, False)])
-async def test_a_hold_extends_the_limit_by_a_factor_of_four(
+async def test_a_reader_with_a_hold_extends_the_limit_of_events_by_a_factor_of_four(
     queue: AnyQueue, store: RunningStore, written: int, kept: bool
 ) -> None:
     functions = functions_of(queue)
@@ -130,7 +130,7 @@ async def shift(queue: AnyQueue, store: RunningStore, events: int) -> None:
     await store.ask("HSET", f"glide:{{{queue.name}}}:meta", "events", events)
 
 
-async def test_losses_of_another_incarnation_are_ignored(queue: AnyQueue) -> None:
+async def test_readers_of_another_incarnation_are_ignored(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     await functions.history.note_reader("r", "another", 5, hold=True)
     assert await functions.history.list_readers() == []

@@ -94,7 +94,7 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
         ([("RPUSH", "{base}:logs:ghost", "x")], "I12"),
     ],
 )
-async def test_damage_is_found(
+async def test_a_check_finds_damaged_stored_data(
     queue: AnyQueue, store: RunningStore, commands: list[tuple[str, ...]], invariant: str
 ) -> None:
     await queue.add("n")

@@ -28,7 +28,7 @@ async def test_the_end_of_a_removed_run_starts_the_next_one(queue: AnyQueue, sto
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_the_failure_of_a_stalled_job_starts_the_next_one(queue: AnyQueue, store: RunningStore) -> None:
+async def test_the_failure_of_a_stalled_job_starts_its_successor(queue: AnyQueue, store: RunningStore) -> None:
     fake_worker, hold, waiting = await full(queue, store)
     async with worker_of(queue, echo):
         await idle_workers(queue, store, 1)
@@ -37,7 +37,7 @@ async def test_the_failure_of_a_stalled_job_starts_the_next_one(queue: AnyQueue,
         assert (await ended(waiting)).state == "completed"
 
 
-async def test_the_failure_of_a_revoked_job_starts_the_next_one(queue: AnyQueue, store: RunningStore) -> None:
+async def test_the_failure_of_a_revoked_job_starts_its_successor(queue: AnyQueue, store: RunningStore) -> None:
     fake_worker, hold, waiting = await full(queue, store)
     async with worker_of(queue, echo):
         await idle_workers(queue, store, 1)

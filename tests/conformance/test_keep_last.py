@@ -60,7 +60,7 @@ async def test_every_kind_of_job_can_follow_another_one(timed: Timed, kind: dict
 
 
 @pytest.mark.parametrize("way", ["completed", "failed", "removed", "revoked", "stalled", "record deleted"])
-async def test_every_end_of_a_run_starts_the_next_one(timed: Timed, way: str) -> None:
+async def test_every_end_of_a_run_starts_its_successor(timed: Timed, way: str) -> None:
     first = await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST)
@@ -83,7 +83,7 @@ async def test_every_end_of_a_run_starts_the_next_one(timed: Timed, way: str) ->
     await nothing_left(timed)
 
 
-async def test_a_retry_does_not_start_the_next_one(timed: Timed) -> None:
+async def test_a_retry_does_not_start_the_successor(timed: Timed) -> None:
     await timed.queue.add("first", 1, deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", 2, deduplication=LAST)
@@ -97,7 +97,7 @@ async def test_a_retry_does_not_start_the_next_one(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_a_release_does_not_start_the_next_one(timed: Timed) -> None:
+async def test_a_release_does_not_start_the_successor(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)
@@ -134,7 +134,7 @@ async def test_a_due_time_may_pass_before_the_run_ends(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("way", ["removed", "revoked", "expired"])
-async def test_the_waiting_job_may_be_removed(timed: Timed, way: str) -> None:
+async def test_an_add_after_the_removal_of_the_successor_creates_another_one(timed: Timed, way: str) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     second = await timed.queue.add("second", deduplication=LAST, ttl=30)
@@ -180,7 +180,7 @@ async def test_a_job_with_a_changed_delay_waits_for_its_due_time(timed: Timed) -
     await nothing_left(timed)
 
 
-async def test_both_jobs_may_be_removed(timed: Timed) -> None:
+async def test_an_owner_and_its_successor_can_both_be_removed(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)
@@ -201,7 +201,7 @@ async def test_an_add_with_a_taken_custom_id_changes_no_data(timed: Timed) -> No
     assert (waiting.name, waiting.data) == ("waiting", 1)
 
 
-async def test_it_applies_inside_one_call(timed: Timed) -> None:
+async def test_keep_last_applies_inside_one_call(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     options = JobOptions(deduplication=LAST)
@@ -264,7 +264,7 @@ async def test_an_id_can_be_released(timed: Timed) -> None:
     await nothing_left(timed)
 
 
-async def test_releasing_an_id_starts_the_waiting_job(timed: Timed) -> None:
+async def test_releasing_a_deduplication_id_starts_the_successor(timed: Timed) -> None:
     await timed.queue.add("first", deduplication=LAST)
     [run] = await timed.fake_worker.claim()
     await timed.queue.add("second", deduplication=LAST)

@@ -56,7 +56,7 @@ async def test_a_global_queue_refuses_keys(storage: Storage, name: str) -> None:
         assert await queue.count() == 4
 
 
-async def test_an_open_queue_takes_both(queue: AnyQueue) -> None:
+async def test_a_queue_without_a_mode_accepts_jobs_with_and_without_keys(queue: AnyQueue) -> None:
     await queue.add("n", 1)
     await queue.add("n", 2, key="k")
     async with worker_of(queue, echo):

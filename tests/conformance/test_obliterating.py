@@ -96,7 +96,7 @@ async def test_a_queue_can_begin_again(queue: AnyQueue) -> None:
 
 
 @pytest.mark.everywhere
-async def test_it_is_refused_while_jobs_run(queue: AnyQueue) -> None:
+async def test_obliterating_is_refused_while_jobs_run(queue: AnyQueue) -> None:
     gate = Gate()
     async with worker_of(queue, gate):
         await queue.add_bulk([("n", 1), ("n", 2)])

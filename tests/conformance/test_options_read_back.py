@@ -88,7 +88,7 @@ async def test_a_changed_priority_is_the_option(queue: AnyQueue) -> None:
     assert (job.options, job.priority) == (JobOptions(attempts=2), 0)
 
 
-async def test_when_a_delayed_job_is_due(queue: AnyQueue) -> None:
+async def test_the_due_time_of_a_delayed_job_can_be_read(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, delay=60)
     assert job.created_at is not None
     assert job.due_at == job.created_at + timedelta(seconds=60)
@@ -104,7 +104,7 @@ async def test_when_a_delayed_job_is_due(queue: AnyQueue) -> None:
     assert (await queue.add("n", 1)).due_at is None
 
 
-async def test_when_the_next_attempt_is_due(queue: AnyQueue) -> None:
+async def test_the_due_time_of_the_next_attempt_can_be_read(queue: AnyQueue) -> None:
     async def handler(job: AnyJob) -> None:
         raise ValueError("again")
 

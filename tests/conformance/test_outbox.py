@@ -244,7 +244,7 @@ async def test_an_emptied_outbox_reuses_no_entry_id(
     assert second == ahead.replace("-7", "-9")
 
 
-async def test_a_burst_of_small_moves_loses_none(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_dead_letters_in_quick_succession_are_all_delivered(queue: AnyQueue, dead: AnyQueue) -> None:
     async def fail(job: AnyJob) -> None:
         raise ValueError
 

@@ -110,7 +110,7 @@ async def test_another_worker_cannot_end_the_run(timed: Timed) -> None:
     await other.leave()
 
 
-async def test_a_job_that_gets_the_id_again_waits_and_is_not_touched(timed: Timed) -> None:
+async def test_a_job_that_reuses_the_id_waits_and_stays_unchanged(timed: Timed) -> None:
     await timed.queue.add("old", 1, job_id="mine", key="k")
     [hold] = await timed.fake_worker.claim()
     await timed.queue.remove("mine")
@@ -141,7 +141,7 @@ async def test_a_sign_off_does_not_free_the_slot(timed: Timed) -> None:
     await other.leave()
 
 
-async def test_a_job_that_holds_nothing_back_leaves_nothing(timed: Timed) -> None:
+async def test_removing_a_run_without_a_key_or_limit_stores_no_stopping_run(timed: Timed) -> None:
     await timed.queue.add("n")
     [hold] = await timed.fake_worker.claim()
     await timed.queue.remove(hold.id)
@@ -205,7 +205,7 @@ async def added(queue: AnyQueue, limit: str) -> tuple[AnyJob, AnyJob]:
 @pytest.mark.everywhere
 @pytest.mark.parametrize("limit", ["key", "queue"])
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_coroutine_that_ends_slowly(queue: AnyQueue, limit: str, workers: int) -> None:
+async def test_the_slot_of_a_removed_coroutine_is_free_when_it_ends(queue: AnyQueue, limit: str, workers: int) -> None:
     handler = Deaf()
     async with AsyncExitStack() as stack:
         for _ in range(workers):
@@ -225,7 +225,7 @@ async def test_a_coroutine_that_ends_slowly(queue: AnyQueue, limit: str, workers
 
 @pytest.mark.everywhere
 @pytest.mark.parametrize("limit", ["key", "queue"])
-async def test_a_thread_that_cannot_be_stopped(queue: AnyQueue, limit: str) -> None:
+async def test_the_slot_of_a_removed_thread_is_free_when_it_is_abandoned(queue: AnyQueue, limit: str) -> None:
     """The run is over as soon as it is abandoned. Its leases are renewed until the function returns."""
     started, go_on = threading.Event(), threading.Event()
     others: list[bool] = []
@@ -278,7 +278,9 @@ async def test_a_batch_in_a_thread(queue: AnyQueue) -> None:
 
 
 @pytest.mark.parametrize("limit", ["key", "queue"])
-async def test_a_subprocess(queue: AnyQueue, limit: str, tmp_path: Path) -> None:
+async def test_the_slot_of_a_removed_subprocess_run_is_free_when_the_process_ends(
+    queue: AnyQueue, limit: str, tmp_path: Path
+) -> None:
     """The next job finds that nobody holds the lock of the file any more."""
     path = str(tmp_path / "lock")
     if limit == "queue":

@@ -172,7 +172,7 @@ async def test_revoking_is_fast(queue: AnyQueue) -> None:
     assert sorted(took)[5] < 1
 
 
-async def test_a_result_that_came_first_wins(queue: AnyQueue) -> None:
+async def test_a_run_that_returns_a_result_despite_its_revocation_completes(queue: AnyQueue) -> None:
     started, asked = asyncio.Event(), asyncio.Event()
 
     async def stubborn(job: AnyJob) -> str:

@@ -71,7 +71,7 @@ async def test_a_replay_takes_the_oldest_jobs_of_a_cause(queue: AnyQueue) -> Non
     assert await ids_of(queue, cause="retries_exhausted") == [exhausted[2].id, exhausted[1].id]
 
 
-async def test_many_of_another_cause_are_passed_over(queue: AnyQueue) -> None:
+async def test_a_replay_by_cause_skips_many_jobs_of_other_causes(queue: AnyQueue) -> None:
     await queue.add_bulk([("n", number) for number in range(450)])
     await run_all(queue, fail, concurrency=100)
     await queue.add_bulk([("n", number) for number in range(250)])

@@ -150,7 +150,7 @@ async def test_a_result_without_retention_reaches_the_waiting_client(queue: AnyQ
         await unasked.result(10)
 
 
-async def test_a_reply_comes_without_polling(queue: AnyQueue) -> None:
+async def test_a_waiting_client_gets_its_reply_without_polling(queue: AnyQueue) -> None:
     loop = asyncio.get_running_loop()
     async with worker_of(queue, echo):
         await queue.add_and_wait("n", 1, wait_timeout=10)

@@ -146,7 +146,7 @@ async def test_a_limit_counts_across_upserts(queue: AnyQueue) -> None:
     assert len(await slots(queue)) == 5
 
 
-async def test_an_end_stays_reached_across_upserts(queue: AnyQueue) -> None:
+async def test_a_schedule_that_has_ended_stays_ended_after_an_upsert(queue: AnyQueue) -> None:
     start = datetime.now(tz=UTC) + timedelta(seconds=1)
     bounds: dict[str, Any] = {"start": start, "end": start + timedelta(seconds=0.25)}
     await queue.upsert_job_scheduler("s", every=0.1, **bounds)

@@ -62,7 +62,7 @@ async def test_a_later_run_sees_the_updates_of_the_earlier_one(queue: AnyQueue) 
 
 
 @pytest.mark.everywhere
-async def test_a_user_may_write_too(queue: AnyQueue) -> None:
+async def test_a_user_can_write_logs_progress_and_data(queue: AnyQueue) -> None:
     job = await queue.add("n", 1, delay=60)
     await job.log("by hand")
     await job.update_progress("waiting")
@@ -117,7 +117,7 @@ async def test_writing_to_a_removed_job_raises(queue: AnyQueue, store: RunningSt
     assert not [key for key in await store.keys() if ":job:" in key or ":logs:" in key]
 
 
-async def test_an_update_that_cannot_be_stored_is_refused_before_anything_is_sent(queue: AnyQueue) -> None:
+async def test_an_update_that_cannot_be_stored_is_refused_by_the_client(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     for write in (job.update_progress({1}), job.update_data({1})):
         with pytest.raises(SerializationError):

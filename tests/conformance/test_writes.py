@@ -78,7 +78,7 @@ async def test_an_existing_job_among_new_ones_is_not_changed(queue: AnyQueue, fu
     assert {job.id: job.data for job in await queue.get_jobs("waiting")} == {"a": "a", "b": 1, "c": "c"}
 
 
-async def test_reported_duplicates_are_reported_again(queue: AnyQueue, functions: Functions) -> None:
+async def test_each_repeated_duplicate_has_an_event(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.writes.open("w", "t", HOUR)
     for _ in range(2):
@@ -139,7 +139,9 @@ async def test_a_client_that_opens_a_write_again_takes_it_over(queue: AnyQueue, 
 
 
 @pytest.mark.everywhere
-async def test_a_late_start_of_an_older_run_takes_nothing_over(queue: AnyQueue, functions: Functions) -> None:
+async def test_an_older_run_cannot_open_a_write_that_a_newer_run_has_opened(
+    queue: AnyQueue, functions: Functions
+) -> None:
     older, newer = await functions.writes.plan(), await functions.writes.plan()
     assert older < newer
     await functions.writes.open("w", "old", HOUR, order=older)

@@ -130,7 +130,7 @@ def _some_cuts(draw: random.Random) -> list[Cut]:
 
 
 @pytest.mark.timeout(seconds(30))
-async def test_a_claim_whose_reply_is_lost_strands_no_job_and_runs_none_twice() -> None:
+async def test_a_lost_reply_of_a_claim_neither_loses_nor_repeats_a_job() -> None:
     draw, runs, jobs = random.Random(3), Runs(), 8 * CLAIM_CUTS
     async with line(draw) as way:
         async with asyncio.timeout(seconds(20)):

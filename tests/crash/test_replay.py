@@ -58,7 +58,7 @@ SOUND = f"""
 """
 
 
-def test_a_correct_history_breaks_nothing() -> None:
+def test_a_correct_history_has_no_violations() -> None:
     found = replay(SOUND)
     assert found.violations == []
     assert found.leases["a", 2] == Lease(20, 30, "retrying")

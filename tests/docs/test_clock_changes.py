@@ -32,7 +32,7 @@ def slots(cron: str, first: datetime, last: datetime) -> Iterator[str]:
         found = schedule.next_after(found)
 
 
-def test_the_table_has_rows() -> None:
+def test_the_table_of_clock_changes_has_five_rows() -> None:
     assert len(ROWS) == 5
 
 

@@ -22,7 +22,7 @@ def test_a_page_has_the_figures_of_the_benchmark_report(page: str) -> None:
     assert readme.with_figures(page, _text(page), report) == _text(page), "run python -m benchmarks.readme"
 
 
-def test_another_report_gives_other_figures() -> None:
+def test_a_changed_report_changes_the_figures_of_the_readme() -> None:
     report = readme.Report(
         _text("docs/reports/bench.md").replace("| drain, concurrency 100 | 2", "| drain, concurrency 100 | 9")
     )

@@ -26,7 +26,7 @@ class _Interleaved(JobProcess):
         self.main_thread_saw_the_abort = self._stop_requested
 
 
-def test_an_abort_that_finds_no_task_is_seen_by_the_thread_that_makes_one() -> None:
+def test_an_abort_before_the_task_exists_is_noticed_by_the_main_thread() -> None:
     child = _Interleaved()
     child._abort(["abort", "1", "revoked"])
     assert child.main_thread_saw_the_abort

@@ -57,7 +57,7 @@ async def test_the_wait_for_a_thread_does_not_count(storage: Storage, queue: Any
         assert [await first.result(10), await second.result(10)] == ["first", "second"]
 
 
-async def test_the_wait_for_a_process_does_not_count_but_everything_else_does(
+async def test_a_timeout_counts_everything_except_the_wait_for_a_process(
     storage: Storage, queue: AnyQueue, name: str, tmp_path: Path
 ) -> None:
     around, pipe = Around(), tmp_path / "pipe"

@@ -162,7 +162,7 @@ async def test_a_killed_process_gets_no_other_job(queue: AnyQueue) -> None:
         assert (await ended(waiting)).failed_reason is None
 
 
-async def test_a_fork_cannot_reply_for_its_process(queue: AnyQueue) -> None:
+async def test_a_forked_copy_of_a_child_process_cannot_send_its_reply(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.fork_and_return, executor=SubprocessExecutor(1, grace=0)):
         assert [await queue.add_and_wait("n", wait_timeout=10) for _ in range(2)] == ["own", "own"]
 

@@ -231,7 +231,7 @@ async def test_a_process_that_does_not_count_its_records_is_bounded_too(queue: A
     assert 1_000 < len(heard.texts("flood")) < 2_000 * (seconds + 2)
 
 
-async def test_a_record_is_not_a_sign_of_life(queue: AnyQueue, heard: Listener) -> None:
+async def test_a_log_record_is_not_a_heartbeat(queue: AnyQueue, heard: Listener) -> None:
     """Otherwise a change of levels would end runs."""
     executor = SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)
     async with speaking(queue, executor):
@@ -246,7 +246,7 @@ async def test_a_logged_record_is_not_also_written_to_output(queue: AnyQueue, he
     assert len(heard.texts()) == 2
 
 
-async def test_without_records_nothing_changes(queue: AnyQueue) -> None:
+async def test_a_job_without_log_records_runs_unchanged(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.echo, executor="subprocess"):
         assert await queue.add_and_wait("n", 1, wait_timeout=20) == 1
 

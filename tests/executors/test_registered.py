@@ -43,7 +43,7 @@ async def test_a_registered_executor_runs_jobs(queue: AnyQueue) -> None:
 
 
 @pytest.mark.usefixtures("_installed")
-async def test_it_may_refuse_a_handler(queue: AnyQueue) -> None:
+async def test_a_registered_executor_may_refuse_a_handler(queue: AnyQueue) -> None:
     with pytest.raises(TypeError, match="coroutine function"):
         Worker(queue.name, handlers.echo, queue.storage, executor="timed")
 

@@ -84,7 +84,7 @@ def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -
         *("connect_tcp", "connect_abstract", "change_mode", "fork", "trace_the_victim", "starve_the_victim"),
     ],
 )
-def test_the_filters_alone_refuse(attacks: Range, attack: str, version: int) -> None:
+def test_the_filters_refuse_attacks_without_landlock(attacks: Range, attack: str, version: int) -> None:
     """Without the versions of Landlock that cover the same calls. The filters must refuse them alone."""
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won

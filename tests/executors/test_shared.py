@@ -57,7 +57,7 @@ def worker_of(
     return Worker(queue, handler, storage, executor=executor, handle_signals=False, **options)
 
 
-async def test_it_is_stopped_after_the_last_of_its_workers(storage: Storage) -> None:
+async def test_a_shared_executor_is_stopped_after_its_last_worker(storage: Storage) -> None:
     executor = Counting()
     first, second = (worker_of(name, storage, executor) for name in ("a", "b"))
     async with Queue[Any, Any]("b", storage) as queue:
@@ -91,7 +91,7 @@ async def test_two_queues_share_one_pool_of_processes(storage: Storage) -> None:
     await gone(*pids)
 
 
-async def test_workers_that_start_concurrently_start_it_once(storage: Storage) -> None:
+async def test_workers_that_start_concurrently_start_a_shared_executor_once(storage: Storage) -> None:
     executor = Counting()
     executor.go_on.clear()
     workers = [
@@ -105,7 +105,7 @@ async def test_workers_that_start_concurrently_start_it_once(storage: Storage) -
     assert executor.states == ["started", "stopped"]
 
 
-async def test_a_cancelled_start_leaves_it_to_the_other_worker(storage: Storage) -> None:
+async def test_a_cancelled_start_does_not_stop_the_start_for_another_worker(storage: Storage) -> None:
     executor = Counting()
     executor.go_on.clear()
     workers = [worker_of(name, storage, executor) for name in ("a", "b")]
@@ -132,7 +132,7 @@ async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
     assert executor.states == ["started", "stopped"]
 
 
-async def test_all_its_workers_learn_of_free_slots() -> None:
+async def test_all_workers_of_a_shared_executor_are_notified_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
     holds = [ExecutorUse(executor) for _ in range(2)]
     for number, hold in enumerate(holds):
@@ -146,7 +146,7 @@ async def test_all_its_workers_learn_of_free_slots() -> None:
     assert executor.states == ["started", "stopped"]
 
 
-def test_two_loops_cannot_share_it() -> None:
+def test_workers_of_two_loops_cannot_share_an_executor() -> None:
     executor = Counting()
 
     async def other() -> None:
@@ -163,7 +163,7 @@ def test_two_loops_cannot_share_it() -> None:
     assert executor.states == ["started", "stopped"] * 2
 
 
-async def test_an_app_may_give_it_to_tasks_of_two_queues(storage: Storage) -> None:
+async def test_tasks_of_two_queues_can_share_an_executor(storage: Storage) -> None:
     app, executor = GlideMQ(storage), Counting()
 
     async def double(n: int) -> int:

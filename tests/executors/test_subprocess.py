@@ -58,7 +58,7 @@ async def test_a_path_object_in_the_module_search_path_is_ignored(
 
 
 @pytest.mark.parametrize("permissions", [None, Permissions(network=True)])
-async def test_a_child_without_a_default_storage_uses_no_other_one(
+async def test_a_child_without_the_default_storage_of_its_worker_refuses_to_connect(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, permissions: Permissions | None
 ) -> None:
     monkeypatch.setenv("GLIDEMQ_URL", queue.storage.url)

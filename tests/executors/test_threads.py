@@ -165,7 +165,7 @@ async def test_a_call_with_values_runs_in_a_thread(queue: AnyQueue) -> None:
 
 
 @pytest.mark.only_on("memory")
-async def test_several_workers_may_use_it_one_after_the_other(queue: AnyQueue) -> None:
+async def test_several_workers_can_use_a_thread_executor_one_after_the_other(queue: AnyQueue) -> None:
     executor = ThreadExecutor(2)
     release = threading.Event()
 

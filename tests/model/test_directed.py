@@ -97,7 +97,7 @@ def test_a_worker_that_leaves_wakes_another_one(driver: Driver, call: Call) -> N
     assert wakeups.woken("w1"), "a job can start, the worker that was woken for it left, and w1 sleeps"
 
 
-def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver, call: Call) -> None:
+def test_a_caller_without_free_slots_does_not_become_the_timer(driver: Driver, call: Call) -> None:
     wakeups = Wakeups(driver.subscription, ["w1", "w2"])
     add(driver, 1)
     job = call("w2", 1).jobs[0]
@@ -108,7 +108,7 @@ def test_a_caller_without_free_slots_leaves_the_timer_to_another(driver: Driver,
     assert wakeups.woken("w1"), "a job is due in 7 s, and no worker has set an alarm"
 
 
-def test_a_claim_of_many_thousand_slots(driver: Driver, call: Call) -> None:
+def test_a_claim_can_fill_many_thousand_slots(driver: Driver, call: Call) -> None:
     ids = [id_ for _ in range(20) for id_ in add(driver, 1_000)]
     ids += add(driver, 1, ttl=60_000)
     assert sorted(ids_of(call("w1", 30_000))) == sorted(ids)
@@ -174,7 +174,9 @@ def test_a_debounced_add_that_is_refused_replaces_nothing(driver: Driver, call: 
 
 
 @pytest.mark.parametrize("others", [{"lifo": True}, {"key": "x"}])
-def test_lines_that_are_filled_at_every_claim_take_turns(driver: Driver, call: Call, others: dict[str, object]) -> None:
+def test_sources_that_are_refilled_before_every_claim_take_turns(
+    driver: Driver, call: Call, others: dict[str, object]
+) -> None:
     """The turns count both when adds and claims alternate and when they do not."""
     run(driver.functions.limits.set_key("", concurrency="9"))
     plain, started, held = {*add(driver, 30)}, list[str](), list[SettledRun]()
@@ -220,7 +222,7 @@ def test_a_new_common_limit_applies_to_each_key(driver: Driver, call: Call) -> N
     assert ids_of(call("w1", 5)) == ids[1:]
 
 
-def test_a_debounced_add_leaves_a_running_job_alone(driver: Driver, call: Call) -> None:
+def test_a_debounced_add_does_not_replace_a_running_job(driver: Driver, call: Call) -> None:
     dedup = {"id": "d", "mode": "debounce"}
     [first] = add(driver, 1, dedup=dedup)
     reply = call("w1", 1)

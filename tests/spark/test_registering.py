@@ -26,13 +26,13 @@ def bare(tmp_path: Path) -> str:
     return str(program)
 
 
-def test_the_format_is_known_once_it_is_registered(spark: SparkSession) -> None:
+def test_the_format_can_be_registered_repeatedly(spark: SparkSession) -> None:
     register(spark)
     register(spark)
     assert GlideMQDataSource.name() == "glidemq"
 
 
-def test_a_python_of_the_tasks_without_the_package_is_named(
+def test_the_error_names_the_python_of_the_tasks_that_lacks_the_package(
     spark: SparkSession, bare: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spark.sparkContext, "pythonExec", bare)

@@ -108,7 +108,7 @@ async def test_a_server_that_cannot_store_counts_as_unavailable_and_is_retried()
         assert await queue.count() == 2
 
 
-async def test_functions_that_are_flushed_repeatedly_are_loaded_again(server: Server) -> None:
+async def test_functions_are_loaded_again_after_each_flush(server: Server) -> None:
     async with RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage:
         flushing = True
 

@@ -60,7 +60,7 @@ async def test_a_silent_server_ends_in_storage_unavailable(server: Server) -> No
         assert await storage.call("count", KEY, ["token-1"]) == b"1"
 
 
-async def test_a_restarting_server_is_waited_for() -> None:
+async def test_a_call_waits_for_a_server_that_restarts() -> None:
     async with (
         standalone(*SYNCED) as server,
         RedisStorage(Endpoint("127.0.0.1", server.port), library=LIBRARY) as storage,
@@ -127,7 +127,7 @@ async def _sees_loading(server: Server) -> bool:
     return True
 
 
-async def test_a_demoted_server_is_waited_for(server: Server, storage: RedisStorage) -> None:
+async def test_a_call_waits_until_a_demoted_server_is_the_primary_again(server: Server, storage: RedisStorage) -> None:
     await storage.call("count", KEY, ["a"])
     async with standalone() as other:
         await server.command("REPLICAOF", "127.0.0.1", other.port)

@@ -70,7 +70,7 @@ async def _gone(directory: Path) -> bool:
     return not _keepers(directory) and not _servers(directory)
 
 
-async def test_it_starts_persists_and_ends_after_the_last_client(directory: Path) -> None:
+async def test_an_embedded_server_keeps_its_data_and_ends_after_the_last_client(directory: Path) -> None:
     folder = directory / "new" / "deep"
     async with _storage(folder) as one:
         assert await one.call("count", KEY, ["a"]) == b"1"
@@ -86,7 +86,7 @@ async def test_it_starts_persists_and_ends_after_the_last_client(directory: Path
         assert await later.call("counted", KEY, []) == b"3"
 
 
-async def test_only_the_user_may_enter(directory: Path) -> None:
+async def test_only_the_user_has_access_to_the_directory(directory: Path) -> None:
     folder = directory / "made"
     async with _storage(folder):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700

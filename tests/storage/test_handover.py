@@ -92,7 +92,7 @@ async def _all_facts(certificate: tuple[Path, Path]) -> None:
 
 
 @pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_redis_py_hands_its_connection_over(runner: object, certificate: tuple[Path, Path]) -> None:
+def test_a_connection_of_redis_py_can_be_taken_over(runner: object, certificate: tuple[Path, Path]) -> None:
     assert callable(runner)
     runner(_all_facts(certificate))
 

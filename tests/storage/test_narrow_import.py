@@ -138,7 +138,7 @@ print(len(found), len(set(found)))
 """
 
 
-def test_threads_that_use_it_first_see_a_complete_package() -> None:
+def test_threads_that_import_redis_py_first_get_the_complete_package() -> None:
     assert run(THREADS) == "8 1\n"
 
 

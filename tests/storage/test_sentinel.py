@@ -38,7 +38,7 @@ async def test_a_failover_is_followed() -> None:
 
 
 @pytest.mark.slow
-async def test_a_switch_with_a_live_primary_is_followed() -> None:
+async def test_a_planned_switch_of_the_primary_is_followed() -> None:
     async with sentinel() as group, _storage(group) as storage:
         assert await storage.call("count", KEY, ["a"], wait="replicated") == b"1"
         await group.sentinels[0].command("SENTINEL", "FAILOVER", group.service)

@@ -75,7 +75,7 @@ async def test_a_killed_link_is_reported_and_restored(server: Server, storage: R
         assert await listener.message() == b"a"
 
 
-async def test_reset_makes_a_new_link(server: Server, storage: RedisStorage) -> None:
+async def test_a_reset_opens_a_new_connection(server: Server, storage: RedisStorage) -> None:
     listener = await Listener().subscribe(storage, KEY, CHANNEL)
     assert listener.subscription is not None
     listener.subscription.reset()

@@ -78,7 +78,7 @@ async def test_a_signal_ends_a_slow_start(storage: Storage, name: str) -> None:
     assert lifespan.left.is_set()
 
 
-async def test_a_stop_before_the_start_enters_nothing(storage: Storage, name: str) -> None:
+async def test_a_stop_before_the_start_does_not_enter_the_lifespan(storage: Storage, name: str) -> None:
     app, lifespan = app_of(storage, name)
     worker = app.worker(handle_signals=False)
     worker.stop()

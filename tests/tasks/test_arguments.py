@@ -296,7 +296,7 @@ def test_annotated_values_are_checked_before_they_are_sent(annotation: Any, valu
         arguments(function).stored((value,), {})
 
 
-def test_none_as_the_default_is_accepted() -> None:
+def test_none_as_a_default_value_is_accepted() -> None:
     def function(x: datetime = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013  # pyright: ignore[reportArgumentType]
 
     assert around(function, None) == ([None], {})

@@ -252,7 +252,7 @@ async def test_a_job_without_data_is_a_call_without_arguments(mq: GlideMQ) -> No
         assert await convert.result((await queue.add("convert", None)).id, PATIENCE) == ORDER
 
 
-async def test_errors_control_flow_and_timeouts_of_tasks_are_those_of_any_job(mq: GlideMQ) -> None:
+async def test_errors_control_flow_and_timeouts_work_in_tasks_as_in_other_jobs(mq: GlideMQ) -> None:
     forever = asyncio.Event()
 
     @mq.task(timeout=0.05)

@@ -35,7 +35,7 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-def test_the_program_has_errors_to_find() -> None:
+def test_the_typed_program_contains_errors() -> None:
     assert len(wanted()) >= 8
 
 

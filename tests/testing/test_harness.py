@@ -114,7 +114,7 @@ async def test_every_fire_time_on_the_way_fires_at_its_own_time(glidemq: Harness
     assert abs(created[0] - (start + timedelta(hours=4, minutes=30))) < timedelta(minutes=1)
 
 
-async def test_times_to_live_end(glidemq: Harness) -> None:
+async def test_a_job_expires_when_the_test_moves_the_clock(glidemq: Harness) -> None:
     queue = glidemq.queue("q")
     job = await queue.add("n", ttl=60)
     await glidemq.clock.advance(61)
@@ -148,7 +148,7 @@ async def test_the_fixtures_share_one_server(
     assert glidemq_clock is glidemq.clock
 
 
-async def test_harnesses_share_nothing() -> None:
+async def test_harnesses_have_separate_queues_and_clocks() -> None:
     async with Harness() as one, Harness() as other:
         await one.queue("q").add("n")
         await other.assert_nothing_added("q")

@@ -211,7 +211,7 @@ def test_a_harness_outside_of_pytest_without_a_loop() -> None:
     core_of(mq).relocate("redis://127.0.0.1:1/0")
 
 
-async def test_crons_can_be_left_out(glidemq: Harness) -> None:
+async def test_a_harness_can_use_an_app_without_its_crons(glidemq: Harness) -> None:
     glidemq.use(mq, crons=False)
     await glidemq.clock.move_to(datetime(2030, 1, 1, 12, tzinfo=UTC))
     job = await double.options(delay=HOUR).add(1)

@@ -30,7 +30,7 @@ def test_a_json_document_stays_the_same_value() -> None:
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(None), JsonFormatter()])
-def test_a_log_line_contains_none(formatter: logging.Formatter) -> None:
+def test_a_log_line_contains_no_control_characters(formatter: logging.Formatter) -> None:
     try:
         raise ValueError(STEERING)
     except ValueError:

@@ -130,7 +130,7 @@ TRAPS = {
     "workers continue during a pause": ["a_paused_queue_starts_nothing"],
     "closing strands a job that was just claimed": ["closing_strands_no_job_that_was_just_claimed"],
     "a revocation does not reach a running job": ["revoking_reaches_an_active_job"],
-    "add_and_wait waits its whole time when events are off": ["a_reply_comes_without_polling"],
+    "add_and_wait waits its whole time when events are off": ["a_waiting_client_gets_its_reply_without_polling"],
     "two concurrent opens create two clients": [
         "many_concurrent_calls_open_a_queue_once",
         "concurrent_starts_get_one_server",

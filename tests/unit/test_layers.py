@@ -98,7 +98,7 @@ def _floor(module: str) -> int:
     return FLOORS[".".join(module.split(".")[:2])]
 
 
-def test_the_walk_sees_the_library() -> None:
+def test_the_import_scan_covers_the_library() -> None:
     assert {"glidemq_async", "glidemq_async.functions.callers", "glidemq_async.executors.thread"} <= sources().keys()
     assert "glidemq_async.storage.redis.retry" in imports()["glidemq_async.storage.redis.server"]
     assert "glidemq_async._internal.failpoints" in imports()["glidemq_async.worker.runs"]

@@ -51,7 +51,7 @@ def test_tasks_are_created_by_their_owners_only() -> None:
     assert not set(OWNERS) - sites, "these files create no task any more; remove them from OWNERS"
 
 
-def test_the_search_finds_every_form(tmp_path: Path) -> None:
+def test_the_search_finds_every_way_to_create_a_task(tmp_path: Path) -> None:
     file = tmp_path / "module.py"
     file.write_text(
         "asyncio.create_task(x)\nasyncio.ensure_future(x)\nasyncio.get_running_loop().create_task(x)\n"

@@ -37,7 +37,7 @@ def test_an_unreleased_text_has_the_build_of_its_newest_file(monkeypatch: pytest
     assert build() == loader.VERSION
 
 
-def test_a_release_is_noted_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_release_is_recorded_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "released.json").write_text(json.dumps({"0.9.0": "0123"}))
     monkeypatch.setattr(release, "__file__", str(tmp_path / "__main__.py"))
     monkeypatch.setattr(loader, "released", lambda: json.loads((tmp_path / "released.json").read_text()))

@@ -130,7 +130,7 @@ async def test_only_the_work_of_the_stopped_job_is_cancelled(queue: AnyQueue, sp
         assert await short.result(20) >= 1
 
 
-async def test_the_slot_is_kept_until_the_python_of_the_executors_is_gone(
+async def test_the_slot_is_kept_until_the_python_workers_of_spark_have_ended(
     queue: AnyQueue, spark: SparkSession, tmp_path: Path
 ) -> None:
     """Spark gives a Python worker two seconds after the cancellation of its task."""

@@ -23,7 +23,7 @@ def run(program: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not beside the tests: they run from a checkout")
-def test_the_example() -> None:
+def test_the_driver_example_prints_its_lines() -> None:
     assert run(EXAMPLE) == [
         "the batch: 42",
         "the query: AnalysisException, in 1 run",

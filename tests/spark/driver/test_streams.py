@@ -167,7 +167,9 @@ async def test_a_batch_that_is_repeated_adds_its_jobs_once(queue: AnyQueue, file
     assert list(await jobs_of(queue)) == [f"{query_id}:0", f"{query_id}:0:1"]
 
 
-async def test_own_ids_and_a_queue_by_name(queue: AnyQueue, store: RunningStore, files: Files) -> None:
+async def test_foreach_batch_accepts_custom_ids_and_the_name_of_a_queue(
+    queue: AnyQueue, store: RunningStore, files: Files
+) -> None:
     def build(frame: DataFrame, batch_id: int) -> Iterable[tuple[str, Any, JobOptions]] | None:
         return [("n", batch_id, JobOptions(job_id=f"mine-{batch_id}", priority=2))] if batch_id else None
 

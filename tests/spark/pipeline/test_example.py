@@ -13,7 +13,7 @@ EXAMPLE = Path(__file__).parents[3] / "examples" / "spark_pipeline.py"
 
 @pytest.mark.slow
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not beside the tests: they run from a checkout")
-def test_example_of_the_pipeline() -> None:
+def test_the_pipeline_example_prints_its_lines() -> None:
     done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [

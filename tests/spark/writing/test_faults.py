@@ -119,7 +119,7 @@ def test_a_queue_that_stays_full_ends_the_write(spark: SparkSession, queue: Writ
 
 
 @pytest.mark.slow
-def test_a_rate_holds_for_all_tasks_together(spark: SparkSession, queue: Written) -> None:
+def test_a_rate_applies_to_all_tasks_together(spark: SparkSession, queue: Written) -> None:
     report = enqueue_frame(
         batches(spark, 100, lambda _: None), queue.name, url=queue.url, batch_size=10, max_rows_per_second=100
     )

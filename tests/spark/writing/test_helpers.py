@@ -15,7 +15,7 @@ from tests.spark.writing.conftest import Written
 pytestmark = pytest.mark.only_on("unix")
 
 
-def test_a_frame_of_jobs_from_any_frame(spark: SparkSession, queue: Written) -> None:
+def test_jobs_frame_builds_rows_of_jobs_from_any_columns(spark: SparkSession, queue: Written) -> None:
     orders = spark.sql("select 7 as order, 'a@b' as email, true as urgent")
     frame = jobs_frame(orders, id="order", name="remind", data=["email"], priority=f.when(f.col("urgent"), 1))
     assert frame.columns == ["name", "id", "data", "priority"]

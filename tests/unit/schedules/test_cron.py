@@ -286,7 +286,9 @@ def test_a_day_field_that_begins_with_a_star_must_match_too() -> None:
         ("0 0 * * 7/2", 4, [0, 2, 4, 6], "0 0 * * 0"),
     ],
 )
-def test_ranges_that_croniter_reads_wrongly(expression: str, field: int, wrong: list[object], right: str) -> None:
+def test_ranges_that_croniter_misreads_are_corrected(
+    expression: str, field: int, wrong: list[object], right: str
+) -> None:
     assert croniter.expand(expression)[0][field] == wrong
     found, wanted = parse_cron(expression), parse_cron(right)
     at = other = 1_700_000_000

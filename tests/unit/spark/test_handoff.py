@@ -76,7 +76,7 @@ def test_items_for_a_full_buffer_may_wait() -> None:
     assert store.got == [0, 1]
 
 
-def test_close_ends_the_wait_for_room() -> None:
+def test_close_ends_a_put_that_waits_for_space() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 1, "block", "test")
     handoff.put(0)

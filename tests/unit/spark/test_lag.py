@@ -34,11 +34,11 @@ from glidemq_async.spark.driver.streams import lag_of
         ("not json", "neither", None),
     ],
 )
-def test_lag(end: object, latest: object, lag: int | None) -> None:
+def test_the_lag_is_the_distance_to_the_newest_event(end: object, latest: object, lag: int | None) -> None:
     assert lag_of([(end, latest)]) == lag
 
 
-def test_lag_of_several_sources() -> None:
+def test_the_lag_of_several_sources_is_their_sum() -> None:
     assert lag_of([("1", "2"), ("1", "4")]) == 4
     assert lag_of([("1", "2"), ("?", "?")]) is None
     assert lag_of([]) is None

@@ -130,7 +130,7 @@ def test_losses_by_an_obliteration_are_reported(actions: list[Action]) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(adds, min_size=1), ways, st.sampled_from(POINTS), st.booleans())
-def test_a_query_that_starts_from_now_misses_nothing_of_a_first_batch_that_fails(
+def test_a_query_from_now_reads_all_events_of_its_failed_first_batch(
     first: list[Action], actions: list[Action], crash: str, old: bool
 ) -> None:
     actions = [action for action in actions if not (old and isinstance(action, Trim))]

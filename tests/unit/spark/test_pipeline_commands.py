@@ -46,7 +46,7 @@ def refused(*words: str) -> CommandError:
     return failed.exception
 
 
-def test_the_group_names_its_commands() -> None:
+def test_the_help_of_the_pipeline_lists_its_commands() -> None:
     shown = CliRunner().invoke(build(), ["pipeline", "--help"])
     assert shown.exit_code == 0
     for command in ("run", "report", "replay", "backfill", "demo"):

@@ -249,7 +249,7 @@ def test_a_variant_in_a_batch_is_its_value_at_any_depth() -> None:
     assert columns_of_batch(like_it)["data"] == [one]
 
 
-def test_rows_are_columns_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_rows_equal_values_of_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TZ", "Asia/Tokyo")
     time.tzset()
     try:

@@ -247,7 +247,7 @@ async def test_each_call_is_retried_and_takes_effect_once(write: Write, queue: A
     assert await write.counters() == {"inserted": 10, "replayed": 20}
 
 
-async def test_waiting_for_room_retries_too(write: Write, queue: AnyQueue) -> None:
+async def test_waiting_for_space_in_the_queue_survives_an_outage(write: Write, queue: AnyQueue) -> None:
     sender = await write.open(maxRetries="2", maxQueueDepth="5", resumeQueueDepth="5", backpressureTimeout="10")
     away = Away(write, 1)
 
@@ -270,7 +270,7 @@ async def test_rows_without_ids_are_added_once_when_a_call_is_retried(write: Wri
     assert await queue.count() == 3
 
 
-async def test_retries_end(write: Write) -> None:
+async def test_an_open_ends_after_its_last_retry(write: Write) -> None:
     Away(write, 3)
     with pytest.raises(StorageUnavailable, match="openQueue"):
         await write.open(maxRetries="2")

@@ -36,11 +36,11 @@ def test_names_are_case_insensitive() -> None:
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5m", 90), ("2h", 7200), ("500ms", 0.5)])
-def test_durations(text: str, seconds: float) -> None:
+def test_durations_of_a_write_are_parsed(text: str, seconds: float) -> None:
     assert parse(dedupTtl=text).dedup_ttl == seconds
 
 
-def test_sizes_and_rates() -> None:
+def test_sizes_and_rates_of_a_write_are_parsed() -> None:
     assert parse(maxBatchBytes="2m").max_batch_bytes == 2 * 1024**2
     assert parse(maxBatchBytes="500K").max_batch_bytes == 500 * 1024
     assert parse(maxRowsPerSecond="0.5").rate == 500
