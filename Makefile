@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-spark instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-spark instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
@@ -37,7 +37,10 @@ help:
 	@echo "make check    lint, types and test"
 	@echo "make crash    the crash tests: 1,000 kills and 20,000 jobs"
 	@echo "make nightly  every test, the slow ones too, and a crash report of 20 times the size"
-	@echo "make bench    run the benchmarks"
+	@echo "make bench    run the benchmarks; never fails on a missed target (ARGS=--check does)"
+	@echo "make bench-lean  only those of the lean path, next to a bare redis-py loop (needs redis-server)"
+	@echo "make bench-pythons  build environments of the other versions of Python for the lean path"
+	@echo "make bench-peers  other queues on the same server, each in an environment of its own (needs redis-server)"
 	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
 	@echo "make bench-spark  those of Spark, which make bench leaves out (needs Java 17; ARGS='--rows 20000' for less)"
 	@echo "make lint | format | types | wheel | clean"
@@ -105,6 +108,13 @@ nightly: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
+
+bench-lean: $(STAMP)
+	$(BIN)/python -m benchmarks --only lean $(ARGS)
+
+# One environment for each of Python 3.11, 3.12 and 3.13 that is installed and is not the version of $(VENV).
+bench-pythons: $(STAMP)
+	$(BIN)/python -m benchmarks.venvs
 
 # A figure more than 3 % above benchmarks/instructions.json fails. ARGS=--store stores new figures.
 instructions: $(STAMP)

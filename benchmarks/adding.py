@@ -12,6 +12,7 @@ from glidemq_async.options.job_options import JobOptionsDict
 
 from .bench import PAYLOAD, Bench, expect, fill, open_queue
 from .meter import CostMeter, Rows
+from .server import used_bytes
 
 CALLERS: Final = 50
 
@@ -62,7 +63,9 @@ async def add_bulk(bench: Bench, jobs: int) -> Rows:
     """Add with one `add_bulk`."""
     async with open_queue(bench) as queue:
         await queue.add("job", PAYLOAD)
+        before = await used_bytes(bench.wire)
         async with CostMeter(bench.wire) as meter:
             await fill(queue, jobs)
+        stored = await used_bytes(bench.wire) - before
         expect("add, bulk", await queue.count(), jobs + 1)
-    return {"add, bulk": meter.metrics(jobs)}
+    return {"add, bulk": meter.metrics(jobs) | {"bytes": stored / jobs}}

@@ -25,21 +25,16 @@ RESULT: Final = {"sent": True, "bytes": 1024}
 class Bench:
     """One empty server and a bare connection to it."""
 
-    socket: str
+    url: str
     wire: Wire
-
-    @property
-    def url(self) -> str:
-        """The storage URL of the server."""
-        return f"unix://{self.socket}"
 
 
 @contextlib.asynccontextmanager
-async def open_bench(socket: str) -> AsyncGenerator[Bench]:
+async def open_bench(url: str) -> AsyncGenerator[Bench]:
     """Empty the server (the function library stays) and connect to it."""
-    async with connected(socket) as wire:
+    async with connected(url) as wire:
         await ask(wire, "FLUSHALL", "SYNC")
-        yield Bench(socket, wire)
+        yield Bench(url, wire)
 
 
 def open_queue(bench: Bench) -> Queue[Any, Any]:
@@ -58,8 +53,8 @@ def expect(what: str, found: int, wanted: int) -> None:
         raise RuntimeError(f"{what}: {found} jobs instead of {wanted}; the run is void")
 
 
-class Peer:
-    """A worker in a separate process. It is idle when the block begins."""
+class IdleProcess:
+    """A worker or a bare loop in a separate process. It is idle when the block begins."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -79,16 +74,21 @@ class Peer:
 
 
 @contextlib.asynccontextmanager
-async def worker_process(bench: Bench, *, workers: int = 1, concurrency: int = 100) -> AsyncGenerator[Peer]:
+async def worker_process(bench: Bench, *, workers: int = 1, concurrency: int = 100) -> AsyncGenerator[IdleProcess]:
     """Start idle workers in another process. They end with this block."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.peer", bench.url, str(workers), str(concurrency), stdin=PIPE, stdout=PIPE
-    )
-    peer = Peer(process)
+    async with idle_process("benchmarks.idle_workers", bench.url, str(workers), str(concurrency)) as worker:
+        yield worker
+
+
+@contextlib.asynccontextmanager
+async def idle_process(module: str, *words: str) -> AsyncGenerator[IdleProcess]:
+    """Run a module that prints "ready" once it is idle. The process ends with this block."""
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", module, *words, stdin=PIPE, stdout=PIPE)
+    worker = IdleProcess(process)
     try:
         assert process.stdout is not None
         if await process.stdout.readline() != b"ready\n":
-            raise RuntimeError("the worker process did not start")
-        yield peer
+            raise RuntimeError(f"the process of {module} did not start")
+        yield worker
     finally:
-        await peer.kill()
+        await worker.kill()

@@ -127,8 +127,7 @@ async def measure() -> str:
     """Return the report of a new measurement."""
     machine = surroundings(os.getloadavg()[0])
     found: Figures = defaultdict(list)
-    with running_server() as socket:
-        url = f"unix://{socket}"
+    with running_server() as url:
         await _lives(url, defaultdict(list))  # imports and caches
         for _ in range(ROUNDS):
             await _lives(url, found)

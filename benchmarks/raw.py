@@ -26,6 +26,7 @@ STREAM: Final = "raw:{bench}:stream"
 GROUP: Final = "workers"
 DRAINING: Final = ("xreadgroup", "xack", "xdel")
 DATA: Final = msgpack.packb(PAYLOAD)
+_CLIENT: Final[Any] = Redis
 
 
 async def _create_group(bench: Bench) -> None:
@@ -59,7 +60,7 @@ async def _client_drain(client: Any, batched: bool) -> int:
 
 async def _with_client(bench: Bench, jobs: int, batched: bool) -> tuple[CostMeter, CostMeter]:
     await _create_group(bench)
-    client = Redis(unix_socket_path=bench.socket, protocol=2)
+    client = _CLIENT.from_url(bench.url, protocol=2)
     try:
         async with CostMeter(bench.wire, ["xadd"]) as adding:
             await _client_fill(client, jobs)

@@ -16,6 +16,7 @@ from glidemq_async.storage.embedded.binary import find_server
 
 from . import deep, kinds
 from .figures import MeasuredRows, MedianAndRange
+from .slow_log import LONGEST, NOTED
 from .targets import BoundCheck, judge
 from .waiting import DELAY
 from .waiting import IDLE_KINDS as IDLES
@@ -30,6 +31,7 @@ COLUMNS: Final = (
     ("p99_us", "p99 µs"),
     ("most_us", "most µs"),
     ("calls", "calls/job"),
+    ("bytes", "bytes/job"),
 )
 DRAINS: Final = ("drain, concurrency 1", "drain, concurrency 10", "drain, concurrency 100")
 RAW_DRAINS: Final = ("raw drain", "raw drain, batched", "raw drain, bare connection")
@@ -62,7 +64,7 @@ def main_table(figures: MeasuredRows) -> Table:
     lines: Table = [["", *(title for _, title in COLUMNS)]]
     for row in figures.rows:
         metrics = figures.metrics(row)
-        if any(name in metrics for name, _ in COLUMNS) and not row.startswith("  in "):
+        if any(name in metrics for name, _ in COLUMNS) and not row.startswith(("  in ", LONGEST)):
             lines.append([row.replace("  ", "- "), *(spread_text(metrics.get(name)) for name, _ in COLUMNS)])
     return lines
 
@@ -110,6 +112,19 @@ def inner_table(figures: MeasuredRows) -> Table:
     return lines
 
 
+def longest_table(figures: MeasuredRows) -> Table:
+    """Return the longest call of each function in all scenarios and rounds."""
+    longest: dict[str, tuple[float, str]] = {}
+    for row in figures.rows:
+        if row.startswith(LONGEST):
+            function, _, scenario = row.removeprefix(LONGEST).partition(", ")
+            most = figures.metrics(row)["most_us"].most
+            longest[function] = max(longest.get(function, (0.0, "")), (most, scenario))
+    lines: Table = [[f"longest call, if above {number(NOTED)} µs", "µs", "scenario"]]
+    ordered = sorted(longest.items(), key=lambda item: item[1], reverse=True)
+    return lines + [[function, number(most), scenario] for function, (most, scenario) in ordered]
+
+
 def target_table(verdicts: Sequence[BoundCheck]) -> Table:
     """Return a line per target."""
     lines: Table = [["target", "wanted", "found", ""]]
@@ -134,7 +149,7 @@ def markdown(table: Table) -> str:
     return "\n".join([head, "|" + "---|" * len(table[0]), *lines])
 
 
-def surroundings(load_before: float) -> dict[str, str]:
+def surroundings(load_before: float, server: str = "") -> dict[str, str]:
     """Return the date and the environment of the run, without the name of the machine."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -144,7 +159,7 @@ def surroundings(load_before: float) -> dict[str, str]:
         "pace": f"{pace()} (60 ms on the machine for which the targets were set)",
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "server": _server_version(),
+        "server": server or f"{server_version(find_server())}, unix socket, stream-node-max-entries 10",
         "packages": ", ".join(f"{name} {version(name)}" for name in ("redis", "hiredis", "uvloop", "msgpack")),
     }
 
@@ -175,10 +190,11 @@ def _processor() -> str:
     return platform.machine()
 
 
-def _server_version() -> str:
-    text = subprocess.run([find_server(), "--version"], capture_output=True, text=True, check=True).stdout
+def server_version(binary: str) -> str:
+    """Return the product and the version of a server."""
+    text = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
     product = "Valkey" if "valkey" in text.lower() else "Redis"
-    return f"{product} {text.partition('v=')[2].split()[0]}, unix socket, stream-node-max-entries 10"
+    return f"{product} {text.partition('v=')[2].split()[0]}"
 
 
 def _commit() -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from . import adding, blocking, clearing, deep, draining, kinds, naive, processes, raw, services, typed, waiting
+from .lean import idle, loop
 from .meter import Rows
 from .sizes import Sizes
 
@@ -39,6 +40,10 @@ RUNS: Final[dict[str, Callable[..., Awaitable[Rows]]]] = {
         clearing.drain_steps,
         clearing.clean_steps,
         services.fastapi_service,
+        loop.loop,
+        loop.loop_awaited,
+        idle.idle_and_loop,
+        idle.reply_and_loop,
     )
 } | {**kinds.LIFE_RUNS, **deep.DEEP_RUNS}
 
@@ -47,15 +52,17 @@ SizesOf: TypeAlias = Callable[[Sizes], tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One measurement: the name of its run, its size, and its server.
+    """One measurement: the name of its run, its size, and its server by its name in the suite.
 
-    `suffix` distinguishes rows of the same run. `rounds` bounds the number of rounds.
+    `suffix` distinguishes rows of the same run. `python` is the interpreter, if it is not the one that runs the suite.
+    `rounds` bounds the number of rounds.
     """
 
     run: str
     sizes: SizesOf
-    persistent: bool = False
+    server: str = "embedded"
     suffix: str = ""
+    python: str = ""
     rounds: int = field(default=1_000)
 
 
@@ -75,7 +82,7 @@ SCENARIOS: Final = (
     Scenario("whole_life", lambda s: (s.many,)),
     Scenario("naive", lambda s: (s.many,)),
     *(Scenario(run, lambda s: (s.kinds,)) for run in kinds.LIFE_RUNS),
-    Scenario("whole_life", lambda s: (s.many,), persistent=True, suffix=", AOF everysec"),
+    Scenario("whole_life", lambda s: (s.many,), server="persistent", suffix=", AOF everysec"),
     Scenario("idle_start", lambda s: (s.idle,)),
     Scenario("idle_kinds", lambda s: (s.idle_kinds,)),
     Scenario("delayed_start", lambda s: (s.delayed,)),

@@ -1,16 +1,18 @@
-"""The measured server: the embedded binary as a child on a unix socket, and its reports of its own cost."""
+"""The measured servers, each one as a child process, and their reports of their own cost."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import os
+import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Callable, Generator
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from glidemq_async.storage.embedded.binary import find_server
 from glidemq_async.storage.embedded.memory import HOLDER
@@ -24,40 +26,70 @@ REPLY_SECONDS: Final = 60.0
 
 @contextlib.contextmanager
 def running_server(*options: str) -> Generator[str]:
-    """Run a server without persistence unless `options` enable it; yield the path of its socket."""
+    """Run the embedded binary without persistence unless `options` enable it; yield the URL of its unix socket."""
     directory = tempfile.mkdtemp(prefix="glidemq-bench-")
-    socket = f"{directory}/s"
+    path = f"{directory}/s"
     command = [
-        find_server(), "--port", "0", "--unixsocket", socket, "--unixsocketperm", "700", "--dir", directory,
+        find_server(), "--port", "0", "--unixsocket", path, "--unixsocketperm", "700", "--dir", directory,
         "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--stream-node-max-entries", "10",
         "--io-threads", "1", "--logfile", "", *options,
     ]  # fmt: skip
+    with _held(directory, command, lambda: os.path.exists(path)):  # noqa: PTH110 - the path of a socket
+        yield f"unix://{path}"
+
+
+@contextlib.contextmanager
+def tcp_server(binary: str) -> Generator[str]:
+    """Run a server with the default settings of its product, but without snapshots; yield its URL."""
+    directory = tempfile.mkdtemp(prefix="glidemq-bench-")
+    port = free_port()
+    command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", ""]
+    with _held(directory, command, lambda: _listens(port)):
+        yield f"redis://127.0.0.1:{port}"
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError):
+        socket.create_connection(("127.0.0.1", port), 1).close()
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def _held(directory: str, command: list[str], is_ready: Callable[[], bool]) -> Generator[None]:
+    """Run a server that ends with this process, whatever ends it."""
     holder = subprocess.Popen(
         ["/bin/sh", "-c", HOLDER, "glidemq-bench", directory, *command],
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
     try:
-        _await_socket(socket)
-        yield socket
+        deadline = time.monotonic() + START_SECONDS
+        while not is_ready():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{command[0]} did not accept connections within {START_SECONDS:g} s")
+            time.sleep(0.005)
+        yield
     finally:
         assert holder.stdin is not None
         holder.stdin.close()
         holder.wait()
 
 
-def _await_socket(socket: str) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not os.path.exists(socket):  # noqa: PTH110 - a path of a socket, checked a few times
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the server did not open its socket within {START_SECONDS:g} s")
-        time.sleep(0.005)
-
-
 @contextlib.asynccontextmanager
-async def connected(socket: str) -> AsyncGenerator[Wire]:
+async def connected(url: str) -> AsyncGenerator[Wire]:
     """A connection of the library, for commands that are not queue calls."""
-    wire = await dial(Endpoint(path=socket))
+    parts = urlsplit(url)
+    place = Endpoint(path=parts.path) if parts.scheme == "unix" else Endpoint(parts.hostname or "", parts.port or 0)
+    wire = await dial(place)
     try:
         yield wire
     finally:
@@ -70,6 +102,12 @@ async def ask(wire: Wire, *parts: str | bytes | int) -> Reply:
     if isinstance(reply, Exception):
         raise reply
     return reply
+
+
+async def used_bytes(wire: Wire) -> int:
+    """Return the memory that the server uses for everything but the buffers of its clients."""
+    fields = _fields(as_text(await ask(wire, "INFO", "memory")))
+    return int(fields["used_memory"]) - int(fields["mem_clients_normal"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Final, NamedTuple
 
 from glidemq_async.functions.loader import function_name
 from glidemq_async.storage.redis.wire import Wire, as_list
 
-from .meter import Metrics, latency_metrics
+from .meter import Metrics, Rows, latency_metrics
 from .server import ask
 
 KEPT: Final = 100_000
-USUAL_SLOWER_THAN: Final = 10_000
+NOTED: Final = 1_000
+"""The microseconds from which a call is noted. Shorter ones are not, because a note costs time as well."""
+LONGEST: Final = "longest call: "
+"""The prefix of the rows of the longest calls."""
+
+
+class Call(NamedTuple):
+    """One function call in the slow log."""
+
+    number: int
+    function: str
+    seconds: float
 
 
 class Durations:
@@ -31,23 +42,45 @@ class Durations:
 async def durations_of(wire: Wire, function: str | None = None) -> AsyncGenerator[Durations]:
     """Note the duration of every function call, or of the calls of one function. They are available after the block."""
     taken = Durations()
-    await ask(wire, "CONFIG", "SET", "slowlog-max-len", KEPT, "slowlog-log-slower-than", 0)
-    await ask(wire, "SLOWLOG", "RESET")
+    await _note_from(wire, 0)
+    before = max((call.number for call in await _calls(wire)), default=-1)
+    wanted = None if function is None else function_name(function)
     try:
         yield taken
-        taken.seconds += await _read(wire, function)
+        taken.seconds += [
+            call.seconds
+            for call in await _calls(wire)
+            if call.number > before and (wanted is None or call.function == wanted)
+        ]
+        if not taken.seconds:
+            raise RuntimeError(f"the slow log contains no call of {function or 'any function'}; the run is void")
     finally:
-        await ask(wire, "CONFIG", "SET", "slowlog-log-slower-than", USUAL_SLOWER_THAN)
+        await _note_from(wire, NOTED)
 
 
-async def _read(wire: Wire, function: str | None) -> list[float]:
-    found: list[float] = []
+@contextlib.asynccontextmanager
+async def longest_calls(wire: Wire, name: str) -> AsyncGenerator[Rows]:
+    """Note the longest call of each function as a row. The rows are available after the block."""
+    rows: Rows = {}
+    await ask(wire, "SLOWLOG", "RESET")
+    await _note_from(wire, NOTED)
+    yield rows
+    for call in await _calls(wire):
+        row = rows.setdefault(f"{LONGEST}{call.function}, {name}", {"most_us": 0.0})
+        row["most_us"] = max(row["most_us"], call.seconds * 1e6)
+
+
+async def _note_from(wire: Wire, microseconds: int) -> None:
+    await ask(wire, "CONFIG", "SET", "slowlog-max-len", KEPT, "slowlog-log-slower-than", microseconds)
+
+
+async def _calls(wire: Wire) -> list[Call]:
+    found: list[Call] = []
     for item in as_list(await ask(wire, "SLOWLOG", "GET", -1)) or []:
-        _, _, microseconds, command, *_ = as_list(item) or []
+        number, _, microseconds, command, *_ = as_list(item) or []
         words = as_list(command) or []
+        assert isinstance(number, int)
         assert isinstance(microseconds, int)
-        if words[0] == b"FCALL" and (function is None or words[1] == function_name(function).encode()):
-            found.append(microseconds / 1e6)
-    if not found:
-        raise RuntimeError(f"the slow log contains no call of {function or 'any function'}; the run is void")
+        if words[0] == b"FCALL" and isinstance(words[1], bytes):
+            found.append(Call(number, words[1].decode(), microseconds / 1e6))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -24,11 +25,13 @@ class Bound:
 
 
 # Ratios of two rows, because a slow machine slows both sides. Processor times do not depend on other processes.
-def _ratio(row: str, to: str, metric: str) -> Measure:
+def ratio_of(row: str, to: str, metric: str) -> Measure:
+    """Return the measure of one row as a share of another row."""
     return lambda figures: figures.ratio(row, to, metric)
 
 
-def _found(row: str, metric: str) -> Measure:
+def value_of(row: str, metric: str) -> Measure:
+    """Return the measure of one figure."""
     return lambda figures: figures.spread(row, metric)
 
 
@@ -36,7 +39,7 @@ IDLE_TARGETS: Final = (
     *(
         Bound(
             f"start of a {kind} job on an idle worker, p50",
-            _ratio(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
+            ratio_of(f"idle, {kind}: add -> handler", "idle, plain: add -> handler", "p50_us"),
             "<=",
             1.5,
             "x plain",
@@ -45,7 +48,7 @@ IDLE_TARGETS: Final = (
     ),
     Bound(
         "start of a delayed job on an idle worker, p50 after its due time",
-        _ratio("delayed: due -> handler", "idle: add -> handler", "p50_us"),
+        ratio_of("delayed: due -> handler", "idle: add -> handler", "p50_us"),
         "<=",
         1.5,
         "x plain",
@@ -55,7 +58,7 @@ IDLE_TARGETS: Final = (
 LIFE_TARGETS: Final = tuple(
     Bound(
         f"server CPU for the whole life of a job, {kind}",
-        _ratio(f"whole life, {kind}", "whole life", "server_us"),
+        ratio_of(f"whole life, {kind}", "whole life", "server_us"),
         "<=",
         1.6,
         "x plain",
@@ -67,7 +70,7 @@ DEEP_TARGETS: Final = (
     *(
         Bound(
             f"{step} of a {kind} job while 1,000,000 wait",
-            _ratio(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
+            ratio_of(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
             "<=",
             1.1,
             "x the cost while 1,000 wait",
@@ -78,7 +81,7 @@ DEEP_TARGETS: Final = (
     *(
         Bound(
             f"{change} of one of 1,000,000 waiting jobs, {kind}, p99",
-            _found(f"deep, {kind}: {change}", "p99_us"),
+            value_of(f"deep, {kind}: {change}", "p99_us"),
             "<=",
             1_000,
             "µs",
@@ -91,7 +94,7 @@ DEEP_TARGETS: Final = (
 SERVICE_TARGETS: Final = (
     Bound(
         "add in a FastAPI service with 200 clients and 1,000 requests/s, p99",
-        _found("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
+        value_of("FastAPI, 200 clients, 1,000/s: add", "p99_us"),
         "<=",
         10_000,
         "µs",
@@ -171,7 +174,7 @@ TARGETS: Final = (
     ),
     Bound(
         "round trip of a small job to a subprocess, p50",
-        _found("subprocess: there and back", "p50_us"),
+        value_of("subprocess: there and back", "p50_us"),
         "<=",
         1_500,
         "µs",
@@ -196,6 +199,6 @@ class BoundCheck:
         return self.found is not None and self.target.met(self.found)
 
 
-def judge(figures: MeasuredRows) -> list[BoundCheck]:
+def judge(figures: MeasuredRows, targets: Sequence[Bound] = TARGETS) -> list[BoundCheck]:
     """Compare the figures with every target."""
-    return [BoundCheck(target, target.measure(figures)) for target in TARGETS]
+    return [BoundCheck(target, target.measure(figures)) for target in targets]

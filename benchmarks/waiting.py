@@ -22,7 +22,7 @@ async def idle_start(bench: Bench, jobs: int) -> Rows:
     added: dict[str, tuple[float, float]] = {}
     round_trips: list[float] = []
     base = f"glide:{{{QUEUE}}}"
-    async with open_queue(bench) as queue, worker_process(bench) as peer:
+    async with open_queue(bench) as queue, worker_process(bench) as worker:
         for _ in range(jobs):
             await asyncio.sleep(PAUSE)
             started = time.perf_counter()
@@ -34,7 +34,7 @@ async def idle_start(bench: Bench, jobs: int) -> Rows:
             added[job.id] = (called, time.time())
             if len(added) == jobs:
                 await job.result(timeout=10)
-        started_at = await peer.finish()
+        started_at = await worker.finish()
     expect("idle start", len(started_at), jobs)
     from_call = [started_at[job_id] - called for job_id, (called, _) in added.items()]
     from_answer = [started_at[job_id] - answered for job_id, (_, answered) in added.items()]
@@ -58,7 +58,7 @@ async def idle_kinds(bench: Bench, jobs: int) -> Rows:
     """Add one job at a time to an idle worker in another process, with alternating kinds."""
     called: dict[str, dict[str, float]] = {kind: {} for kind in IDLE_KINDS}
     last: Job[Any, Any] | None = None
-    async with open_queue(bench) as queue, worker_process(bench) as peer:
+    async with open_queue(bench) as queue, worker_process(bench) as worker:
         for number in range(jobs):
             for kind, options_of in IDLE_KINDS.items():
                 await asyncio.sleep(PAUSE)
@@ -67,7 +67,7 @@ async def idle_kinds(bench: Bench, jobs: int) -> Rows:
                 called[kind][last.id] = instant
         assert last is not None
         await last.result(timeout=10)
-        started_at = await peer.finish()
+        started_at = await worker.finish()
     expect("idle kinds", len(started_at), jobs * len(IDLE_KINDS))
     return {
         f"idle, {kind}: add -> handler": latency_metrics([started_at[job_id] - t for job_id, t in added.items()])
@@ -82,7 +82,7 @@ def in_trips(latency: Metrics, trip: Metrics) -> Metrics:
 
 async def delayed_start(bench: Bench, jobs: int) -> Rows:
     """Add delayed jobs that become due one after the other; measure the time from each due time to the start."""
-    async with open_queue(bench) as queue, worker_process(bench) as peer:
+    async with open_queue(bench) as queue, worker_process(bench) as worker:
         added: list[Job[Any, Any]] = []
         due: list[float] = []
         for number in range(jobs):
@@ -92,7 +92,7 @@ async def delayed_start(bench: Bench, jobs: int) -> Rows:
             assert job.created_at is not None
             due.append(job.created_at.timestamp() + delay)
         await asyncio.sleep(max(0.0, due[-1] - time.time()) + 0.3)
-        started_at = await peer.finish()
+        started_at = await worker.finish()
     expect("delayed start", len(started_at), jobs)
     late = [started_at[job.id] - instant for job, instant in zip(added, due, strict=True)]
     return {"delayed: due -> handler": latency_metrics(late)}
@@ -117,7 +117,7 @@ async def idle_crowd(bench: Bench, workers: int, jobs: int) -> Rows:
 
     The calls of sweeps are measured in a quiet period of the same length and subtracted.
     """
-    async with open_queue(bench) as queue, worker_process(bench, workers=workers, concurrency=1) as peer:
+    async with open_queue(bench) as queue, worker_process(bench, workers=workers, concurrency=1) as worker:
         await queue.get_job_counts()
         async with CostMeter(bench.wire) as busy:
             for _ in range(jobs):
@@ -126,6 +126,6 @@ async def idle_crowd(bench: Bench, workers: int, jobs: int) -> Rows:
             await asyncio.sleep(0.1)
         async with CostMeter(bench.wire) as quiet:
             await asyncio.sleep(busy.seconds)
-        expect("idle crowd", len(await peer.finish()), jobs)
+        expect("idle crowd", len(await worker.finish()), jobs)
     beyond = (busy.calls - quiet.calls) / jobs - 3
     return {f"{workers} idle workers": {"calls": beyond + 3, "extra_calls": beyond, "quiet_calls": quiet.calls / jobs}}

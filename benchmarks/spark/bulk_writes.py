@@ -48,7 +48,7 @@ def ask_server(setup: Setup, *words: str | int) -> Any:
     """Send one command and return its reply."""
 
     async def once() -> object:
-        async with connected(setup.socket) as wire:
+        async with connected(setup.url) as wire:
             return await ask(wire, *words)
 
     return asyncio.run(once())
@@ -61,7 +61,7 @@ def empty(setup: Setup) -> None:
 
 def _cost(setup: Setup) -> ServerCost:
     async def read() -> ServerCost:
-        async with connected(setup.socket) as wire:
+        async with connected(setup.url) as wire:
             return await ServerCost.read(wire)
 
     return asyncio.run(read())
@@ -81,7 +81,7 @@ def repeating(setup: Setup, work: Callable[[Any], Any]) -> Generator[list[Any]]:
     found: list[Any] = []
 
     async def watch(over: threading.Event) -> None:
-        async with connected(setup.socket) as wire:
+        async with connected(setup.url) as wire:
             while not over.is_set():
                 found.append(await work(wire))
                 await asyncio.sleep(0.002)

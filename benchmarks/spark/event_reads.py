@@ -38,7 +38,7 @@ def write_entries(setup: Setup, queue: str, entries: Iterable[Mapping[str, str |
     asyncio.run(_open(setup.url, queue))
     rows = iter(entries)
     # Any: the types of redis-py do not describe its replies.
-    client: Any = redis.Redis(unix_socket_path=setup.socket)
+    client: Any = redis.Redis.from_url(setup.url)
     with client:
         while chunk := list(islice(rows, 1_000)):
             pipe = client.pipeline(transaction=False)

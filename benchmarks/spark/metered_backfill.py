@@ -94,7 +94,7 @@ def _looks(setup: Setup) -> Generator[list[_Look]]:
     found: list[_Look] = []
 
     async def watch(over: threading.Event) -> None:
-        async with connected(setup.socket) as wire, Queue[object, object](QUEUE, setup.url) as queue:
+        async with connected(setup.url) as wire, Queue[object, object](QUEUE, setup.url) as queue:
             functions = Functions(queue.storage, KEYS.base)
             while not over.is_set():
                 found.append(await _look(wire, functions))

@@ -39,7 +39,7 @@ def run(rows: int, page: Path | None, say: Callable[[str], None]) -> list[Row]:
 
     about = report.surroundings(report.load())
     found: list[Row] = []
-    with running_server() as socket, _session() as spark:
+    with running_server() as url, _session() as spark:
         for measure in (
             *bulk_writes.MEASURES,
             *event_reads.MEASURES,
@@ -49,7 +49,7 @@ def run(rows: int, page: Path | None, say: Callable[[str], None]) -> list[Row]:
         ):
             say(f"spark: {measure.__name__}, load {report.load():.1f}")
             try:
-                found += measure(Setup(spark, socket, rows))
+                found += measure(Setup(spark, url, rows))
             except Exception as error:  # noqa: BLE001 - the figures of the others took minutes
                 say(traceback.format_exc())
                 found.append(Row(f"{measure.__name__} failed: {type(error).__name__}", math.nan, "", ">=", 0))

@@ -39,10 +39,5 @@ class Setup:
     """The session and the server of a measurement. `rows` is the number of rows of a large measurement."""
 
     spark: SparkSession
-    socket: str
+    url: str
     rows: int
-
-    @property
-    def url(self) -> str:
-        """The storage URL of the server."""
-        return f"unix://{self.socket}"

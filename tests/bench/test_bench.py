@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from benchmarks.figures import MeasuredRows, MedianAndRange
+from benchmarks.lean.scenarios import lacking
 from benchmarks.meter import latency_metrics, percentile
 from benchmarks.report import page
 from benchmarks.targets import TARGETS, judge
@@ -83,9 +84,9 @@ async def run_benchmarks(*arguments: str) -> tuple[int | None, str]:
     return process.returncode, output.decode()
 
 
-# Each of about forty samples runs in a separate process.
+# Each of about seventy samples runs in a separate process.
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(400)
 async def test_every_figure_is_measured(tmp_path: Path) -> None:
     written = tmp_path / "bench.md"
     status, output = await run_benchmarks("--json", "--output", str(written))
@@ -109,8 +110,11 @@ async def test_every_figure_is_measured(tmp_path: Path) -> None:
     )
     text = written.read_text(encoding="utf-8")
     assert "| whole life |" in text
-    # (There are too few idle workers here for the row of 200.)
-    assert [line for line in text.splitlines() if "not measured" in line and "200 idle workers" not in line] == []
+    # There are too few idle workers here for the row of 200, and another version of Python may not be installed.
+    elsewhere = ("200 idle workers", "Python 3.")
+    missing = [line for line in text.splitlines() if "not measured" in line]
+    assert [line for line in missing if not any(name in line for name in elsewhere)] == []
+    assert ("## The lean path" in text) is (lacking() == "")
     assert str(ROOT) not in text
 
 

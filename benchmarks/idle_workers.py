@@ -1,4 +1,4 @@
-"""The process of idle workers: `python -m benchmarks.peer URL WORKERS CONCURRENCY`.
+"""The process of idle workers: `python -m benchmarks.idle_workers URL WORKERS CONCURRENCY`.
 
 Prints "ready" once all workers are idle. A line on stdin ends the process, which then prints the start time of each
 handler.

@@ -1,0 +1,107 @@
+"""The lean part of the benchmarks: the order of its samples, its targets and its section of the report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import venvs
+from benchmarks.__main__ import main
+from benchmarks.figures import MeasuredRows
+from benchmarks.lean import page
+from benchmarks.lean.scenarios import lean_scenarios, on
+from benchmarks.lean.targets import LEAN_TARGETS
+from benchmarks.report import longest_table
+from benchmarks.scenarios import RUNS, Scenario
+from benchmarks.slow_log import LONGEST
+from benchmarks.suite import SERVERS, in_turns
+from benchmarks.targets import judge
+
+
+def _scenario(run: str, rounds: int = 1_000) -> Scenario:
+    return Scenario(run, lambda _: (), rounds=rounds)
+
+
+def test_every_second_round_runs_backwards() -> None:
+    scenarios = [_scenario("a"), _scenario("b", rounds=1), _scenario("c")]
+    assert ["".join(s.run for s in in_turns(scenarios, number)) for number in range(3)] == ["abc", "ca", "ac"]
+
+
+def test_the_loop_and_the_queue_alternate_on_each_version_of_python() -> None:
+    scenarios = lean_scenarios({"3.11": "own", "3.13": "other"})
+    drains = [(s.run, s.suffix, s.python) for s in scenarios if s.suffix.startswith(", Python")]
+    assert drains == [
+        ("loop", ", Python 3.11", ""),
+        ("drain_100", ", Python 3.11", ""),
+        ("loop", ", Python 3.13", "other"),
+        ("drain_100", ", Python 3.13", "other"),
+    ]
+    assert {s.run for s in scenarios} <= RUNS.keys()
+    assert {s.server for s in scenarios} == {"redis", "valkey"} < SERVERS.keys()
+
+
+def test_a_drain_is_compared_with_the_loop_of_the_same_version() -> None:
+    figures = MeasuredRows()
+    for version, rate in (("3.11", 90.0), ("3.13", 110.0)):
+        rows = {"drain, concurrency 100": {"rate": rate}, "loop, drain": {"rate": 100.0}}
+        figures.add(0, rows, on(version))
+    found = {verdict.target.what: verdict for verdict in judge(figures, LEAN_TARGETS)}
+    for version, share in (("3.11", 0.9), ("3.13", 1.1)):
+        verdict = found[f"drain of plain jobs at concurrency 100, Python {version}"]
+        assert verdict.found is not None
+        assert verdict.found.median == pytest.approx(share)
+        assert verdict.met
+
+
+def test_the_worst_run_of_the_service_and_the_longest_call_are_judged() -> None:
+    figures = MeasuredRows()
+    for number, p99 in enumerate((4_000.0, 12_000.0, 5_000.0)):
+        figures.add(number, {"FastAPI, 200 clients, 1,000/s: add": {"p99_us": p99}})
+        figures.add(number, {f"{LONGEST}addJob, drain_100": {"most_us": 1_000.0 * number}})
+        figures.add(number, {f"{LONGEST}addJob, add_bulk": {"most_us": 1_500.0}})
+    found = {verdict.target.what: verdict for verdict in judge(figures, LEAN_TARGETS)}
+    service = found["add in a FastAPI service with 200 clients and 1,000 requests/s, p99, worst run"]
+    assert service.found is not None
+    assert service.found.median == 12_000
+    assert not service.met
+    longest = found["longest function call"]
+    assert longest.found is not None
+    assert longest.found.median == 2_000
+    assert longest.met
+    assert longest_table(figures)[1:] == [["addJob", "2,000", "drain_100"]]
+
+
+def test_a_new_section_replaces_the_earlier_one() -> None:
+    first = page.section(MeasuredRows(), 1, {"date": "first"})
+    text = page.with_section("# Benchmark\n", first)
+    assert text == f"# Benchmark\n\n{first}"
+    second = page.section(MeasuredRows(), 1, {"date": "second"})
+    assert page.with_section(text + "rest\n", second) == f"# Benchmark\n\n{second}rest\n"
+
+
+def test_without_a_server_the_lean_part_reports_that_it_did_not_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    written = tmp_path / "bench.md"
+    assert main(["--only", "lean", "--tiny", "--check", "--output", str(written)]) == 2
+    assert "the lean part did NOT run: there is no redis-server" in capsys.readouterr().err
+    assert not written.exists()
+
+
+def test_an_environment_is_created_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(venvs, "FOLDER", tmp_path)
+    first = venvs.install_commands("saq", "python3.13", ["saq[redis]"], uses_uv=False)
+    assert first[0] == ["python3.13", "-m", "venv", str(venvs.FOLDER / "saq")]
+    assert first[1][-1] == "saq[redis]"
+    [create, add] = venvs.install_commands("saq", "python3.13", ["saq[redis]"], uses_uv=True)
+    assert create[:2] == ["uv", "venv"]
+    assert add[:3] == ["uv", "pip", "install"]
+    venvs.python_in("saq").parent.mkdir(parents=True)
+    venvs.python_in("saq").touch()
+    assert len(venvs.install_commands("saq", "python3.13", ["saq[redis]"], uses_uv=True)) == 1
+
+
+def test_this_interpreter_measures_its_own_version() -> None:
+    assert venvs.version_of(venvs.interpreters()[venvs.OWN_VERSION]) == venvs.OWN_VERSION
