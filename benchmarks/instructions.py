@@ -145,6 +145,8 @@ class InstructionClient:
         self._functions = functions
         self._kind = kind
         self._channel = channel
+        self._now = 0
+        """The time of the last claim, server ms."""
 
     async def add(self, jobs: int) -> None:
         """Add jobs in batches."""
@@ -169,8 +171,10 @@ class InstructionClient:
         for job in claimed:
             route = job.history.route if job.history else None
             key = route.rsplit(b" ", 1)[1].decode() if route and self._kind.keys else None
-            request.settle(job.id, job.entry, key, Completed(NONE))
-        return (await settle.send(request)).jobs
+            request.settle(job.id, job.entry, key, Completed(NONE), plain_since=self._now if job.is_plain else None)
+        reply = await settle.send(request)
+        self._now = reply.now
+        return reply.jobs
 
 
 async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int]:

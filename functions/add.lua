@@ -6,6 +6,8 @@
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
 --     outcomes  flat { position, status, id }: positions (from 1) that were not added: "duplicate" or "completed", with
 --               the id of the existing job; and added jobs that wait for the end of another job: "held"
+--   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids }
+--     Add plain jobs, see plain.lua: with generated ids and without options but `opts`.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
@@ -43,34 +45,39 @@ function add.parse(args, from)
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
 end
 
--- Reserve generated ids. They are consecutive unless a custom id that looks like a generated one was ever used.
--- numeric: the set of such ids in this call, nil if there are none; ever_numeric: an earlier call had one.
-local function allocate(base, n, numeric, ever_numeric)
-  if n == 0 then return '', nil end
-  local last = redis.call('INCRBY', base .. ':id', n)
-  if not numeric and not ever_numeric then return digits(last - n + 1), nil end
-  local ids, candidate, misses = {}, last - n + 1, 0
-  while #ids < n do
-    if candidate > last then last = redis.call('INCRBY', base .. ':id', n - #ids) end
-    local id = digits(candidate)
-    if not (numeric and numeric[id]) and not exists(base .. ':job:' .. id) then
-      ids[#ids + 1] = id
-    else
+-- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once: how
+-- many to reserve with one command. skips: a custom id that looks like a generated one was once used, so a number whose
+-- id has a record is passed over. numeric: the set of such ids in this call.
+local function numbers_of(base, n, at_once, skips, numeric)
+  local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
+  local function reserve()
+    local wanted = math.min(n, at_once)
+    last = redis.call('INCRBY', key, wanted)
+    candidate = last - wanted + 1
+  end
+  local function is_used(id) return (numeric and numeric[id]) or exists(base .. ':job:' .. id) end
+  return function()
+    while true do
+      if candidate > last then reserve() end
+      local id = text_of(candidate)
+      candidate = candidate + 1
+      if not (skips and is_used(id)) then
+        n = n - 1
+        return id
+      end
       misses = misses + 1
       -- Skip a long run of used ids in growing steps. Checking each of them would be unbounded work.
       if misses % 64 == 0 then
-        last = redis.call('INCRBY', base .. ':id', 2 ^ (misses / 64 + 5))
+        last = redis.call('INCRBY', key, 2 ^ (misses / 64 + 5))
         candidate = last
       end
     end
-    candidate = candidate + 1
   end
-  return '', ids
 end
 
 -- Return the status of an add whose own id is in use, or nil.
 local function is_taken(base, id)
-  local state = record.location(base, id)
+  local state = plain.location(base, id)
   if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
   if not state then
     if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
@@ -186,40 +193,48 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   return delayed
 end
 
--- Write a job without options other than `opts`.
-local function store_plain(stream, key, id, name, data, opts)
-  redis.call('HSET', key, 'name', name, 'data', data, 'place',
-    'waiting s' .. redis.call('XADD', stream, '*', opts == '' and 'i' or 'o', id))
-  if opts ~= '' then redis.call('HSET', key, 'opts', opts) end
+-- Write a plain job: its entry is all there is of it, see plain.lua.
+local function store_plain(fifo, id, time, name, data, opts)
+  if opts == '' then
+    redis.call('XADD', fifo, id .. time, name, data)
+  else
+    redis.call('XADD', fifo, id .. time, name, data, opts, '')
+  end
 end
 
--- Write a job under an id that is free.
+-- Write a job with an id of its own and without other options.
+local function store_own(base, id, name, data, opts, call)
+  local entry = entries.append(base, id, opts == '' and 'i' or 'o', call)
+  redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', 'waiting p' .. entry)
+  if opts ~= '' then redis.call('HSET', base .. ':job:' .. id, 'opts', opts) end
+  call.startable = call.startable + 1
+end
+
+-- Write a job with a record under an id that is free.
 local function store(base, id, name, data, opts, extra, call, first)
   local delayed, detail = false, name
-  if extra then
-    if extra.alone and opts == '' then
-      store_keyed(base, id, name, data, extra, call)
-    else
-      delayed = store_with_extra(base, id, name, data, opts, extra, call, first)
-    end
-    if extra.key then detail = name .. RS .. extra.key end
+  if not extra then
+    store_own(base, id, name, data, opts, call)
+  elseif extra.alone and opts == '' then
+    store_keyed(base, id, name, data, extra, call)
   else
-    store_plain(base .. ':stream', base .. ':job:' .. id, id, name, data, opts)
-    call.startable = call.startable + 1
+    delayed = store_with_extra(base, id, name, data, opts, extra, call, first)
   end
+  if extra and extra.key then detail = name .. RS .. extra.key end
   events.note(call.lines, 'added', id, detail)
   if delayed then events.note(call.lines, 'delayed', id) end
 end
 
--- Add one job from within another function: { id, name, data, opts, extra } as above, extra a table or nil. The caller
--- ends with wakeup.finish. Return the job's id and "added", or the id of the existing job and the status.
+-- Add one job from within another function: { id, name, data, opts, extra } as above, extra a table or nil. It gets a
+-- record. The caller ends with wakeup.finish. Return the job's id and "added", or the id of the existing job and the
+-- status.
 function add.one(base, job, call)
   local id, extra = job.id, job.extra
   local status, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
   if status then return owner, status end
   if id == '' then
-    local first, ids = allocate(base, 1, nil, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')
-    id = ids and ids[1] or first
+    id = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')()
+    call.number = id
   end
   store(base, id, job.name, job.data, job.opts, extra, call, first)
   return id, 'added'
@@ -237,6 +252,47 @@ function add.check_mode(mode, n, extras)
   end
 end
 
+-- Add one job of a list. Return why it was not added, and the job that blocks it; or nil, and the job that it follows.
+local function add_other(base, jobs, i, next_number, call, new)
+  local args, extra, at = jobs.args, jobs.extras[i], jobs.from + (i - 1) * FIELDS
+  local id, name, data, opts = args[at + 1], args[at + 2], args[at + 3], args[at + 4]
+  local own, status, owner, first = id ~= '', nil, nil, nil
+  -- A generated id is free.
+  if (own and not new) or (extra and extra.dedup) then
+    status, owner, first = in_the_way(base, id, extra, call, name, data)
+  end
+  local number = next_number()
+  if not own then
+    id = number
+    jobs.ids[#jobs.ids + 1] = id
+  end
+  if status then return status, owner end
+  call.number = number
+  if own or extra then
+    store(base, id, name, data, opts, extra, call, first)
+  else
+    store_plain(base .. ':fifo', id, '-' .. digits(call.now), name, data, opts)
+    call.startable = call.startable + 1
+    events.note(call.lines, 'added', id, name)
+  end
+  call.number = nil
+  if first then return 'held', id end
+end
+
+local function has_dedup(extras)
+  for _, extra in pairs(extras) do
+    if extra.dedup then return true end
+  end
+  return false
+end
+
+-- Return the first of some ids and nothing else if they are consecutive, otherwise '' and the ids.
+local function shortened(ids)
+  if not ids[1] then return '', nil end
+  if ids[#ids] - ids[1] == #ids - 1 then return ids[1], nil end
+  return '', ids
+end
+
 -- Add the jobs of a parsed list, except those at the positions in `known`. quiet: write no events for duplicates. new:
 -- the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice. Return the call,
 -- which the caller ends with wakeup.finish, and first, ids and outcomes as described above.
@@ -248,41 +304,23 @@ function add.all(base, jobs, known, quiet, new)
   add.check_mode(meta[3], n, extras)
   -- A plain add needs no other flags of its queue.
   call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
-  local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
-  local counter, nth, text_of = tonumber(first), 0, counting()
-  local stream, prefix, added = base .. ':stream', base .. ':job:', nil
+  -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.
+  local at_once = has_dedup(extras) and 1 or n
+  local next_number = numbers_of(base, n, at_once, meta[2] == '1' or jobs.numeric, jobs.numeric)
+  jobs.ids = {}
   for i = 1, n do
-    local at = from + (i - 1) * FIELDS
-    local own, extra = args[at + 1], extras[i]
-    local id = own
-    if own == '' then
-      nth = nth + 1
-      id = ids and ids[nth] or text_of(counter + nth - 1)
-    end
-    if own == '' and not extra and not known then
-      -- A plain job takes no other step. Most jobs are plain, so `store` and its look-ups are written out.
-      local name = args[at + 2]
-      store_plain(stream, prefix .. id, id, name, args[at + 3], args[at + 4])
-      call.startable = call.startable + 1
-      added = added or events.line(call.lines, 'added')
-      local k = #added
-      added[k + 1], added[k + 2] = id, name
-    elseif not (known and known[i]) then
-      local status, owner, first
-      local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
-      if not (new or alone) then
-        status, owner, first = in_the_way(base, own, extra, call, args[at + 2], args[at + 3])
-      end
+    if not (known and known[i]) then
+      local status, owner = add_other(base, jobs, i, next_number, call, new)
       if status then
-        local k = #outcomes
+        local k, extra = #outcomes, extras[i]
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, status, owner
-        if not quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
-      else
-        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call, first)
-        if first then outcomes[#outcomes + 1], outcomes[#outcomes + 2], outcomes[#outcomes + 3] = i, 'held', id end
+        if status ~= 'held' and not quiet then
+          events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id)
+        end
       end
     end
   end
+  local first, ids = shortened(jobs.ids)
   return call, first, ids, outcomes
 end
 
@@ -290,4 +328,56 @@ request.register('addJob', function(base, args)
   local call, first, ids, outcomes = add.all(base, add.parse(args, 3))
   wakeup.finish(base, call)
   return {call.now, first, ids or {}, outcomes}
+end)
+
+-- Return the number of jobs in the groups of an addPlain call.
+local function count_plain(args)
+  local total, at = 0, 4
+  while at <= #args do
+    local count = integer('count', args[at + 2])
+    if count < 1 then fail('ARGUMENT', 'a group of ' .. args[at + 2] .. ' jobs') end
+    total, at = total + count, at + 3 + count
+  end
+  if at ~= #args + 1 or total == 0 then fail('ARGUMENT', 'the argument list does not hold its groups') end
+  return total
+end
+
+-- Append the jobs of a group whose data are args[from] to args[last]. Return their ids.
+local function append_group(fifo, args, from, last, next_number, time, added)
+  local name, opts, n = args[from - 3], args[from - 2], #added
+  for i = from, last do
+    local id = next_number()
+    store_plain(fifo, id, time, name, args[i], opts)
+    added[n + 1], added[n + 2] = id, name
+    n = n + 2
+  end
+end
+
+-- Return the ids in the line of the event `added`.
+local function ids_in(added)
+  local ids, n = {}, 0
+  for i = 2, #added, 2 do
+    n = n + 1
+    ids[n] = added[i]
+  end
+  return ids
+end
+
+request.register('addPlain', function(base, args)
+  local total, at = count_plain(args), 4
+  local call = {now = clock.now(), lines = {}, startable = total}
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  incarnation.check(args[3], meta[4])
+  if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
+  call.seen = {paused = meta[1] == '1', limits = meta[5] == '1'}
+  local next_number = numbers_of(base, total, total, meta[2] == '1')
+  local fifo, time, added = base .. ':fifo', '-' .. digits(call.now), events.line(call.lines, 'added')
+  while at <= #args do
+    local count = tonumber(args[at + 2])
+    append_group(fifo, args, at + 3, at + 2 + count, next_number, time, added)
+    at = at + 3 + count
+  end
+  wakeup.finish(base, call)
+  if added[#added - 1] - added[2] == total - 1 then return {call.now, added[2], {}} end
+  return {call.now, '', ids_in(added)}
 end)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, groupby
+from operator import attrgetter
 from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, Wait, text, texts
@@ -17,6 +18,9 @@ class AddRequest(NamedTuple):
     data: bytes
     opts: bytes
     extra: bytes
+
+
+_name_and_options = attrgetter("name", "opts")
 
 
 class AddReply(NamedTuple):
@@ -37,6 +41,8 @@ class AddCalls(Calls):
 
     async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in one call. Return one id and outcome per input, in order."""
+        if all(not job.id and not job.extra for job in jobs):
+            return await self._plain(jobs, wait)
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
@@ -52,6 +58,25 @@ class AddCalls(Calls):
             position = cast("int", flat[i]) - 1
             statuses[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
         return AddReply(cast("int", now), ids, statuses)
+
+    async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
+        """Add jobs with generated ids and without options that concern their place in the queue."""
+        reply = await self._caller.once("addPlain", [self._caller.incarnation, *_groups(jobs)], wait=wait)
+        now, first, listed = cast("list[object]", reply)
+        if listed:
+            return AddReply(cast("int", now), texts(listed), {})
+        start = int(text(first))
+        return AddReply(cast("int", now), [str(number) for number in range(start, start + len(jobs))], {})
+
+
+def _groups(jobs: Sequence[AddRequest]) -> Iterator[Arg]:
+    """Yield the arguments for plain jobs: name, options and number of the jobs of a group, then their data."""
+    for (name, opts), group in groupby(jobs, key=_name_and_options):
+        data = [job.data for job in group]
+        yield name
+        yield opts
+        yield len(data)
+        yield from data
 
 
 def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:

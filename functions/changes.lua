@@ -18,7 +18,7 @@ end
 
 -- Return the state if the job can be changed; otherwise nil and the status.
 local function changeable(base, id)
-  local state = record.location(base, id)
+  local state = plain.open(base, id)
   if not state then return nil, 'missing' end
   if not locations.is_unstarted(state) then return nil, 'state ' .. state end
   return state

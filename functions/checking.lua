@@ -1,7 +1,7 @@
 -- checking: verifies the integrity of the stored data, in bounded steps and without a write.
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
 --     Every member of the structure has a record whose location names this structure. structure: returned, scheduled,
---     completed, failed, lifo, prioritized, keyed, stream, lane.
+--     completed, failed, lifo, prioritized, keyed, fifo, lane.
 --   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     The lines of one key agree with the records, and the key is in `ready` or `sleeping` exactly if it should be.
 --   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
@@ -47,25 +47,57 @@ local function is_pending(stream, entry)
   return not rows.err and rows[1] ~= nil
 end
 
+-- Check an entry of a plain job: it is undelivered, pending, or in `results`, and `recorded` names it exactly if it has a
+-- record.
+local function check_plain(base, raw, pending, delivered, report)
+  local id = plain.id_of(raw)
+  local kept = redis.call('HEXISTS', base .. ':results', id) == 1
+  local recorded = redis.call('SISMEMBER', base .. ':recorded', id) == 1
+  if recorded ~= exists(base .. ':job:' .. id) then
+    found(report, 'I15', id, recorded and 'in recorded but has no record' or 'a plain job with a record')
+  end
+  local waits = entries.before(delivered, raw)
+  if (kept and 1 or 0) + (pending and 1 or 0) + (waits and 1 or 0) ~= 1 then
+    found(report, 'I13', id, 'entry ' .. raw .. ' of fifo is ' .. (kept and 'completed ' or '')
+      .. (pending and 'pending ' or '') .. (waits and 'undelivered ' or '') .. '(exactly one of them is right)')
+  end
+  return recorded
+end
+
+local function check_entry(base, structure, entry, delivered, report)
+  local stream = base .. ':' .. structure
+  local id, _, location, fields = entries.find(stream, entry[1])
+  local pending = is_pending(stream, entry[1])
+  local expected = pending and 'active' or 'waiting'
+  if structure == 'lane' and not pending then
+    found(report, 'I4', id, 'entry of the active stream ' .. entry[1] .. ' is not pending for any consumer')
+  end
+  if fields and fields[1] ~= '' and not check_plain(base, entry[1], pending, delivered, report) then return end
+  local state, at = record.location(base, id)
+  if not state then
+    found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
+  elseif state ~= expected or at ~= location then
+    found(report, 'I3', id,
+      structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its location is ' .. state .. ' ' .. at)
+  end
+end
+
 local function check_stream(base, structure, cursor, count, report)
   local stream, it = base .. ':' .. structure, budget.new()
-  local rows = redis.call('XRANGE', stream, cursor == '' and '-' or '(' .. cursor, '+', 'COUNT', count)
-  for i, entry in ipairs(rows) do
-    if i > 1 and budget.is_spent(it) then return rows[i - 1][1] end
-    local id, location = entry[2][2], select(3, entries.find(stream, entry[1]))
-    local state, at = record.location(base, id)
-    local expected = is_pending(stream, entry[1]) and 'active' or 'waiting'
-    if structure == 'lane' and expected == 'waiting' then
-      found(report, 'I4', id, 'entry of the active stream ' .. entry[1] .. ' is not pending for any consumer')
+  local delivered = entries.last_delivered(stream)
+  local from, n, last = cursor == '' and '-' or '(' .. cursor, 0, nil
+  while n < count do
+    local wanted = math.min(count - n, 8)
+    local rows = redis.call('XRANGE', stream, from, '+', 'COUNT', wanted)
+    for _, entry in ipairs(rows) do
+      if last and budget.is_spent(it) then return last end
+      check_entry(base, structure, entry, delivered, report)
+      it.bytes, last, n = it.bytes + #entry[2][2], entry[1], n + 1
     end
-    if not state then
-      found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
-    elseif state ~= expected or at ~= location then
-      found(report, 'I3', id,
-        structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its location is ' .. state .. ' ' .. at)
-    end
+    if #rows < wanted then return '' end
+    from = '(' .. last
   end
-  return #rows == count and rows[count][1] or ''
+  return last
 end
 
 local function is_there(base, id, state, entry)
@@ -88,7 +120,8 @@ end
 -- Return true if there is a job with this id, in the structure that its record names.
 function checking.is_there(base, id)
   local state, entry = record.location(base, id)
-  return state and is_there(base, id, state, entry) or false
+  if not state then return plain.find(base, id) ~= nil end
+  return is_there(base, id, state, entry) or false
 end
 
 local function check_record(base, id, report)
@@ -104,6 +137,9 @@ local function check_record(base, id, report)
   end
   if not is_there(base, id, state, entry) then
     found(report, 'I1', id, 'its location is ' .. state .. ' ' .. entry .. ' but it is not there')
+  end
+  if plain.find(base, id) and redis.call('SISMEMBER', base .. ':recorded', id) == 0 then
+    found(report, 'I15', id, 'a plain job with a record')
   end
   local over = state == 'completed' or state == 'failed'
   if over and not fields[3] then found(report, 'I5', id, state .. ' without a time of ending') end
@@ -195,6 +231,30 @@ local function check_running(base, report)
   end
 end
 
+-- The counter is not below the last number of `fifo`, and no kept outcome is below the horizon.
+local function check_numbers(base, report)
+  local last = redis.call('XREVRANGE', base .. ':fifo', '+', '-', 'COUNT', 1)[1]
+  local number = last and plain.id_of(last[1])
+  if number and tonumber(number) > tonumber(redis.call('GET', base .. ':id') or 0) then
+    found(report, 'I16', number, 'a number above the counter of generated ids')
+  end
+  local horizon = tonumber(redis.call('HGET', base .. ':meta', 'horizon') or 1)
+  for _, n in ipairs({horizon - 1, horizon - 2}) do
+    if redis.call('HEXISTS', base .. ':results', digits(n)) == 1 then
+      found(report, 'I14', digits(n), 'an outcome below the horizon ' .. digits(horizon))
+    end
+  end
+end
+
+-- Take one step through the kept outcomes: each has an entry.
+local function check_results(base, at, report)
+  local step = redis.call('HSCAN', base .. ':results', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    if not plain.find(base, step[2][i]) then found(report, 'I13', step[2][i], 'an outcome without an entry in fifo') end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
 -- Marks outside of the records point to jobs that still need them. Each function checks one id.
 local mark = {}
 
@@ -225,6 +285,7 @@ end
 -- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, it = base .. ':' .. name, budget.new()
+  if name == 'results' then return check_results(base, at, report) end
   if name == 'revoking' then
     local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
     for _, id in ipairs(step[2]) do mark.revoking(base, id, report) end
@@ -239,13 +300,14 @@ local function check_marks(base, name, at, report)
   return #ids == STEP and digits(from + STEP) or nil
 end
 
-local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed'}
+local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results'}
 
 register('checkQueue', function(base, args)
   local report = {}
   local number, at = string.match(args[1], '^(%d+) (%d+)$')
   if not number then
     check_running(base, report)
+    check_numbers(base, report)
     return {'1 0', report}
   end
   number = tonumber(number)

@@ -1,21 +1,19 @@
 -- claim: gives startable jobs to a worker that can start them now.
--- Every claimed job becomes a pending entry: of `stream` if it waited there, otherwise of `lane`, the active stream. A
+-- Every claimed job becomes a pending entry: of `fifo` if it waited there, otherwise of `lane`, the active stream. A
 -- job is appended to `lane` and made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
--- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
+-- Order: `returned`; then `fifo`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
 -- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by bytes, and by the number
 -- of jobs that cannot start (for example expired ones).
 --   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
--- FIELDS: the number of values of a claimed job in the reply, see settle.lua.
-local claim = {FIELDS = 7}
+local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 512
 local MAX_BYTES = 1048576
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
-local FIELDS = claim.FIELDS
 local PROGRESS = 4               -- position of the progress in a history; it may be as large as the data
-local TURNS = {'stream', 'lifo', 'ready'}
+local TURNS = {'fifo', 'lifo', 'ready'}
 
 -- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
 -- history or false; read.h and read.w also return the job's last claim. A reader returns nothing if the record is
@@ -64,20 +62,22 @@ function read.fo(key)
   return job[1], job[2], job[3], '1', {job[4]}
 end
 
--- Return the lease of a job that has a lease option (opts, "l"), otherwise the worker's; as text.
-local function lease_of(opts, lock)
-  if not string.find(opts, '\161l', 1, true) then return lock end
-  local readable, options = pcall(cmsgpack.unpack, opts)
-  local own = readable and type(options) == 'table' and tonumber(options.l)
-  return own and digits(own) or lock, own
+-- Append a job with a record to the claimed ones.
+local function put(out, id, entry, name, data, opts, fence, history)
+  local at = #out
+  out.n = out.n + 1
+  out.tokens[out.n] = entry
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = entry, name, data, 1
+  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
 
--- Append a job to the claimed ones.
-local function put(out, id, entry, name, data, opts, fence, history)
-  local at = out.n * FIELDS
+-- Append a plain job. Return its bytes.
+local function put_plain(out, row)
+  local fields, at = row[2], #out
   out.n = out.n + 1
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = id, entry, name, data
-  out[at + 5], out[at + 6], out[at + 7] = opts, fence, history
+  out.tokens[out.n] = 'p' .. row[1]
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = row[1], fields[1], fields[2], fields[3] or false
+  return #fields[2]
 end
 
 -- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
@@ -87,10 +87,8 @@ local function start(key, reader, id, entry, order, first, call, out)
   if not name then return nil end
   local claimed = first
   if opts or order or fence ~= '1' then
-    local lease, own = string.match(first, '%d+$'), nil
-    if opts then lease, own = lease_of(opts, lease) end
-    if own and own > (call.longest or 0) then call.longest = own end
-    claimed = fence .. string.match(first, ' %d+ ') .. lease
+    local own = plain.own_lease(opts)
+    claimed = fence .. string.match(first, ' %d+ ') .. (own and digits(own) or string.match(first, '%d+$'))
     if order then claimed = claimed .. ' ' .. order end
   end
   redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
@@ -154,14 +152,36 @@ local function start_batch(base, batch, call, out)
   return bytes + (call.seen.posted or 0) - posted
 end
 
-local function read_new(base, consumer, count)
-  local stream = base .. ':stream'
-  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
-  if reply and reply.err then
-    entries.ensure_group(stream)
-    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
+-- The group was destroyed, and the server delivers entries again. Acknowledge those of completed plain jobs, and return
+-- the others.
+local function without_completed(base, rows)
+  local rest, known = {}, {}
+  for i, row in ipairs(rows) do
+    local id = plain.id_of(row[1])
+    if row[2][1] ~= '' and redis.call('HEXISTS', base .. ':results', id) == 1 then
+      known[#known + 1] = row[1]
+    else
+      rest[#rest + 1] = row
+    end
   end
-  return reply and reply[1][2] or {}
+  entries.acknowledge(base .. ':fifo', known)
+  return rest
+end
+
+-- Return the new entries for a consumer, and how many were delivered.
+local function read_new(base, consumer, count, call)
+  local fifo = base .. ':fifo'
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', fifo, '>')
+  if reply and reply.err then
+    entries.ensure_fifo_group(base)
+    call.seen.regrouped = tonumber(redis.call('HGET', base .. ':meta', 'regrouped') or nil)
+    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', fifo, '>')
+  end
+  local rows = reply and reply[1][2] or {}
+  if not rows[1] or not call.seen.regrouped then return rows, #rows end
+  local last = tonumber(string.match(rows[#rows][1], '^%d+'))
+  if last >= call.seen.regrouped then redis.call('HDEL', base .. ':meta', 'regrouped') end
+  return without_completed(base, rows), #rows
 end
 
 -- Append jobs to `lane` and make them pending for this consumer. Return their entries.
@@ -181,17 +201,37 @@ local function enter_active_stream(base, consumer, ids, keys)
   return made
 end
 
+-- Return which of these entries belong to plain jobs with a record, by position.
+local function recorded_among(base, rows)
+  local numbers = {}
+  for i, row in ipairs(rows) do numbers[i] = plain.id_of(row[1]) end
+  return numbers[1] and redis.call('SMISMEMBER', base .. ':recorded', unpack(numbers))
+end
+
 -- The sources. Each starts up to `count` jobs, and returns how many it took and their bytes.
 local source = {}
 
-function source.stream(base, consumer, count, call, out)
-  local batch = {ids = {}, entries = {}, whats = {}}
-  local ids, made, whats = batch.ids, batch.entries, batch.whats
-  for i, entry in ipairs(read_new(base, consumer, count)) do
-    local fields = entry[2]
-    ids[i], made[i], whats[i] = fields[2], 's' .. entry[1], fields[1]
+-- Plain jobs and others wait in `fifo` in one order, and start in that order.
+function source.fifo(base, consumer, count, call, out)
+  local rows, found = read_new(base, consumer, count, call)
+  local bytes, line, batch = 0, nil, nil
+  local has_record = call.seen.recorded and recorded_among(base, rows)
+  for i = 1, #rows do
+    local row = rows[i]
+    if row[2][1] ~= '' and not (has_record and has_record[i] == 1) then
+      if batch then bytes, batch = bytes + start_batch(base, batch, call, out), nil end
+      line = line or events.line(call.lines, 'active')
+      line[#line + 1] = plain.id_of(row[1])
+      bytes = bytes + put_plain(out, row)
+    else
+      batch = batch or {ids = {}, entries = {}, whats = {}}
+      local n = #batch.ids + 1
+      batch.ids[n], batch.entries[n] = entries.job_of(row[1], row[2]), 'p' .. row[1]
+      batch.whats[n] = row[2][1] == '' and string.sub(row[2][2], 1, 1) or 'h'
+    end
   end
-  return #ids, start_batch(base, batch, call, out)
+  if batch then bytes = bytes + start_batch(base, batch, call, out) end
+  return found, bytes
 end
 
 local function start_in_active_stream(base, consumer, batch, call, out)
@@ -265,17 +305,17 @@ local function take_turns(base, consumer, slots, bytes, call, out)
   return bytes
 end
 
--- Claim up to `slots` jobs. Return them as a flat list with FIELDS values for each and their number `n`, and true if
+-- Claim up to `slots` jobs. Return them as they are sent, with their number `n` and their `tokens`, and true if
 -- the claim stopped early because of its size: then the caller should claim again. call: with lock, the caller's
 -- lease; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of `prioritized`.
 function claim.take(base, consumer, slots, call)
-  local out, bytes, seen = {n = 0}, 0, call.seen
+  local out, bytes, seen = {n = 0, tokens = {}}, 0, call.seen
   if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
   if out.n < slots and bytes < MAX_BYTES then
     if seen.lifo or seen.ready then
       bytes = take_turns(base, consumer, slots, bytes, call, out)
     else
-      bytes = take_from('stream', base, consumer, slots, bytes, call, out)
+      bytes = take_from('fifo', base, consumer, slots, bytes, call, out)
     end
   end
   if seen.prioritized and not call.behind then
@@ -285,17 +325,24 @@ function claim.take(base, consumer, slots, call)
   return out, bytes >= MAX_BYTES and out.n < slots
 end
 
--- Return the jobs of an earlier claim that still run under their entries, as the reply to a repeated claim. claimed:
--- flat { id, entry }.
-function claim.reread(base, claimed)
-  local out = {n = 0}
-  for i = 1, #claimed, 2 do
-    local id, entry = claimed[i], claimed[i + 1]
-    local key = base .. ':job:' .. id
-    if redis.call('HGET', key, 'place') == 'active ' .. entry then
-      local name, data, opts, _, history, last = read.h(key)
-      put(out, id, entry, name, data, opts, string.match(last, '^%d+'), history)
-    end
+-- Read one job of an earlier claim again, if it still runs under its token.
+local function reread(base, token, out)
+  local stream, raw = entries.stream_of(base, token)
+  local id, _, entry, fields = entries.find(stream, raw)
+  if not id or entry ~= token then return end
+  local key = base .. ':job:' .. id
+  local location = redis.call('HGET', key, 'place')
+  if location == 'active ' .. token then
+    local name, data, opts, _, history, last = read.h(key)
+    put(out, id, token, name, data, opts, string.match(last, '^%d+'), history)
+  elseif not location and fields and fields[1] ~= '' and plain.look(base, id) == 'active' then
+    put_plain(out, {raw, fields})
   end
+end
+
+-- Return the jobs of an earlier claim that still run under their tokens, as the reply to a repeated claim.
+function claim.reread(base, tokens)
+  local out = {n = 0, tokens = {}}
+  for _, token in ipairs(tokens) do reread(base, token, out) end
   return out
 end

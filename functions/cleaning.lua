@@ -133,52 +133,96 @@ do
     return not over and position_at(key, passed, false) or nil
   end
 
-  -- Walk through the waiting entries of `stream`; at: the last entry that existed.
-  local function walk_stream(base, _, at, _, step)
-    local stream = base .. ':stream'
+  -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, time of adding }.
+  local function waiting_entries(base, from, last, n)
+    local rows, recorded = {}, base .. ':recorded'
+    for i, entry in ipairs(redis.call('XRANGE', base .. ':fifo', from, last, 'COUNT', n)) do
+      local raw, fields = entry[1], entry[2]
+      local id = entries.job_of(raw, fields)
+      local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', recorded, id) == 0
+      rows[i] = {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$'))}
+    end
+    return rows
+  end
+
+  -- Count plain jobs whose entries have been deleted as removed.
+  local function note_removed(row, step)
+    step.budget.bytes = step.budget.bytes + row.bytes
+    step.removed = step.removed + 1
+    if step.cleaned then step.cleaned[#step.cleaned + 1] = row.id end
+  end
+
+  -- Walk through the waiting entries of `fifo`; at: the last entry that existed.
+  local function walk_fifo(base, _, at, _, step)
+    local fifo = base .. ':fifo'
     if at == '' then
-      local last = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+      local last = redis.call('XREVRANGE', fifo, '+', '-', 'COUNT', 1)[1]
       if not last then return nil end
       at = last[1]
     end
     local over = in_pieces(step, function(n)
-      local after, raw, ids = '(' .. reading.last_delivered(stream), {}, {}
-      local found = redis.call('XRANGE', stream, after, at, 'COUNT', n)
-      for i, entry in ipairs(found) do
-        local id = entry[2][2]
-        raw[i] = entry[1]
-        local location = redis.call('HGET', base .. ':job:' .. id, 'place')
-        if not location or location == 'waiting s' .. entry[1] then ids[#ids + 1] = id end
+      local raw, ids = {}, {}
+      for i, row in ipairs(waiting_entries(base, '(' .. entries.last_delivered(fifo), at, n)) do
+        raw[i] = row.raw
+        local location = not row.bytes and redis.call('HGET', base .. ':job:' .. row.id, 'place')
+        if row.bytes then
+          note_removed(row, step)
+        elseif not location or location == 'waiting p' .. row.raw then
+          ids[#ids + 1] = row.id
+        end
       end
-      if #raw > 0 then in_chunks('XDEL', stream, nil, raw) end
+      entries.delete(fifo, raw)
       remove(base, ids, step)
       return #raw
     end)
     return not over and at or nil
   end
 
-  -- Walk through the waiting entries of `stream`, and keep the ones after `bound`; at: the last entry of the walk.
-  local function sift_stream(base, _, at, bound, step)
-    local stream = base .. ':stream'
+  -- Walk through the waiting entries of `fifo`, and keep the ones after `bound`; at: the last entry of the walk.
+  local function sift_fifo(base, _, at, bound, step)
+    local fifo = base .. ':fifo'
     local over = in_pieces(step, function(n)
       -- Workers may have claimed entries since the last piece.
-      local going, ids, delivered = {}, {}, reading.last_delivered(stream)
+      local going, ids, delivered = {}, {}, entries.last_delivered(fifo)
       if at == '' or entries.before(at, delivered) then at = delivered end
-      local found = redis.call('XRANGE', stream, '(' .. at, '+', 'COUNT', n)
-      for _, entry in ipairs(found) do
-        local id = entry[2][2]
-        at = entry[1]
-        local known = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added')
-        local added = tonumber(known[2] or string.match(at, '^%d+'))
-        if not known[1] or (known[1] == 'waiting s' .. at and added <= bound) then
-          going[#going + 1], ids[#ids + 1] = at, id
+      local rows = waiting_entries(base, '(' .. at, '+', n)
+      for _, row in ipairs(rows) do
+        at = row.raw
+        local known = row.bytes and {} or redis.call('HMGET', base .. ':job:' .. row.id, 'place', 'added')
+        local early = tonumber(known[2] or row.added) <= bound
+        if row.bytes and early then
+          going[#going + 1] = at
+          note_removed(row, step)
+        elseif not row.bytes and (not known[1] or (known[1] == 'waiting p' .. at and early)) then
+          going[#going + 1], ids[#ids + 1] = at, row.id
         end
       end
-      if #going > 0 then in_chunks('XDEL', stream, nil, going) end
+      entries.delete(fifo, going)
       remove(base, ids, step)
-      return #found
+      return #rows
     end)
     return not over and at or nil
+  end
+
+  -- Remove the completed plain jobs.
+  local function walk_results(base, _, _, _, step)
+    local over = in_pieces(step, function(n)
+      if not step.seen.results then return 0 end
+      local gone = results.remove_oldest(base, n, step.seen)
+      step.removed = step.removed + gone
+      return gone > 0 and n or 0
+    end)
+    return not over and '-' or nil
+  end
+
+  -- Give the completed plain jobs records, so that the walks through `completed` meet them. Return true if all have one.
+  local function record_results(base, state, step)
+    if state ~= 'completed' or not step.seen.results then return true end
+    return in_pieces(step, function(n)
+      local met = plain.record_some(base, n)
+      step.left = step.left + met
+      return met
+    end)
   end
 
   -- Walk through the runs of a stream: end their leases and notify their workers.
@@ -189,6 +233,7 @@ do
       if rows.err then return 0 end
       for i, row in ipairs(rows) do
         raw[i] = row[1]
+        plain.record_pending(base, stream, row, step)
         local id, key, entry = entries.find(stream, row[1])
         if id then
           local is_active, kept = redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry, false
@@ -220,11 +265,11 @@ do
     return nil
   end
 
-  local WAITING = {{walk_zset, 'scheduled'}, {walk_stream, 'stream'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
+  local WAITING = {{walk_zset, 'scheduled'}, {walk_fifo, 'fifo'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
     {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
 
-  cleaning.ALL = {{walk_runs, 'stream'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4],
-    WAITING[5], WAITING[6], {walk_zset, 'completed'}, {walk_zset, 'failed'}}
+  cleaning.ALL = {{walk_runs, 'fifo'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4],
+    WAITING[5], WAITING[6], {walk_results, 'results'}, {walk_zset, 'completed'}, {walk_zset, 'failed'}}
 
   request.register('drainJobs', function(base, args)
     local cursor, delayed, step = args[3], args[4], cleaning.begin(base, args[5])
@@ -244,9 +289,10 @@ do
     local bound, left, before = string.match(args[3], '^(%-?%d+) (%d+) (%d+)$')
     if not bound then bound, left, before = digits(step.now - grace), integer('limit', args[6]), 0 end
     local cleaned = {}
+    local ready = record_results(base, state, step)
     step.left = math.min(step.left, tonumber(left))
     local budget = step.left
-    local over = in_pieces(step, function(n)
+    local over = ready and in_pieces(step, function(n)
       local ids = redis.call('ZRANGEBYSCORE', base .. ':' .. state, '-inf', bound, 'LIMIT', 0, n)
       if #ids == 0 then return 0 end
       local _, gone = take_members(base, state, ids, nil, step)
@@ -262,7 +308,7 @@ do
   end, {'allow-oom'})
 
   local UNSTARTED = {
-    waiting = {{walk_zset, 'returned'}, {sift_stream, 'stream'}, {walk_zset, 'lifo'}},
+    waiting = {{walk_zset, 'returned'}, {sift_fifo, 'fifo'}, {walk_zset, 'lifo'}},
     prioritized = {{walk_zset, 'prioritized'}}, ['key-waiting'] = {{walk_zset, 'keyed'}},
     delayed = {{walk_zset, 'scheduled'}},
   }
@@ -324,11 +370,13 @@ do
     if not bound then
       -- The count keeps a job that ends again within the same millisecond from starting for ever.
       local limit, there = integer('limit', args[5]), redis.call('ZCARD', key)
+      if state == 'completed' then there = there + results.count(base, step.seen) end
       bound, left, position = step.now, limit < 0 and there or math.min(limit, there), ''
     end
     bound, left = tonumber(bound), tonumber(left)
+    local ready = record_results(base, state, step)
     local passed = passed_at(key, position, true)
-    local over = in_pieces(step, function(wanted)
+    local over = ready and in_pieces(step, function(wanted)
       local n = math.min(wanted, left - retried)
       if n == 0 then return 0 end
       local ids = redis.call('ZREVRANGE', key, digits(passed), digits(passed + n - 1))

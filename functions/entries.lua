@@ -1,6 +1,8 @@
 -- entries: the entries of the two streams. Every running job is a pending entry of one of them. The first character of
 -- a lease token names the stream, and the rest is the id of the entry:
---   "s<id>"  `stream`, the waiting jobs: the job was claimed from it
+--   "p<id>"  `fifo`, the waiting jobs: the job was claimed from it. The id is "<number>-<ms>": a number from the counter
+--            of generated ids, and the time of the entry. The fields are the job's name and data (and opts, '') of a
+--            plain job, see plain.lua. For any other job they are '' and the job's id.
 --   "l<id>"  `lane`, the active stream: the job waited elsewhere. The entry has the field "h" and the job's id.
 --   "k<id>"  `lane`, a keyed job. The entry has the field "k<key>" and the job's id: one field instead of two, because
 --            each argument of a command costs time.
@@ -20,8 +22,13 @@ function entries.group_of(stream)
   return {}
 end
 
+-- Return the id of the last entry that was delivered, '0-0' if none was.
+function entries.last_delivered(stream)
+  return entries.group_of(stream)['last-delivered-id'] or '0-0'
+end
+
 function entries.stream_of(base, entry)
-  return base .. (string.sub(entry, 1, 1) == 's' and ':stream' or ':lane'), string.sub(entry, 2)
+  return base .. (string.sub(entry, 1, 1) == 'p' and ':fifo' or ':lane'), string.sub(entry, 2)
 end
 
 -- Acknowledge entries of one stream. Return how many of them were pending.
@@ -29,8 +36,19 @@ function entries.acknowledge(stream, raw)
   return #raw > 0 and in_chunks('XACK', stream, GROUP, raw) or 0
 end
 
+-- The entries of plain jobs leave `fifo`. Their records, if they have some, are from now on like those of other jobs.
+local function forget_recorded(stream, raw)
+  local base = string.match(stream, '^(.*):fifo$')
+  if not base or not exists(base .. ':recorded') then return end
+  local numbers = {}
+  for i, entry in ipairs(raw) do numbers[i] = string.match(entry, '^%d+') end
+  in_chunks('SREM', base .. ':recorded', nil, numbers)
+end
+
 function entries.delete(stream, raw)
-  if #raw > 0 then in_chunks('XDEL', stream, nil, raw) end
+  if #raw == 0 then return end
+  in_chunks('XDEL', stream, nil, raw)
+  forget_recorded(stream, raw)
 end
 
 do
@@ -53,11 +71,15 @@ do
   -- shows if XTRIM has met all of them. Otherwise an older run goes on, and XDEL deletes the rest.
   --
   -- The rule does not hold for entries of `lane` whose group was destroyed (`lane_lost`): they are neither pending nor
-  -- undelivered, and their jobs are still to be returned. strangers: there may be such entries.
+  -- undelivered, and their jobs are still to be returned. Nor does it hold for the entries of completed plain jobs in
+  -- `fifo`, which are kept. strangers: there may be such entries.
   function entries.delete_acknowledged(stream, raw, strangers)
     local bound = #raw >= entries.few and not strangers and first_open(stream)
-    if bound and redis.call('XTRIM', stream, 'MINID', bound) == #raw then return end
-    entries.delete(stream, raw)
+    if bound and redis.call('XTRIM', stream, 'MINID', bound) == #raw then
+      forget_recorded(stream, raw)
+    else
+      entries.delete(stream, raw)
+    end
   end
 end
 
@@ -72,20 +94,38 @@ function entries.key_of(fields)
   return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
 end
 
--- Return the job of an entry, its key if it has one, and the entry with its prefix. Return nil if the entry is missing.
+-- Append the entry of a job with a record to `fifo`. Return its id. hint: the read hint, see record.lua. call.number:
+-- the number that an add reserved for it.
+function entries.append(base, id, hint, call)
+  local number = call.number or digits(redis.call('INCR', base .. ':id'))
+  call.number = nil
+  return redis.call('XADD', base .. ':fifo', number .. '-' .. digits(call.now), '', hint .. id)
+end
+
+-- Return the job of an entry of `fifo`.
+function entries.job_of(raw, fields)
+  if fields[1] == '' then return string.sub(fields[2], 2) end
+  return string.match(raw, '^%d+')
+end
+
+-- Return the job of an entry, its key if it has one, the entry with its prefix, and the fields of an entry of `fifo`.
+-- Return nil if the entry is missing.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
   local fields = found[2]
-  if string.sub(stream, -5) ~= ':lane' then return fields[2], nil, 's' .. raw end
+  if string.sub(stream, -5) ~= ':lane' then return entries.job_of(raw, fields), nil, 'p' .. raw, fields end
   local key = entries.key_of(fields)
   return fields[2], key, (key and 'k' or 'l') .. raw
 end
 
--- Return true if one entry id comes before another. (Their milliseconds have 13 digits until the year 2286.)
+-- Return true if one entry id comes before another.
 function entries.before(a, b)
-  if #a == #b or string.sub(a, 1, 13) ~= string.sub(b, 1, 13) then return a < b end
-  return #a < #b
+  local first, after = string.match(a, '^(%d+)%-(%d+)$')
+  local second, later = string.match(b, '^(%d+)%-?(%d*)$')
+  if first == second then return tonumber(after) < tonumber(later ~= '' and later or 0) end
+  if #first ~= #second then return #first < #second end
+  return first < second
 end
 
 do
@@ -132,6 +172,15 @@ end
 
 function entries.ensure_group(stream)
   redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
+end
+
+-- Create the consumer group of `fifo` if it does not exist. If it was destroyed, the server delivers all entries again.
+-- Those of completed plain jobs among them must not run again, so claims look for them up to the present last entry.
+function entries.ensure_fifo_group(base)
+  local fifo = base .. ':fifo'
+  if redis.pcall('XGROUP', 'CREATE', fifo, GROUP, '0', 'MKSTREAM').err then return end
+  local last = redis.call('XREVRANGE', fifo, '+', '-', 'COUNT', 1)[1]
+  if last then redis.call('HSET', base .. ':meta', 'regrouped', string.match(last[1], '^%d+')) end
 end
 
 -- Create the consumer group of `lane` if it does not exist. If it was destroyed, the entries of `lane` have lost their

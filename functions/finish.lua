@@ -185,13 +185,29 @@ local function ordinary(base, key, now, seen)
   return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
 end
 
+-- Remove the `over` oldest of the jobs that policies apply to. kept: how many of them are in `results`.
+local function remove_oldest(base, state, over, kept, seen, ended)
+  local key, of_set = base .. ':' .. state, over
+  if kept > 0 and ended == 0 then
+    of_set = 0
+  elseif kept > 0 then
+    local oldest = results.oldest(base, seen)
+    of_set = oldest and math.min(over, redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest))) or over
+    of_set = math.max(of_set, over - kept)
+  end
+  if of_set > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, of_set - 1), seen) end
+  if of_set < over then results.remove_oldest(base, over - of_set, seen) end
+end
+
 -- Apply one policy to a whole set and remove at most `most` jobs. Return the number of candidates.
 local function trim(base, state, count, age, now, seen, most)
   local key, met = base .. ':' .. state, 0
+  local kept = state == 'completed' and results.count(base, seen) or 0
   if count >= 0 then
-    local over = math.min(ordinary(base, key, now, seen) - count, most)
+    local ended = ordinary(base, key, now, seen)
+    local over = math.min(ended + kept - count, most)
     if over > 0 then
-      remove_finished(base, state, redis.call('ZRANGE', key, 0, over - 1), seen)
+      remove_oldest(base, state, over, kept, seen, ended)
       met = over
     end
   end
@@ -199,6 +215,7 @@ local function trim(base, state, count, age, now, seen, most)
     local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - age, 'LIMIT', 0, most - met)
     remove_finished(base, state, old, seen)
     met = met + #old
+    if kept > 0 and met < most then met = met + results.remove_before(base, now - age, most - met, seen) end
   end
   return met
 end
@@ -252,6 +269,20 @@ function finish.change_ttl(base, id, state, now, ttl)
   put(base .. ':' .. state, {id}, found[2] or now)
 end
 
+-- Return how many completed jobs a policy keeps (-1: all), and the time to live that it gives a job, nil for none.
+function finish.kept_by(policy)
+  local ttl = string.match(policy, ' t(%d+)$')
+  return ttl and 0 or policy_of('completed', policy), ttl
+end
+
+-- Apply the policy of n plain jobs that have just completed, and whose outcomes are stored.
+function finish.trim_results(base, policy, n, call)
+  local count, age = policy_of('completed', policy)
+  adopt_policy(base, 'completed', policy, call.seen)
+  -- Age alone can wait for the next sweep. The default policy does, which saves a command.
+  trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, n + TRIM_STEP)
+end
+
 -- left: how many older jobs this call may still remove. Return the rest of that number.
 local function store_group(base, group, now, seen, left)
   local state, ids = group.state, group.ids
@@ -291,7 +322,7 @@ function finish.note(done, state, policy, id, payload)
 end
 
 -- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total
--- duration of the runs of each state, if there were any.
+-- duration of the runs of each state, if there were any. done.plain: how many plain jobs completed as well.
 function finish.store(base, done, call, run_ms)
   local now, seen, counts, ended = call.now, call.seen, {}, 0
   for _, group in ipairs(done) do ended = ended + #group.ids end
@@ -304,6 +335,7 @@ function finish.store(base, done, call, run_ms)
     left = store_group(base, group, now, seen, left)
     counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
+  if done.plain then counts.completed = (counts.completed or 0) + done.plain end
   for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 

@@ -15,12 +15,14 @@ end
 
 register('awaitJob', function(base, args)
   local id, channel = args[1], args[2]
-  local state = record.location(base, id)
+  local state = plain.location(base, id)
   if not state then return {'missing'} end
   if state == 'completed' or state == 'failed' then
     if finish.is_over(base, id) then return {'missing'} end
-    return {state, redis.call('HGETALL', base .. ':job:' .. id)}
+    local flat = redis.call('HGETALL', base .. ':job:' .. id)
+    return {state, flat[1] and flat or plain.view(base, id)}
   end
+  plain.open(base, id)
   local channels = redis.call('HGET', base .. ':waiters', id)
   if not (channels and find(channels, channel)) then
     redis.call('HSET', base .. ':waiters', id, channels and channels .. ' ' .. channel or channel)

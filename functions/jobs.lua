@@ -15,7 +15,7 @@ end
 
 request.register('removeJob', function(base, args)
   local id = args[3]
-  local state, entry = record.location(base, id)
+  local state, entry = plain.open(base, id)
   if not state then return 'missing' end
   if state == 'active' then notify_run(base, entry, 'x ' .. entry) end
   local call = queue_flags.call(base)
@@ -26,7 +26,7 @@ end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
   local id = args[3]
-  local state = record.location(base, id)
+  local state = plain.open(base, id)
   if not state then return 'missing' end
   if not locations.is_final(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
@@ -38,7 +38,7 @@ end)
 
 request.register('revokeJob', function(base, args)
   local id = args[3]
-  local state, entry = record.location(base, id)
+  local state, entry = plain.open(base, id)
   if not state then return 'missing' end
   if locations.is_final(state) then return 'state ' .. state end
   local call = queue_flags.call(base)
@@ -57,7 +57,7 @@ end, {'allow-oom'})
 
 request.register('promoteJob', function(base, args)
   local id = args[3]
-  local state = record.location(base, id)
+  local state = plain.open(base, id)
   if not state then return 'missing' end
   if state ~= 'delayed' then return 'state ' .. state end
   local call = queue_flags.call(base)

@@ -1,5 +1,6 @@
 -- lease: gives a running job to one worker for as long as the worker renews it.
---   renewLeases  consumer info answered in_transit { id entry }*n -> { lost entries, revoked entries }
+--   renewLeases  consumer info answered in_transit { id entry started }*n -> { lost entries, revoked entries }
+--     started     when the run of a plain job began, ms; '' for any other job
 --     answered    number of the consumer's last settle call that has a reply; 0: verify who owns each entry
 --     in_transit  number of the settle call whose reply is on its way, 0 for none: renew the jobs that it claimed too
 --   endRuns      consumer { entry }*n -> number of these runs that were stopping, see stopping.lua; at most 20 entries
@@ -15,7 +16,8 @@
 local lease = {}
 local RENEWED = 2
 local FIRST_TOKEN = 6            -- the position of the first entry in the arguments of a renewal
-local OF_STREAM = 115            -- the byte "s", the first of a token of `stream`
+local FIELDS = 3
+local OF_FIFO = 112              -- the byte "p", the first of a token of `fifo`
 local MOST_ENDED = 20
 
 -- Return the run id of this server, and since when it runs. Returns nothing if the user may not run INFO (@dangerous).
@@ -128,11 +130,11 @@ local function is_last_call(base, consumer, number)
   return kept and string.sub(kept, 1, #number + 1) == number .. ' '
 end
 
--- Return the entry ids in `stream`, and the entry ids in `lane`. The tokens are at every `step`th position from `at`.
+-- Return the entry ids in `fifo`, and the entry ids in `lane`. The tokens are at every `step`th position from `at`.
 local function by_stream(tokens, at, step)
   local waited, active = {}, {}
   for i = at, #tokens, step do
-    local list = string.byte(tokens[i]) == OF_STREAM and waited or active
+    local list = string.byte(tokens[i]) == OF_FIFO and waited or active
     list[#list + 1] = string.sub(tokens[i], 2)
   end
   return waited, active
@@ -144,16 +146,16 @@ end
 local function renew_in_transit(base, consumer, number)
   if not is_last_call(base, consumer, number) then return end
   local waited, active = by_stream(settle.claimed_last(base, consumer), 1, 1)
-  extend(base .. ':stream', consumer, waited, false)
+  extend(base .. ':fifo', consumer, waited, false)
   extend(base .. ':lane', consumer, active, false)
 end
 
 -- Return the tokens among args that were not renewed, and the tokens of revoked jobs.
 local function sort_out(base, args, renewed, revoking)
   local lost, revoked = {}, {}
-  for i = FIRST_TOKEN, #args, 2 do
+  for i = FIRST_TOKEN, #args, FIELDS do
     local token = args[i]
-    if not renewed[string.byte(token) == OF_STREAM][string.sub(token, 2)] then
+    if not renewed[string.byte(token) == OF_FIFO][string.sub(token, 2)] then
       lost[#lost + 1] = token
     elseif revoking and redis.call('SISMEMBER', base .. ':revoking', args[i - 1]) == 1 then
       revoked[#revoked + 1] = token
@@ -169,12 +171,23 @@ local function as_set(list)
   return set
 end
 
+-- Store when the renewed plain runs began, because renewing resets the idle time of their entries.
+local function note_starts(base, args, renewed)
+  if not renewed[1] then return end
+  local held, flat = as_set(renewed), {}
+  for i = FIRST_TOKEN, #args, FIELDS do
+    local raw = string.sub(args[i], 2)
+    if args[i + 1] ~= '' and held[raw] then flat[#flat + 1], flat[#flat + 2] = plain.id_of(raw), args[i + 1] end
+  end
+  if flat[1] then in_chunks('HSET', base .. ':started', nil, flat) end
+end
+
 register('renewLeases', function(base, args)
   integer('answered', args[3])
   integer('in_transit', args[4])
-  local consumer, stream, lane = args[1], base .. ':stream', base .. ':lane'
+  local consumer, stream, lane = args[1], base .. ':fifo', base .. ':lane'
   report_alive(base, consumer, args[2], clock.now())
-  local waited, active = by_stream(args, FIRST_TOKEN, 2)
+  local waited, active = by_stream(args, FIRST_TOKEN, FIELDS)
   local n = #waited + #active
   -- Replication keeps the order of writes, so a server that knows the worker's last call knows every claim before it.
   -- Then each pending entry is the worker's. Otherwise it is verified, which takes a third of the time of a renewal.
@@ -183,6 +196,7 @@ register('renewLeases', function(base, args)
     active = active[1] and own(lane, consumer, active) or active
   end
   waited, active = extend(stream, consumer, waited, true), extend(lane, consumer, active, true)
+  note_starts(base, args, waited)
   renew_in_transit(base, consumer, args[4])
   local revoking = exists(base .. ':revoking')
   if not revoking and #waited + #active == n then return {{}, {}} end

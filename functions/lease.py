@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, texts
+
+
+class Held(NamedTuple):
+    """A lease to renew. `plain_since`: when the run of a plain job began (server ms), "" for any other job."""
+
+    id: str
+    entry: str
+    plain_since: int | str = ""
 
 
 class LeaseCalls(Calls):
@@ -17,13 +25,13 @@ class LeaseCalls(Calls):
         self,
         consumer: str,
         info: bytes,
-        held: Sequence[tuple[str, str]],
+        held: Sequence[Held],
         timeout: float,
         *,
         answered: int = 0,
         in_transit: int = 0,
     ) -> tuple[list[str], list[str]]:
-        """Renew the leases of (id, entry). Return the lost entries, and the entries of revoked jobs.
+        """Renew leases. Return the lost entries, and the entries of revoked jobs.
 
         `answered` is the number of the consumer's last settle call that has a reply: a server that knows this call need
         not verify who owns each entry. 0 requests the verification. `in_transit` is the number of the call whose reply
@@ -32,8 +40,8 @@ class LeaseCalls(Calls):
         # Without a number: a renewal never creates a lease, it only verifies and extends the leases of this consumer. A
         # repeated or delayed one has no second effect, so renewals need not wait for each other.
         args: list[Arg] = [consumer, info, answered, in_transit]
-        for pair in held:
-            args += pair
+        for one in held:
+            args += one
         lost, revoked = cast("list[object]", await self._caller.call("renewLeases", args, timeout=timeout))
         return texts(lost), texts(revoked)
 

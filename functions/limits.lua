@@ -107,7 +107,7 @@ function limits.allowance(base, slots, call)
     allowed, call.open_at = math.min(allowed, left), at
   end
   if set[1] then
-    local running = entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')
+    local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
     local left = math.max(0, set[1] - running - redis.call('ZCARD', base .. ':stopping'))
     if left == 0 then call.full = true end
     allowed = math.min(allowed, left)

@@ -36,6 +36,8 @@ FILES: Final = (
     "dedup",
     "record",
     "entries",
+    "plain",
+    "results",
     "limits",
     "keyed",
     "stopping",

@@ -1,10 +1,10 @@
 -- locations: the table of states. Each state has exactly one structure. These functions take a job out of its
 -- structure.
---   waiting      "s…"  undelivered entry of `stream`     "r" member of `returned`     "i" member of `lifo`
+--   waiting      "p…"  undelivered entry of `fifo`       "r" member of `returned`     "i" member of `lifo`
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
 --                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
---   active       "s…"  pending entry of `stream`         "l…" "k…" pending entry of `lane`
+--   active       "p…"  pending entry of `fifo`           "l…" "k…" pending entry of `lane`
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
 
@@ -90,10 +90,15 @@ function locations.leave(base, id, call)
   return entry
 end
 
+-- Return the number of jobs that wait in `fifo`. All other entries are pending or belong to completed plain jobs.
+function locations.fifo_count(base)
+  local fifo = base .. ':fifo'
+  return redis.call('XLEN', fifo) - entries.pending_count(fifo) - redis.call('HLEN', base .. ':results')
+end
+
 -- Return a lower bound of the number of jobs that can be claimed now. Each ready key counts as one job.
 function locations.ready_count(base)
-  local stream = base .. ':stream'
-  return redis.call('XLEN', stream) - entries.pending_count(stream) + redis.call('ZCARD', base .. ':returned')
+  return locations.fifo_count(base) + redis.call('ZCARD', base .. ':returned')
     + redis.call('ZCARD', base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')
     + redis.call('ZCARD', base .. ':ready')
 end

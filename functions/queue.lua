@@ -12,7 +12,7 @@
 --         relaying, outbox_last; planned (see writes.lua)
 
 local OWNER = 'glidemq_async'
-local LAYOUT = '1'
+local LAYOUT = '2'
 local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
   'touched', 'keep_completed', 'keep_failed', 'limits', 'key_limits', 'planned'}
 
@@ -31,9 +31,9 @@ local function check_meta(base, mode)
   local key = base .. ':meta'
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then
-    local stream = redis.call('TYPE', base .. ':stream').ok
+    local stream = redis.call('TYPE', base .. ':fifo').ok
     if stream ~= 'none' and stream ~= 'stream' then
-      refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':stream')
+      refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':fifo')
     end
     return false
   end
@@ -59,7 +59,7 @@ register('openQueue', function(base, args)
   if args[2] and args[2] ~= '' then redis.call('HSETNX', key, 'incarnation', args[2]) end
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
   if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
-  entries.ensure_group(base .. ':stream')
+  entries.ensure_fifo_group(base)
   entries.ensure_active_group(base)
   local answer = redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
   if args[4] == '1' then answer[6] = rules end

@@ -6,7 +6,7 @@ local queue_flags = {}
 -- Neighbours often exist together, which saves steps of the search below.
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
-  'running'}
+  'running', 'results', 'recorded', 'started'}
 
 local last_base, last_keys
 
@@ -38,10 +38,11 @@ end
 -- are not pending, see entries.lua. A function that creates one of the structures updates this table.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost')
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'horizon', 'regrouped')
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
-    limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''}}
+    limited = meta[8] == '1', lane_lost = meta[9] and true,
+    horizon = tonumber(meta[10] or nil), regrouped = tonumber(meta[11] or nil), keep = {completed = meta[2] or '', failed = meta[3] or ''}}
   look(base, keys_of(base), 1, #STRUCTURES, seen)
   return seen
 end

@@ -22,17 +22,17 @@ local DEEP_STEP = reading.DEEP_STEP
 local LOG_STEP = 20
 
 function reading.counts(base)
-  local stream = base .. ':stream'
-  local running, limited = entries.pending_count(stream), redis.call('ZCARD', base .. ':sleeping')
+  local fifo, limited = base .. ':fifo', redis.call('ZCARD', base .. ':sleeping')
+  local running, kept = entries.pending_count(fifo), redis.call('HLEN', base .. ':results')
   return {
-    'waiting', redis.call('XLEN', stream) - running + redis.call('ZCARD', base .. ':returned')
+    'waiting', redis.call('XLEN', fifo) - running - kept + redis.call('ZCARD', base .. ':returned')
       + redis.call('ZCARD', base .. ':lifo'),
     'active', running + entries.pending_count(base .. ':lane'),
     'delayed', redis.call('ZCARD', base .. ':scheduled'),
     'prioritized', redis.call('ZCARD', base .. ':prioritized'),
     'key-waiting', redis.call('ZCARD', base .. ':keyed') - limited,
     'rate-limited', limited,
-    'completed', redis.call('ZCARD', base .. ':completed'),
+    'completed', redis.call('ZCARD', base .. ':completed') + kept,
     'failed', redis.call('ZCARD', base .. ':failed'),
   }
 end
@@ -41,16 +41,6 @@ local function limit(text)
   local count = integer('count', text)
   if count < 1 or count > 1000 then fail('ARGUMENT', 'count must be 1 to 1000, found ' .. text) end
   return count
-end
-
--- Entries after the group's last delivered one are exactly the waiting jobs.
-function reading.last_delivered(stream)
-  local groups = redis.pcall('XINFO', 'GROUPS', stream)
-  if groups.err or not groups[1] then return '0' end
-  for i = 1, #groups[1], 2 do
-    if groups[1][i] == 'last-delivered-id' then return groups[1][i + 1] end
-  end
-  return '0'
 end
 
 -- Take one step through a zset; `cut`: the number of characters before the id.
@@ -65,24 +55,44 @@ local list = {}
 
 -- The structures of waiting jobs, in the order in which they are listed. The first character of a cursor
 -- names one.
-local AFTER = {r = 's', s = 'i'}
-local BEFORE = {i = 's', s = 'r'}
+local AFTER = {r = 'p', p = 'i'}
+local BEFORE = {i = 'p', p = 'r'}
 
 local walk_waiting = {}
+
+-- Read up to `count` entries of a range, fewer if they are large: each brings its payload. Return them, and true if there
+-- are no more.
+local function read_entries(stream, backwards, from, last, count)
+  local found, it, piece = {}, budget.of_answer(), 4
+  while #found < count and not budget.is_spent(it) do
+    local wanted = math.min(piece, count - #found)
+    local rows = redis.call(backwards and 'XREVRANGE' or 'XRANGE', stream, from, last, 'COUNT', wanted)
+    for _, row in ipairs(rows) do
+      found[#found + 1] = row
+      it.bytes = it.bytes + #row[2][2]
+    end
+    if #rows < wanted then return found, true end
+    from, piece = '(' .. rows[#rows][1], math.min(piece * 2, 256)
+  end
+  return found, false
+end
 
 function walk_waiting.r(base, backwards, cursor, count, ids)
   return by_rank(base .. ':returned', backwards, cursor, count, ids)
 end
 
-function walk_waiting.s(base, backwards, cursor, count, ids)
-  local stream, delivered, found = base .. ':stream', reading.last_delivered(base .. ':stream'), nil
+-- Entries after the group's last delivered one are exactly the waiting jobs.
+function walk_waiting.p(base, backwards, cursor, count, ids)
+  local fifo = base .. ':fifo'
+  local delivered = entries.last_delivered(fifo)
+  local found, over
   if backwards then
-    found = redis.call('XREVRANGE', stream, cursor == '' and '+' or '(' .. cursor, '(' .. delivered, 'COUNT', count)
+    found, over = read_entries(fifo, true, cursor == '' and '+' or '(' .. cursor, '(' .. delivered, count)
   else
-    found = redis.call('XRANGE', stream, '(' .. (cursor == '' and delivered or cursor), '+', 'COUNT', count)
+    found, over = read_entries(fifo, false, '(' .. (cursor == '' and delivered or cursor), '+', count)
   end
-  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-  return #found == count and found[count][1] or ''
+  for _, entry in ipairs(found) do ids[#ids + 1] = entries.job_of(entry[1], entry[2]) end
+  return over and '' or found[#found][1]
 end
 
 function walk_waiting.i(base, backwards, cursor, count, ids)
@@ -133,44 +143,105 @@ list['rate-limited'] = function(base, cursor, wanted, ids, backwards)
   return next_cursor
 end
 
--- XPENDING has no reverse form. Each entry of `stream` up to the last delivered one is pending, as is all of
--- `lane`, for an entry is deleted with its lease.
+-- Add the jobs of these rows of XPENDING. Return the id of the last one for which the budget sufficed.
+local function add_pending(stream, rows, ids)
+  local it, last = budget.of_answer(), nil
+  for _, row in ipairs(rows) do
+    if last and budget.is_spent(it) then return last end
+    local id, _, _, fields = entries.find(stream, row[1])
+    if id then ids[#ids + 1] = id end
+    if fields then it.bytes = it.bytes + #fields[2] end
+    last = row[1]
+  end
+  return last
+end
+
+-- XPENDING has no reverse form. All entries of `lane` are pending, for an entry is deleted with its lease. In `fifo` the
+-- entries of completed plain jobs lie between the pending ones.
 local function active_backwards(base, cursor, count, ids)
   local prefix = cursor == '' and 'l' or string.sub(cursor, 1, 1)
   local stream, from = entries.stream_of(base, prefix), '+'
   if #cursor > 1 then
     from = '(' .. string.sub(cursor, 2)
-  elseif prefix == 's' then
-    from = reading.last_delivered(stream)
+  elseif prefix == 'p' then
+    from = entries.last_delivered(stream)
   end
-  local found = redis.call('XREVRANGE', stream, from, '-', 'COUNT', count)
-  for _, entry in ipairs(found) do ids[#ids + 1] = entry[2][2] end
-  if #found == count then return prefix .. found[count][1] end
-  return prefix == 'l' and 's' or ''
+  local found, over = read_entries(stream, true, from, '-', count)
+  for _, entry in ipairs(found) do
+    if prefix == 'l' then
+      ids[#ids + 1] = entry[2][2]
+    elseif entry[2][1] == '' or redis.call('HEXISTS', base .. ':results', plain.id_of(entry[1])) == 0 then
+      ids[#ids + 1] = entries.job_of(entry[1], entry[2])
+    end
+  end
+  if not over then return prefix .. found[#found][1] end
+  return prefix == 'l' and 'p' or ''
 end
 
 function list.active(base, cursor, wanted, ids, backwards)
   local count = math.min(wanted, DEEP_STEP)
   if backwards then return active_backwards(base, cursor, count, ids) end
-  local prefix = cursor == '' and 's' or string.sub(cursor, 1, 1)
+  local prefix = cursor == '' and 'p' or string.sub(cursor, 1, 1)
   local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
   local stream = entries.stream_of(base, prefix)
   local rows = redis.pcall('XPENDING', stream, GROUP, from, '+', count)
   if rows.err then rows = {} end
-  for _, row in ipairs(rows) do
-    local entry = redis.call('XRANGE', stream, row[1], row[1])[1]
-    if entry then ids[#ids + 1] = entry[2][2] end
-  end
-  if #rows == count then return prefix .. rows[count][1] end
-  return prefix == 's' and 'l' or ''
+  local last = add_pending(stream, rows, ids)
+  if last and (#rows == count or last ~= rows[#rows][1]) then return prefix .. last end
+  return prefix == 'p' and 'l' or ''
 end
 
 function list.delayed(base, cursor, count, ids, backwards)
   return by_rank(base .. ':scheduled', backwards, cursor, count, ids, 16)
 end
 
-function list.completed(base, cursor, count, ids, backwards)
-  return by_rank(base .. ':completed', not backwards, cursor, count, ids)
+do
+  local COMPLETED_STEP = 100
+
+  -- Return up to `count` of the completed plain jobs beyond a number, as { number ended }.
+  local function kept_beyond(base, number, count, backwards)
+    local rows, from = {}, number
+    local range = backwards and 'XRANGE' or 'XREVRANGE'
+    local edge = backwards and '+' or '-'
+    if from == '' then from = backwards and '-' or '+' else from = '(' .. from end
+    while #rows < count do
+      local found, over = read_entries(base .. ':fifo', range == 'XREVRANGE', from, edge, count)
+      for _, entry in ipairs(found) do
+        local kept = redis.call('HGET', base .. ':results', plain.id_of(entry[1]))
+        if kept then rows[#rows + 1] = {entry[1], tonumber(string.match(kept, '^%d+'))} end
+        if #rows == count then return rows end
+      end
+      if over then return rows end
+      from = '(' .. found[#found][1]
+    end
+    return rows
+  end
+
+  -- Completed plain jobs are listed by number, and records by time of ending. Both lists are merged by that time. The
+  -- cursor holds the position in each, "<entry> <rank>".
+  function list.completed(base, cursor, wanted, ids, backwards)
+    local count = math.min(wanted, COMPLETED_STEP)
+    local at, rank = string.match(cursor, '^(%S*) (%d+)$')
+    at, rank = at or '', tonumber(rank or 0)
+    if redis.call('HLEN', base .. ':results') == 0 then
+      local next_rank = by_rank(base .. ':completed', not backwards, digits(rank), wanted, ids)
+      return next_rank ~= '' and ' ' .. next_rank or ''
+    end
+    local kept = kept_beyond(base, at, count, backwards)
+    local rows = redis.call(backwards and 'ZRANGE' or 'ZREVRANGE', base .. ':completed', digits(rank),
+      digits(rank + count - 1), 'WITHSCORES')
+    local i, k = 1, 1
+    while #ids < count and (kept[i] or rows[k]) do
+      local ended = rows[k] and tonumber(rows[k + 1])
+      local take_kept = kept[i] and (not ended or (backwards and kept[i][2] <= ended or not backwards and kept[i][2] >= ended))
+      if take_kept then
+        ids[#ids + 1], at, i = plain.id_of(kept[i][1]), kept[i][1], i + 1
+      else
+        ids[#ids + 1], rank, k = rows[k], rank + 1, k + 2
+      end
+    end
+    return #ids == count and at .. ' ' .. digits(rank) or ''
+  end
 end
 
 function list.failed(base, cursor, count, ids, backwards)
@@ -181,10 +252,6 @@ register('version', function() return VERSION end, {'no-writes'})
 
 register('countJobs', reading.counts, {'no-writes'})
 
-local function whole(key)
-  return redis.call('HGETALL', key)
-end
-
 -- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
   'cause', 'letter', 'progress', 'result', 'dedup', 'drop'}
@@ -192,18 +259,48 @@ local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures',
 local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
   'progress'}
 
-local function part(key, fields)
-  local flat, values = {}, redis.call('HMGET', key, unpack(fields))
-  for i, value in ipairs(values) do
-    if value then flat[#flat + 1], flat[#flat + 2] = fields[i], value end
+-- Return the fields of a flat record that are asked for, and `size`.
+local function part_of(whole, wanted)
+  local flat = {}
+  for i = 1, #whole, 2 do
+    if wanted[whole[i]] then flat[#flat + 1], flat[#flat + 2] = whole[i], whole[i + 1] end
+    if whole[i] == 'data' then flat[#flat + 1], flat[#flat + 2] = 'size', digits(#whole[i + 1]) end
   end
-  if flat[1] then flat[#flat + 1], flat[#flat + 2] = 'size', digits(redis.call('HSTRLEN', key, 'data')) end
   return flat
 end
 
-local function head(key) return part(key, HEAD) end
+local function as_set(fields)
+  local set = {}
+  for _, field in ipairs(fields) do set[field] = true end
+  return set
+end
 
-local function outline(key) return part(key, OUTLINE) end
+-- Return a function that reads these fields of a job.
+local function part(fields)
+  local wanted
+  return function(base, id, it)
+    wanted = wanted or as_set(fields)
+    local key, flat = base .. ':job:' .. id, {}
+    local values = redis.call('HMGET', key, unpack(fields))
+    for i, value in ipairs(values) do
+      if value then flat[#flat + 1], flat[#flat + 2] = fields[i], value end
+    end
+    if flat[1] then
+      flat[#flat + 1], flat[#flat + 2] = 'size', digits(redis.call('HSTRLEN', key, 'data'))
+      return flat
+    end
+    local whole = plain.view(base, id)
+    budget.count_record(it, whole)
+    return part_of(whole, wanted)
+  end
+end
+
+local head, outline = part(HEAD), part(OUTLINE)
+
+local function whole(base, id)
+  local flat = redis.call('HGETALL', base .. ':job:' .. id)
+  return flat[1] and flat or plain.view(base, id)
+end
 
 -- Return the due time of a job, by the flat fields of its record; nil for a job that is not delayed.
 local function due_of(base, id, flat)
@@ -223,7 +320,7 @@ local function records_of(base, args, read)
   local scheduled = exists(base .. ':scheduled')
   for i, id in ipairs(args) do
     if i > 1 and budget.is_spent(it) then break end
-    local flat = held and finish.is_over(base, id) and {} or read(base .. ':job:' .. id)
+    local flat = held and finish.is_over(base, id) and {} or read(base, id, it)
     records[i] = flat
     budget.count_record(it, flat)
     if limited and is_rate_limited(base, id) and record.location(base, id) == 'key-waiting' then
@@ -255,7 +352,7 @@ end, {'no-writes'})
 
 register('listWorkers', function(base, args)
   local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
-  for _, name in ipairs({'stream', 'lane'}) do
+  for _, name in ipairs({'fifo', 'lane'}) do
     local summary = redis.pcall('XPENDING', base .. ':' .. name, GROUP)
     for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = (running[row[1]] or 0) + row[2] end
   end

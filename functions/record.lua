@@ -48,8 +48,8 @@ end
 
 -- Store the creation time in the record, before the stream entry whose id contains it is deleted.
 function record.keep_added(base, id, entry)
-  if string.sub(entry, 1, 1) == 's' then
-    redis.call('HSETNX', base .. ':job:' .. id, 'added', string.match(entry, '^s(%d+)-'))
+  if string.sub(entry, 1, 1) == 'p' then
+    redis.call('HSETNX', base .. ':job:' .. id, 'added', string.match(entry, '%d+$'))
   end
 end
 

@@ -1,11 +1,13 @@
 -- returned: jobs that were running and return unfinished, in their original order. Claims take them before all others.
---   returned  zset  id -> order: ms * 4096 + sequence of the job's first stream entry (exact below 2^53)
+--   returned  zset  id -> order: the number of the job's entry in `fifo`; for a job that was claimed from elsewhere,
+--             ms * 4096 + sequence of its entry in `lane`, which is higher (exact below 2^53)
 -- A keyed job returns to its position in its key's line instead, because the limits of its key apply to it too.
 
 local returned = {}
 
 local function order_of(entry)
   local ms, seq = string.match(entry, '^%a(%d+)-(%d+)$')
+  if string.sub(entry, 1, 1) == 'p' then return ms end
   return digits(ms * 4096 + math.min(tonumber(seq), 4095))
 end
 
@@ -17,7 +19,7 @@ function returned.push(base, id, entry, call)
     redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
     return
   end
-  local position = string.sub(entry, 1, 1) == 's' and order_of(entry)
+  local position = string.sub(entry, 1, 1) == 'p' and order_of(entry)
     or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%d+)') or order_of(entry)
   redis.call('HSET', key, 'place', 'waiting r')
   redis.call('ZADD', base .. ':returned', position, id)

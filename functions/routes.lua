@@ -1,6 +1,6 @@
 -- routes: how a ready job waits for its claim. Every path that makes a job ready (an add, its due time, a retry, a
 -- promotion) calls routes.enter, so each kind of waiting exists once.
---   record's route   absent          plain: `stream`, first in, first out
+--   record's route   absent          `fifo`, first in, first out
 --                    "p <priority>"  `prioritized` zset: <16 digits of sequence><id> -> priority; the lowest first, and
 --                                    only while no plain, LIFO or keyed job can start
 --                    "l"             `lifo` zset: id -> sequence; the last one first
@@ -56,7 +56,7 @@ end
 function routes.enter(base, id, route, call, hint)
   if route then return enter[string.sub(route, 1, 1)](base, id, route, call, hint or 'h') end
   call.startable = call.startable + 1
-  return 'waiting s' .. redis.call('XADD', base .. ':stream', '*', hint or 'h', id)
+  return 'waiting p' .. entries.append(base, id, hint or 'h', call)
 end
 
 -- The same for a job that is being added, before its record exists. Return its location and its route.

@@ -8,7 +8,8 @@ register('searchJobs', function(base, args)
   local cursor, met = reading.step(base, args[1], args[2], digits(count), args[5])
   local found, name = {}, args[4]
   for _, id in ipairs(met) do
-    if redis.call('HGET', base .. ':job:' .. id, 'name') == name then found[#found + 1] = id end
+    local own = redis.call('HGET', base .. ':job:' .. id, 'name') or plain.name_of(base, id)
+    if own == name then found[#found + 1] = id end
   end
   return {cursor, found}
 end, {'no-writes'})

@@ -25,7 +25,11 @@ _History: TypeAlias = list[bytes | None]
 """The history of a claimed job: None for a field that the record does not have."""
 
 _ARGUMENTS_OF_A_RUN = 5
-_FIELDS_OF_A_JOB = 7
+_FIELDS_OF_A_JOB = 4
+_HAS_RECORD = 1
+"""The last of these fields of a job with a record. Four more fields of the job follow."""
+_BYTES_OF_A_TIME = 14
+"""The length of the time in the id of an entry: a hyphen and 13 digits of milliseconds."""
 
 
 class JobHistory(NamedTuple):
@@ -50,6 +54,26 @@ class ClaimedJob(NamedTuple):
     data: bytes
     opts: bytes
     history: JobHistory | None
+    is_plain: bool
+    """True for a job without a record, see plain.lua. The server has to be told when its run began."""
+
+
+class _Group:
+    """Completed runs of plain jobs that began at the same time and have the same retention policy."""
+
+    __slots__ = ("entries", "results")
+
+    def __init__(self) -> None:
+        self.entries: list[Arg] = []
+        self.results: list[bytes] = []
+
+    def args(self, started: int, policy: str) -> list[Arg]:
+        """Return the arguments of the group. Equal results, usually None, are sent once."""
+        results = self.results
+        first = results[0]
+        if all(result == first for result in results):
+            results = [first]
+        return [started, policy, len(self.entries), *self.entries, len(results), *results]
 
 
 # The claim loop repeats a call until the server replies. A repetition must have the same number and the same contents:
@@ -66,10 +90,28 @@ class SettleRequest:
     incarnation: str
     """The incarnation of the queue that the call is meant for."""
     _settled: list[Arg] = field(default_factory=list)
+    _groups: dict[tuple[int, str], _Group] = field(default_factory=dict)
+    _group_of: list[_Group | None] = field(default_factory=list)
+    """The group of each run in the order of `settle`, None for a run that is sent by itself."""
 
-    def settle(self, job_id: str, entry: str, key: str | None, outcome: Outcome) -> None:
-        """Add the outcome of a run. `key` is the ordering key of the job, which saves the server a lookup."""
-        token = entry if key is None else f"{entry} {key}"
+    def settle(
+        self, job_id: str, entry: str, key: str | None, outcome: Outcome, *, plain_since: int | None = None
+    ) -> None:
+        """Add the outcome of a run.
+
+        `key` is the ordering key of the job, which saves the server a lookup. `plain_since` is the time (server ms) at
+        which the run of a plain job began, None for any other job.
+        """
+        if plain_since is not None and isinstance(outcome, Completed):
+            at = plain_since, "" if outcome.retention is None else _policy(outcome.retention)
+            group = self._groups.get(at) or self._groups.setdefault(at, _Group())
+            group.entries.append(entry[1:])
+            group.results.append(outcome.result)
+            self._group_of.append(group)
+            return
+        self._group_of.append(None)
+        rest = key if plain_since is None else plain_since
+        token = entry if rest is None else f"{entry} {rest}"
         # The most frequent outcome comes first, because this runs once per job.
         if isinstance(outcome, Completed):
             option = "" if outcome.retention is None else _policy(outcome.retention)
@@ -81,7 +123,30 @@ class SettleRequest:
     @property
     def args(self) -> list[Arg]:
         """The arguments of the call."""
-        return [*self.head, len(self._settled) // _ARGUMENTS_OF_A_RUN, *self._settled, self.incarnation]
+        args: list[Arg] = [*self.head, self.incarnation, len(self._groups)]
+        for (started, policy), group in self._groups.items():
+            args += group.args(started, policy)
+        args.append(len(self._settled) // _ARGUMENTS_OF_A_RUN)
+        args += self._settled
+        return args
+
+    def by_run(self, statuses: dict[int, str]) -> dict[int, str]:
+        """Return statuses by the order of `settle`, from statuses by the position in the arguments."""
+        if not statuses:
+            return statuses
+        starts = dict[int | None, int]()
+        position = 0
+        for group in self._groups.values():
+            starts[id(group)] = position
+            position += len(group.entries)
+        starts[None] = position
+        found = dict[int, str]()
+        for index, group in enumerate(self._group_of):
+            which = None if group is None else id(group)
+            if (status := statuses.get(starts[which])) is not None:
+                found[index] = status
+            starts[which] += 1
+        return found
 
 
 class SettleReply(NamedTuple):
@@ -154,7 +219,7 @@ class SettleCalls(Calls):
             "tuple[int, list[object], list[Any], int, int, int, int]", reply
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, statuses, _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
+        return SettleReply(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
 
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
@@ -186,21 +251,18 @@ def _claimed(flat: list[Any]) -> list[ClaimedJob]:
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
     values = iter(flat)
-    return [
-        new(
-            kind,
-            (
-                job_id.decode(),
-                entry.decode(),
-                int(fence),
-                name.decode(errors="replace"),
-                data or b"",
-                opts or b"",
-                _history(history) if history else None,
-            ),
-        )
-        for job_id, entry, name, data, opts, fence, history in zip(*[values] * _FIELDS_OF_A_JOB, strict=True)
-    ]
+    jobs = list[ClaimedJob]()
+    for entry, name, data, rest in zip(*[values] * _FIELDS_OF_A_JOB, strict=True):
+        token, called = entry.decode(), name.decode(errors="replace")
+        if rest != _HAS_RECORD:
+            # A plain job: its id is the number of its entry.
+            job = (token[:-_BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
+        else:
+            job_id, opts, fence, history = next(values), next(values), next(values), next(values)
+            past = _history(history) if history else None
+            job = (job_id.decode(), token, int(fence), called, data or b"", opts or b"", past, False)
+        jobs.append(new(kind, job))
+    return jobs
 
 
 def _history(fields: _History) -> JobHistory:

@@ -39,7 +39,7 @@ local function is_enough(it, call)
   return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
 end
 
--- When a consumer group is destroyed, its pending list is lost. The server delivers `stream` again, but no call reads
+-- When a consumer group is destroyed, its pending list is lost. The server delivers `fifo` again, but no call reads
 -- `lane`, so its jobs must return to the waiting ones. lost: `lane_lost`. Return true if nothing is left to return.
 local function mend_active_stream(base, lost, call, it)
   local active = base .. ':lane'
@@ -114,9 +114,15 @@ end
 -- Check one row of XPENDING, of an entry that was not renewed for `idle` ms that count.
 local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   local raw = row[1]
-  local id, _, entry = entries.find(stream, raw)
+  local id, _, entry, fields = entries.find(stream, raw)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
+  if fields and fields[1] ~= '' and not location then
+    local started, lock = plain.claim_of(base, row, fields, call.now)
+    if idle < lock then return end
+    plain.record_run(base, raw, fields, started, lock)
+    call.seen.recorded, location = true, 'active ' .. entry
+  end
   local active = id and location == 'active ' .. entry
   local undelivered = false
   if active then
@@ -161,17 +167,18 @@ local function forget_dead(base, outage, call)
   if outage.settled < HEARD_OF_MS then return end
   local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
   for _, consumer in ipairs(dead) do
-    if #pending(base .. ':stream', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
+    if #pending(base .. ':fifo', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
       stalled.forget(base, consumer, call)
     end
   end
 end
 
 function stalled.forget(base, consumer, call)
-  redis.pcall('XGROUP', 'DELCONSUMER', base .. ':stream', GROUP, consumer)
+  redis.pcall('XGROUP', 'DELCONSUMER', base .. ':fifo', GROUP, consumer)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':lane', GROUP, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
+  redis.call('HDEL', base .. ':leases', consumer)
   wakeup.leave(base, consumer, call)
 end
 
@@ -234,10 +241,10 @@ local function sweep(base, args)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
   local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
-  local cursors, left = {stream = state[2] or '', lane = state[3] or ''}, state[4] == '1'
-  local fresh = cursors.stream == '' and cursors.lane == '' and not left
+  local cursors, left = {fifo = state[2] or '', lane = state[3] or ''}, state[4] == '1'
+  local fresh = cursors.fifo == '' and cursors.lane == '' and not left
   set_back.mend(base, call, it)
-  for _, name in ipairs({'stream', 'lane'}) do
+  for _, name in ipairs({'fifo', 'lane'}) do
     local cursor = cursors[name]
     if fresh or cursor ~= '' then
       local from = cursor == '' and '-' or cursor
@@ -246,18 +253,18 @@ local function sweep(base, args)
   end
   local is_mended = mend_active_stream(base, state[5] or nil, call, it)
   if fresh or left then left = not housekeeping(base, outage, call, it) end
-  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.stream, 'sweep_lane', cursors.lane, 'sweep_rest',
+  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.fifo, 'sweep_lane', cursors.lane, 'sweep_rest',
     left and '1' or '')
   wakeup.finish(base, call)
   local due = schedulers.next(base)
-  local more = left or not is_mended or cursors.stream ~= '' or cursors.lane ~= ''
+  local more = left or not is_mended or cursors.fifo ~= '' or cursors.lane ~= ''
   return {more and 1 or 0, report.recovered, report.failed, call.seen.outbox and 1 or 0,
     due and digits(math.max(0, due - call.now)) or ''}
 end
 
 local function close_worker(base, args)
   local consumer, call, it, count, more = args[3], queue_flags.call(base), budget.new(), 0, 0
-  for _, name in ipairs({'stream', 'lane'}) do
+  for _, name in ipairs({'fifo', 'lane'}) do
     local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
@@ -266,6 +273,7 @@ local function close_worker(base, args)
         more = 1
         break
       end
+      plain.record_pending(base, stream, row, call)
       local id, entry = locations.give_up(base, stream, row[1], call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then

@@ -30,10 +30,10 @@ end
 request.register('updateJob', function(base, args)
   local id, entry, kind = args[3], args[4], args[5]
   if not write[kind] then fail('ARGUMENT', 'unknown kind of update ' .. kind) end
-  local location = redis.call('HGET', base .. ':job:' .. id, 'place')
-  if not location then return 'missing' end
+  local state, at = plain.open(base, id)
+  if not state then return 'missing' end
   if entry ~= '' and settle.fenced then
-    if location ~= 'active ' .. entry then return 'stale' end
+    if state ~= 'active' or at ~= entry then return 'stale' end
     if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
   end
   local event = write[kind](base, id, args[6], entry)

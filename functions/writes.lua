@@ -119,11 +119,11 @@ do
 
   -- Return the number of waiting jobs, without delayed ones.
   local function depth(base)
-    local stream, n = base .. ':stream', 0
+    local n = locations.fifo_count(base)
     for _, name in ipairs({'returned', 'lifo', 'prioritized', 'keyed'}) do
       n = n + redis.call('ZCARD', base .. ':' .. name)
     end
-    return n + redis.call('XLEN', stream) - entries.pending_count(stream)
+    return n
   end
 
   local function remembered(ledger, members, ttl)
@@ -253,12 +253,10 @@ do
     local keys, found, prefix = {}, {}, base .. ':job:'
     for k, id in ipairs(ids) do keys[k] = prefix .. id end
     local count, held = redis.call('EXISTS', unpack(keys)), exists(base .. ':held')
-    if count == 0 then return found end
     if count == #keys and not held then return ids end
     for k, id in ipairs(ids) do
-      if (count == #keys or exists(keys[k])) and not (held and finish.is_over(base, id)) then
-        found[#found + 1] = id
-      end
+      local there = count == #keys or (count > 0 and exists(keys[k])) or plain.find(base, id)
+      if there and not (held and finish.is_over(base, id)) then found[#found + 1] = id end
     end
     return found
   end

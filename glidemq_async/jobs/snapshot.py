@@ -37,7 +37,7 @@ def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     # The attributes of `__init__`, each set once, because this runs for each job of a worker.
     job: AnyJob = _new(Job)
     job._client = client
-    job.id, job._entry, job.fence, job.name, job._data_bytes, job._opts, history = claimed
+    job.id, job._entry, job.fence, job.name, job._data_bytes, job._opts, history, _ = claimed
     job.state = "active"
     job.attempts_made = 0
     job._data = UNREAD

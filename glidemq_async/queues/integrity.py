@@ -22,7 +22,7 @@ STRUCTURES: Final = (
     "lifo",
     "prioritized",
     "keyed",
-    "stream",
+    "fifo",
     "lane",
 )
 #: The store keys of a queue other than its records. Any further key with the queue's prefix is a fault.
@@ -32,6 +32,10 @@ SINGLE_KEYS: Final = frozenset(
     {
         *STRUCTURES,
         "id",
+        "results",
+        "recorded",
+        "started",
+        "leases",
         "events",
         "meta",
         "idle",

@@ -66,7 +66,7 @@ def _is_control(character: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class QueueKeys:
-    """The store keys of one queue, for example `glide:{emails}:stream`.
+    """The store keys of one queue, for example `glide:{emails}:fifo`.
 
     The braces are literal: they place all store keys of a queue in one cluster slot. Raises the errors of `check_name`.
     """
@@ -99,7 +99,7 @@ class QueueKeys:
         return sorted(name for name in names if "}" not in name)
 
     def key(self, name: str) -> str:
-        """Return the store key of one structure, for example `stream`."""
+        """Return the store key of one structure, for example `fifo`."""
         return f"{self.base}:{name}"
 
     def job(self, job_id: str) -> str:

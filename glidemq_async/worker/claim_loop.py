@@ -272,7 +272,7 @@ class ClaimLoop:
         )
         for run in batch:
             job = run.job
-            request.settle(job.id, run.entry, job.key, run.outcome)
+            request.settle(job.id, run.entry, job.key, run.outcome, plain_since=run.plain_since)
         return request
 
     def _whole_ms(self, kind: type[Outcome]) -> int:
@@ -338,7 +338,12 @@ class ClaimLoop:
 
     def _take_jobs(self, jobs: Sequence[ClaimedJob], now: int) -> None:
         for claimed in jobs:
-            run = Run(job_of_claim(self._client, claimed, now), claimed.entry, has_options=bool(claimed.opts))
+            run = Run(
+                job_of_claim(self._client, claimed, now),
+                claimed.entry,
+                has_options=bool(claimed.opts),
+                plain_since=now if claimed.is_plain else None,
+            )
             if self._stopping:
                 # The stop came while this claim was in flight. The job is released, as each run without an outcome.
                 self.outcomes.add(run)

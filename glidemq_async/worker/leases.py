@@ -15,9 +15,9 @@ from typing import Final, Protocol
 
 from glidemq_async._internal import failpoints
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.lease import Held
 from glidemq_async.storage import Storage
 from glidemq_async.worker import lease_thread
-from glidemq_async.worker.slots import Held
 
 SAFE_SHARE: Final = 0.8
 """The part of a lease after which a lease without renewal is no longer trusted."""

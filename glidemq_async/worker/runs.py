@@ -69,14 +69,19 @@ class Run:
         "job",
         "options",
         "outcome",
+        "plain_since",
         "seconds",
         "stop_reason",
         "task",
         "value",
     )
 
-    def __init__(self, job: Job[Any, Any], entry: str, *, has_options: bool) -> None:
+    def __init__(
+        self, job: Job[Any, Any], entry: str, *, has_options: bool, plain_since: int | None = None
+    ) -> None:
         self.job = job
+        self.plain_since = plain_since
+        """When the run of a plain job began (server ms), None for any other job."""
         self.entry = entry
         """The fencing token of the run."""
         self.has_options = has_options

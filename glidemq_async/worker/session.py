@@ -17,6 +17,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
+from glidemq_async.functions.lease import Held
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.drain import Drain
 from glidemq_async.worker.leases import LeaseRenewer
@@ -27,7 +28,7 @@ from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.runs import Run, RunFunction, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
-from glidemq_async.worker.slots import Held, Slots
+from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
 from glidemq_async.worker.sweeper import Sweeper
 
@@ -246,7 +247,7 @@ class Session:
         # The slots are read first: a run that ends between these lines is then in one of the lists, or in two.
         runs = self._slots.runs()
         runs += self.loop.outcomes.unconfirmed
-        held = [(run.job.id, run.entry) for run in runs]
+        held = [Held(run.job.id, run.entry, run.plain_since or "") for run in runs]
         return held + self._stopping.leases()
 
     def known_calls(self) -> tuple[int, int]:

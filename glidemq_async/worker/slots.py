@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any
 
 from glidemq_async.executors.protocol import Executor, when_ended
 from glidemq_async.jobs.job import Job
 from glidemq_async.worker.runs import Run, StopReason
-
-Held: TypeAlias = tuple[str, str]
-"""The id and the entry of a running job."""
-
 
 class Slots:
     """Allows `concurrency` runs at a time. A run takes a slot when it is claimed and frees it when it ends."""

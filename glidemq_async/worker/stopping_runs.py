@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.lease import Held
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import entry_of, has_options, run_options
-from glidemq_async.worker.slots import Held
 
 MAX_REPORTED: Final = 20
 """Maximum number of runs that one call reports. Each of them can start the next job of an ordering key."""
@@ -43,7 +43,7 @@ class StoppingRuns:
 
     def leases(self) -> list[Held]:
         """Return the leases to renew, from any thread."""
-        return [(job.id, entry_of(job)) for job in self._jobs]
+        return [Held(job.id, entry_of(job)) for job in self._jobs]
 
     def shortest_lease(self, otherwise: float) -> float:
         """Return the shortest of these leases and `otherwise` in seconds, from any thread."""

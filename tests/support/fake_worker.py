@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.lease import Held
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -35,6 +36,7 @@ class Hold(NamedTuple):
     entry: str
     fence: int
     name: str
+    plain_since: int | str = ""
 
 
 class SettledRun(NamedTuple):
@@ -43,12 +45,13 @@ class SettledRun(NamedTuple):
     id: str
     entry: str
     outcome: Outcome
+    plain_since: int | str = ""
 
 
 def with_runs(request: SettleRequest, runs: Iterable[SettledRun]) -> SettleRequest:
     """Add runs to a call, without the keys of their jobs. Return the call."""
-    for job_id, entry, outcome in runs:
-        request.settle(job_id, entry, None, outcome)
+    for job_id, entry, outcome, since in runs:
+        request.settle(job_id, entry, None, outcome, plain_since=int(since) if since else None)
     return request
 
 
@@ -96,7 +99,7 @@ class FakeWorker:
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
-        self._last = with_runs(request, [SettledRun(hold.id, hold.entry, outcome) for hold, outcome in runs])
+        self._last = with_runs(request, [SettledRun(hold.id, hold.entry, outcome, hold.plain_since) for hold, outcome in runs])
         return await self._functions.settle.send(self._last)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
@@ -106,7 +109,7 @@ class FakeWorker:
 
     async def renew(self, *holds: Hold) -> list[str]:
         """Renew leases; return the entries whose lease is lost."""
-        lost, _ = await self._functions.leases.renew(self.name, NOTHING, [(hold.id, hold.entry) for hold in holds], 10)
+        lost, _ = await self._functions.leases.renew(self.name, NOTHING, [Held(hold.id, hold.entry, hold.plain_since) for hold in holds], 10)
         return lost
 
     async def end(self, *holds: Hold) -> int:
@@ -116,7 +119,7 @@ class FakeWorker:
     async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
         """Pretend that this worker has given no sign of life for this time."""
         for hold in holds:
-            stream = "stream" if hold.entry[0] == "s" else "lane"
+            stream = "fifo" if hold.entry[0] == "p" else "lane"
             await self._store.ask(
                 "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, hold.entry[1:], "IDLE", for_ms, "JUSTID"
             )
@@ -135,7 +138,7 @@ class FakeWorker:
 
     async def consumers(self) -> list[object]:
         """Return the consumers that the server knows."""
-        found = await self._store.ask("XINFO", "CONSUMERS", f"{self.base}:stream", "workers")
+        found = await self._store.ask("XINFO", "CONSUMERS", f"{self.base}:fifo", "workers")
         assert isinstance(found, list)
         return cast("list[object]", found)
 
@@ -157,7 +160,7 @@ class FakeWorker:
 
 def holds_of(reply: SettleReply) -> list[Hold]:
     """Return the claimed jobs of a reply."""
-    return [Hold(job.id, job.entry, job.fence, job.name) for job in reply.jobs]
+    return [Hold(job.id, job.entry, job.fence, job.name, reply.now if job.is_plain else "") for job in reply.jobs]
 
 
 def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:

@@ -1,0 +1,180 @@
+-- plain: jobs without a record. A job that was added with a generated id and without options of its own place in the
+-- queue (delay, priority, lifo, key, deduplication, ttl, reply) is only an entry of `fifo`. Its id is the number in the
+-- id of the entry, and the time of adding is the rest of that id. The state follows from the structures:
+--   waiting    the entry has not been delivered
+--   active     the entry is pending
+--   completed  `results` has the number, see results.lua
+-- A plain job gets a record as soon as something must be stored for it: a failure, a retry, a lost lease, a log line, a
+-- client that waits for its end, a change by a user. All functions but add, claim, settle and the readers therefore
+-- begin with plain.open and then handle records only.
+--   recorded  set   numbers of plain jobs that have a record while their entry is still in `fifo`
+--   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. (Renewing resets the idle
+--                   time of the entry, from which the start of all others follows.)
+--   leases    hash  consumer -> the lease that it asks for, ms
+
+local plain = {}
+local DEFAULT_LEASE_MS = 30000     -- for a worker whose lease is not known, because `leases` was deleted by hand
+local TIME_BYTES = 14              -- "-" and the milliseconds, which have 13 digits until the year 2286
+
+-- Return the number in the id of an entry, which is the id of its plain job.
+function plain.id_of(raw)
+  return string.sub(raw, 1, -TIME_BYTES - 1)
+end
+
+-- Return the time in the id of an entry, as text.
+function plain.added_of(raw)
+  return string.sub(raw, -TIME_BYTES + 1)
+end
+
+-- Return the id and the fields of the entry of a plain job; nil if there is no plain job with this id. (It may have a
+-- record, too.)
+function plain.find(base, id)
+  if #id > 16 or not string.find(id, '^[1-9]%d*$') then return nil end
+  local found = redis.call('XRANGE', base .. ':fifo', id, id, 'COUNT', 1)[1]
+  if found and found[2][1] ~= '' then return found[1], found[2] end
+end
+
+-- Return the lease in packed options, nil if they have none.
+function plain.own_lease(opts)
+  if not opts or not string.find(opts, '\161l', 1, true) then return nil end
+  local readable, options = pcall(cmsgpack.unpack, opts)
+  return readable and type(options) == 'table' and tonumber(options.l) or nil
+end
+
+-- Return when a plain run began, and its lease; both in ms. row: its row of XPENDING.
+function plain.claim_of(base, row, fields, now)
+  local started = redis.call('HGET', base .. ':started', plain.id_of(row[1]))
+  local lease = plain.own_lease(fields[3]) or redis.call('HGET', base .. ':leases', row[2]) or DEFAULT_LEASE_MS
+  return tonumber(started or now - row[3]), tonumber(lease)
+end
+
+-- Write the record of a plain job. The caller has found the state.
+local function write(base, raw, fields, state, ...)
+  local key = base .. ':job:' .. plain.id_of(raw)
+  redis.call('HSET', key, 'name', fields[1], 'data', fields[2], 'place', state .. ' p' .. raw, ...)
+  if fields[3] then redis.call('HSET', key, 'opts', fields[3]) end
+end
+
+-- Give a plain run a record. Its entry remains, and so does its lease.
+function plain.record_run(base, raw, fields, started, lease)
+  local id = plain.id_of(raw)
+  write(base, raw, fields, 'active', 'claim', '1 ' .. digits(started) .. ' ' .. digits(lease))
+  redis.call('SADD', base .. ':recorded', id)
+  redis.call('HDEL', base .. ':started', id)
+end
+
+-- Return when a completed plain job started and ended, as texts, and its result. kept: its value in `results`.
+function plain.outcome_of(kept)
+  return string.match(kept, '^(%d+) (%d+) (.*)$')
+end
+
+-- Give a completed plain job a record. It leaves `fifo` and `results` for `completed`.
+local function record_completed(base, raw, fields, kept)
+  local ended, started, result = plain.outcome_of(kept)
+  local id = plain.id_of(raw)
+  write(base, raw, fields, 'completed', 'claim', '1 ' .. started .. ' 0', 'ended', ended, 'result', result)
+  redis.call('ZADD', base .. ':completed', ended, id)
+  redis.call('HDEL', base .. ':results', id)
+  redis.call('XDEL', base .. ':fifo', raw)
+end
+
+-- Return the state of a plain job without a record, its entry, and the fields of the entry; then its row of XPENDING if
+-- it runs, or its value in `results` if it has completed. Return nil if there is no such job.
+function plain.look(base, id)
+  local raw, fields = plain.find(base, id)
+  if not raw then return nil end
+  local kept = redis.call('HGET', base .. ':results', id)
+  if kept then return 'completed', raw, fields, kept end
+  local row = entries.pending_row(base .. ':fifo', raw)
+  if row then return 'active', raw, fields, row end
+  return 'waiting', raw, fields
+end
+
+-- Give a plain job a record, if there is one with this id. Return its state and its token.
+local function record_job(base, id)
+  local state, raw, fields, detail = plain.look(base, id)
+  if not state then return nil end
+  if state == 'completed' then
+    record_completed(base, raw, fields, detail)
+  elseif state == 'active' then
+    plain.record_run(base, raw, fields, plain.claim_of(base, detail, fields, clock.now()))
+  else
+    write(base, raw, fields, 'waiting')
+    redis.call('SADD', base .. ':recorded', id)
+  end
+  return state, 'p' .. raw
+end
+
+-- Return the state and the entry of a job, nil if it does not exist. From then on the job has a record. For functions
+-- that write. They call this before they read the flags of the queue.
+function plain.open(base, id)
+  local state, entry = record.location(base, id)
+  if state then return state, entry end
+  return record_job(base, id)
+end
+
+-- Return the state and the entry of a job, nil if it does not exist. For functions that do not write.
+function plain.location(base, id)
+  local state, entry = record.location(base, id)
+  if state then return state, entry end
+  local raw
+  state, raw = plain.look(base, id)
+  if state then return state, 'p' .. raw end
+end
+
+-- Return the name of a plain job, nil if there is none with this id.
+function plain.name_of(base, id)
+  local _, fields = plain.find(base, id)
+  return fields and fields[1]
+end
+
+-- Return the flat record of a plain job without a record, as if it had one; {} if there is none.
+function plain.view(base, id)
+  local state, raw, fields, detail = plain.look(base, id)
+  if not state then return {} end
+  local flat = {'name', fields[1], 'data', fields[2], 'place', state .. ' p' .. raw}
+  local function put(field, value) flat[#flat + 1], flat[#flat + 2] = field, value end
+  if fields[3] then put('opts', fields[3]) end
+  if state == 'active' then
+    local started, lease = plain.claim_of(base, detail, fields, clock.now())
+    put('claim', '1 ' .. digits(started) .. ' ' .. digits(lease))
+  elseif state == 'completed' then
+    local ended, started, result = plain.outcome_of(detail)
+    put('claim', '1 ' .. started .. ' 0')
+    put('ended', ended)
+    put('result', result)
+  end
+  return flat
+end
+
+-- The runs of these entries have ended.
+function plain.forget_starts(base, raw)
+  local ids = {}
+  for i, entry in ipairs(raw) do ids[i] = plain.id_of(entry) end
+  in_chunks('HDEL', base .. ':started', nil, ids)
+end
+
+-- Give the plain job of a pending entry a record, so that its entry can be deleted. row: its row of XPENDING.
+function plain.record_pending(base, stream, row, call)
+  local id, _, _, fields = entries.find(stream, row[1])
+  if not fields or fields[1] == '' or exists(base .. ':job:' .. id) then return end
+  plain.record_run(base, row[1], fields, plain.claim_of(base, row, fields, call.now))
+  call.seen.recorded = true
+end
+
+-- Give up to n of the completed plain jobs records. Return how many got one.
+function plain.record_some(base, n)
+  local found = redis.call('HSCAN', base .. ':results', 0, 'COUNT', n)[2]
+  local met = 0
+  for i = 1, #found, 2 do
+    if met == n then break end
+    local raw, fields = plain.find(base, found[i])
+    if raw then
+      record_completed(base, raw, fields, found[i + 1])
+    else
+      redis.call('HDEL', base .. ':results', found[i])
+    end
+    met = met + 1
+  end
+  return met
+end

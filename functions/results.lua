@@ -1,0 +1,124 @@
+-- results: the outcomes of completed plain jobs, and how long they are kept.
+--   results  hash  number -> "<ended ms> <started ms> <result>". The name, data and options are in the entry of `fifo`,
+--                  which stays there for as long.
+--   meta     horizon: plain jobs with a number below it are not in `results`, and none of them is added to it
+-- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
+-- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are removed
+-- in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that completes
+-- long after its neighbours would leave with them. It gets a record instead (results.is_late), and so it stays in
+-- `completed` for as long as its time of ending says.
+
+local results = {}
+local PASSED_AT_ONCE = 500
+
+-- Return the first number that is kept.
+local function horizon_of(seen)
+  return seen.horizon or 1
+end
+
+-- Return true if a completed job cannot be kept in `results`. newest: the highest number that completes in this call;
+-- count: how many jobs the retention keeps, -1 = all of them.
+function results.is_late(number, newest, count, seen)
+  return number < horizon_of(seen) or (count >= 0 and newest - number > count / 2)
+end
+
+-- Store the outcomes of completed jobs: flat { number value }.
+function results.store(base, flat, seen)
+  if not flat[1] then return end
+  in_chunks('HSET', base .. ':results', nil, flat)
+  seen.results = true
+end
+
+do
+  -- Delete the entries of the passed numbers from `fifo`, but not those of older runs that go on.
+  local function delete_entries(base, from, last)
+    local fifo, before = base .. ':fifo', digits(last - 1)
+    local row = redis.pcall('XPENDING', fifo, GROUP, '-', before, 1)
+    if row.err or not row[1] then
+      redis.call('XTRIM', fifo, 'MINID', digits(last))
+      return
+    end
+    redis.call('XTRIM', fifo, 'MINID', row[1][1])
+    local running, gone = {}, {}
+    for _, pending in ipairs(redis.call('XPENDING', fifo, GROUP, digits(from), before, PASSED_AT_ONCE)) do
+      running[pending[1]] = true
+    end
+    for _, entry in ipairs(redis.call('XRANGE', fifo, digits(from), before)) do
+      if not running[entry[1]] then gone[#gone + 1] = entry[1] end
+    end
+    if gone[1] then in_chunks('XDEL', fifo, nil, gone) end
+  end
+
+  -- Raise the horizon until `surplus` jobs have left, but by PASSED_AT_ONCE numbers at most, and not beyond `beyond`.
+  -- Return how many have left.
+  local function raise(base, surplus, beyond, seen)
+    local from, removed = horizon_of(seen), 0
+    local last = math.min(from + math.min(surplus, PASSED_AT_ONCE), beyond)
+    if last <= from then return 0 end
+    local numbers, text_of = {}, counting()
+    for number = from, last - 1 do numbers[#numbers + 1] = text_of(number) end
+    removed = in_chunks('HDEL', base .. ':results', nil, numbers)
+    delete_entries(base, from, last)
+    -- Other jobs use numbers too, so the next entry may be far away.
+    if removed < #numbers then
+      local rest = redis.call('XRANGE', base .. ':fifo', digits(last), '+', 'COUNT', 1)[1]
+      if rest then last = math.max(last, math.min(beyond, tonumber(plain.id_of(rest[1])))) end
+    end
+    seen.horizon = last
+    redis.call('HSET', base .. ':meta', 'horizon', digits(last))
+    return removed
+  end
+
+  -- Return the number after that of the last delivered entry. All numbers below it have left or were delivered.
+  local function first_undelivered(base)
+    local last = entries.group_of(base .. ':fifo')['last-delivered-id']
+    return last and tonumber(string.match(last, '^%d+')) + 1 or 1
+  end
+
+  -- Remove up to `most` of the oldest jobs in `results`. Return their number. beyond: a number that was not delivered
+  -- yet, if the caller knows one.
+  function results.remove_oldest(base, most, seen, beyond)
+    local removed, tries = 0, 0
+    beyond = beyond or first_undelivered(base)
+    while removed < most and tries < 4 do
+      local before = horizon_of(seen)
+      removed, tries = removed + raise(base, most - removed, beyond, seen), tries + 1
+      if horizon_of(seen) == before then break end
+    end
+    return removed
+  end
+end
+
+-- Return the number of kept outcomes.
+function results.count(base, seen)
+  return seen.results and redis.call('HLEN', base .. ':results') or 0
+end
+
+-- Return when the oldest kept job ended, ms; nil if none is kept.
+function results.oldest(base, seen)
+  if not seen.results then return nil end
+  local fifo, from = base .. ':fifo', digits(horizon_of(seen))
+  for _, entry in ipairs(redis.call('XRANGE', fifo, from, '+', 'COUNT', 8)) do
+    local kept = redis.call('HGET', base .. ':results', plain.id_of(entry[1]))
+    if kept then return tonumber(string.match(kept, '^%d+')) end
+  end
+  return nil
+end
+
+-- Remove up to `most` of the jobs that ended at this instant or before. Return their number.
+function results.remove_before(base, instant, most, seen)
+  local removed = 0
+  while seen.results and removed < most do
+    local from, numbers, text_of, old = horizon_of(seen), {}, counting(), 0
+    for number = from, from + math.min(most - removed, 32) - 1 do numbers[#numbers + 1] = text_of(number) end
+    local kept = redis.call('HMGET', base .. ':results', unpack(numbers))
+    for i = 1, #numbers do
+      if kept[i] and tonumber(string.match(kept[i], '^%d+')) > instant then break end
+      if kept[i] then old = old + 1 end
+    end
+    local gone = old > 0 and results.remove_oldest(base, old, seen) or 0
+    removed = removed + gone
+    if gone < #numbers then break end
+  end
+  return removed
+end
