@@ -219,7 +219,9 @@ class SettleCalls(Calls):
             "tuple[int, list[object], list[Any], int, int, int, int]", reply
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2)
+        return SettleReply(
+            now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2
+        )
 
 
 def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:

@@ -76,9 +76,7 @@ class Run:
         "value",
     )
 
-    def __init__(
-        self, job: Job[Any, Any], entry: str, *, has_options: bool, plain_since: int | None = None
-    ) -> None:
+    def __init__(self, job: Job[Any, Any], entry: str, *, has_options: bool, plain_since: int | None = None) -> None:
         self.job = job
         self.plain_since = plain_since
         """When the run of a plain job began (server ms), None for any other job."""

@@ -10,6 +10,7 @@ from glidemq_async.executors.protocol import Executor, when_ended
 from glidemq_async.jobs.job import Job
 from glidemq_async.worker.runs import Run, StopReason
 
+
 class Slots:
     """Allows `concurrency` runs at a time. A run takes a slot when it is claimed and frees it when it ends."""
 

@@ -99,7 +99,9 @@ class FakeWorker:
 
     async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
-        self._last = with_runs(request, [SettledRun(hold.id, hold.entry, outcome, hold.plain_since) for hold, outcome in runs])
+        self._last = with_runs(
+            request, [SettledRun(hold.id, hold.entry, outcome, hold.plain_since) for hold, outcome in runs]
+        )
         return await self._functions.settle.send(self._last)
 
     async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
@@ -109,7 +111,9 @@ class FakeWorker:
 
     async def renew(self, *holds: Hold) -> list[str]:
         """Renew leases; return the entries whose lease is lost."""
-        lost, _ = await self._functions.leases.renew(self.name, NOTHING, [Held(hold.id, hold.entry, hold.plain_since) for hold in holds], 10)
+        lost, _ = await self._functions.leases.renew(
+            self.name, NOTHING, [Held(hold.id, hold.entry, hold.plain_since) for hold in holds], 10
+        )
         return lost
 
     async def end(self, *holds: Hold) -> int:
