@@ -191,7 +191,7 @@ local function remove_oldest(base, state, over, kept, seen, ended)
   if kept > 0 and ended == 0 then
     of_set = 0
   elseif kept > 0 then
-    local oldest = results.oldest(base, seen)
+    local _, oldest = results.first(base, seen)
     of_set = oldest and math.min(over, redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest))) or over
     of_set = math.max(of_set, over - kept)
   end

@@ -10,6 +10,7 @@
 
 local results = {}
 local PASSED_AT_ONCE = 500
+local MOST_STEPS = 64            -- other jobs use numbers too, and each step ends at such a gap
 
 -- Return the first number that is kept.
 local function horizon_of(seen)
@@ -78,12 +79,12 @@ do
   -- Remove up to `most` of the oldest jobs in `results`. Return their number. beyond: a number that was not delivered
   -- yet, if the caller knows one.
   function results.remove_oldest(base, most, seen, beyond)
-    local removed, tries = 0, 0
+    local removed, before = 0, nil
     beyond = beyond or first_undelivered(base)
-    while removed < most and tries < 4 do
-      local before = horizon_of(seen)
-      removed, tries = removed + raise(base, most - removed, beyond, seen), tries + 1
-      if horizon_of(seen) == before then break end
+    for _ = 1, MOST_STEPS do
+      before = horizon_of(seen)
+      removed = removed + raise(base, most - removed, beyond, seen)
+      if removed >= most or horizon_of(seen) == before then break end
     end
     return removed
   end
@@ -94,31 +95,53 @@ function results.count(base, seen)
   return seen.results and redis.call('HLEN', base .. ':results') or 0
 end
 
--- Return when the oldest kept job ended, ms; nil if none is kept.
-function results.oldest(base, seen)
-  if not seen.results then return nil end
-  local fifo, from = base .. ':fifo', digits(horizon_of(seen))
-  for _, entry in ipairs(redis.call('XRANGE', fifo, from, '+', 'COUNT', 8)) do
-    local kept = redis.call('HGET', base .. ':results', plain.id_of(entry[1]))
-    if kept then return tonumber(string.match(kept, '^%d+')) end
+do
+  local ENTRIES_A_STEP, STEPS = 8, 32
+
+  -- Return the number of the first kept job, and when it ended, ms. Return nil if none is kept.
+  function results.first(base, seen)
+    if not seen.results then return nil end
+    local fifo, from = base .. ':fifo', digits(horizon_of(seen))
+    for _ = 1, STEPS do
+      local found = redis.call('XRANGE', fifo, from, '+', 'COUNT', ENTRIES_A_STEP)
+      for _, entry in ipairs(found) do
+        local number = plain.id_of(entry[1])
+        local kept = redis.call('HGET', base .. ':results', number)
+        if kept then return tonumber(number), tonumber(string.match(kept, '^%d+')) end
+      end
+      if #found < ENTRIES_A_STEP then return nil end
+      from = '(' .. found[#found][1]
+    end
+    return nil
   end
-  return nil
 end
 
--- Remove up to `most` of the jobs that ended at this instant or before. Return their number.
-function results.remove_before(base, instant, most, seen)
-  local removed = 0
-  while seen.results and removed < most do
-    local from, numbers, text_of, old = horizon_of(seen), {}, counting(), 0
-    for number = from, from + math.min(most - removed, 32) - 1 do numbers[#numbers + 1] = text_of(number) end
+do
+  local NUMBERS_A_STEP = 32
+
+  -- Return how many of the kept jobs from this number on ended at this instant or before, without a younger one between
+  -- them.
+  local function count_old(base, from, instant, most)
+    local numbers, text_of, old = {}, counting(), 0
+    for number = from, from + math.min(most, NUMBERS_A_STEP) - 1 do numbers[#numbers + 1] = text_of(number) end
     local kept = redis.call('HMGET', base .. ':results', unpack(numbers))
     for i = 1, #numbers do
-      if kept[i] and tonumber(string.match(kept[i], '^%d+')) > instant then break end
+      if kept[i] and tonumber(string.match(kept[i], '^%d+')) > instant then return old end
       if kept[i] then old = old + 1 end
     end
-    local gone = old > 0 and results.remove_oldest(base, old, seen) or 0
-    removed = removed + gone
-    if gone < #numbers then break end
+    return old
   end
-  return removed
+
+  -- Remove up to `most` of the oldest jobs that ended at this instant or before. Return their number.
+  function results.remove_before(base, instant, most, seen)
+    local removed = 0
+    while removed < most do
+      local first, ended = results.first(base, seen)
+      if not first or ended > instant then break end
+      local gone = results.remove_oldest(base, count_old(base, first, instant, most - removed), seen)
+      if gone == 0 then break end
+      removed = removed + gone
+    end
+    return removed
+  end
 end

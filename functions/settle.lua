@@ -334,7 +334,12 @@ end
 -- Complete a job of a group as a job with a record. Return why that is refused, or nil.
 local function complete_as_record(base, raw, group, payload, done, call)
   local id, entry = plain.id_of(raw), 'p' .. raw
-  if not exists(base .. ':job:' .. id) then
+  local missing = not exists(base .. ':job:' .. id)
+  if missing and redis.call('SISMEMBER', base .. ':recorded', id) == 1 then
+    entries.delete(base .. ':fifo', {raw})
+    record.lost(base, id, call)
+    return 'missing'
+  elseif missing then
     local fields = redis.call('XRANGE', base .. ':fifo', raw, raw)[1][2]
     plain.record_run(base, raw, fields, tonumber(group.started), plain.own_lease(fields[3]) or call.lock)
   end

@@ -94,7 +94,7 @@ class ClaimingQueue(Queue):
             job.stream = "l"
         else:
             job.from_active_stream = job.lifo or job.priority > 0
-            job.stream = "l" if job.from_active_stream else "s"
+            job.stream = "l" if job.from_active_stream else "p"
             job.line = 0 if job.from_active_stream else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
         job.claimed, job.renewed = self.now, False

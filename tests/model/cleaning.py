@@ -101,11 +101,18 @@ class CleanedQueue(DeadLetterQueue):
         left = [job.id for job in self._drainable(loop.delayed) if (job, _past(job)) in loop.promised]
         assert not left, f"{left} waited when draining began and were not removed"
 
+    def record_completed(self) -> None:
+        """Completed jobs without a record get one, because the steps of the loop walk through the records."""
+        for job in self.having("completed"):
+            job.plain = False
+
     def begin_cleaning(self, state: Final, grace: int, limit: int) -> Cleaning:
         return Cleaning(state=state, bound=self.now - grace, left=limit)
 
     def clean(self, loop: Cleaning, ids: Sequence[str], cursor: str) -> None:
         """Check and apply a step that removed these jobs, the oldest first."""
+        if loop.state == "completed":
+            self.record_completed()
         old = [job for job in self.ended(loop.state) if job.position <= loop.bound]
         expected = [job.id for job in old[: len(ids)]]
         assert ids == expected, f"{ids} were cleaned, but the oldest are {expected}"
@@ -200,6 +207,8 @@ class CleanedQueue(DeadLetterQueue):
         """Check and apply a step that took these jobs out of the ended ones and restarted `count` of them, the newest
         first.
         """
+        if loop.state == "completed":
+            self.record_completed()
         order, promised = self.ended(loop.state)[::-1], self._promised(loop)
         walked = order[: order.index(gone[0]) + 1] if gone else []
         passed = [job.id for job in promised if job in walked and job not in gone]

@@ -13,6 +13,8 @@ from tests.model.lines import Lines as Queue
 from tests.model.parts import READY, Event, Job, StoppingRun
 
 T = TypeVar("T")
+UNKNOWN_LEASE = "0"
+"""The lease of a completed plain job, which is not stored."""
 OWNED = frozenset(
     {"job", "logs", "call", "keyq", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics", "scheduler"}
 )
@@ -57,7 +59,7 @@ def created(added: str | None, entry: str, way: str | None) -> int:
     """
     if not added and way and way[0] == "k":
         return int(way.split(" ")[4])
-    return int(added) if added else int(entry[1:].partition("-")[0])
+    return int(added) if added else int(entry[1:].partition("-")[2])
 
 
 def _entry(token: str) -> str:
@@ -132,7 +134,8 @@ class Comparer:
 
 def _compare_keys(seen: Snapshot, model: Queue) -> None:
     live = {job.id for job in model.jobs.values() if not job.record_lost}
-    same("jobs that have a record", set(seen.records), live)
+    same("jobs that exist", set(seen.records), live)
+    same("jobs without a record", seen.plain, {job.id for job in model.jobs.values() if job.plain})
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:
         kind = key.partition(":")[0]
@@ -141,7 +144,7 @@ def _compare_keys(seen: Snapshot, model: Queue) -> None:
 
 def _compare_lines(seen: Snapshot, model: Queue) -> None:
     lines = {name: [job.id for job in line] for name, line in model.lines().items()}
-    stored = {"plain": [id_ for entry, id_ in seen.stream.items() if entry not in seen.stream_pending]}
+    stored = {"plain": seen.waiting_in_fifo()}
     stored |= {"lifo": seen.lifo, "prioritized": seen.prioritized}
     stored |= {f"key {key}": line for key, line in seen.keyq.items()}
     for name in ("returned from the line", "returned from the active stream"):
@@ -178,7 +181,7 @@ def _compare_locations(seen: Snapshot, model: Queue) -> None:
     same("scheduled", seen.scheduled, [(job.id, job.due) for job in model.scheduled()])
     same("completed", seen.completed, [(job.id, job.position) for job in model.ended("completed")])
     same("failed", seen.failed, [(job.id, job.position) for job in model.ended("failed")])
-    pending = {f"s{entry}": worker for entry, worker in seen.stream_pending.items()}
+    pending = {f"p{entry}": worker for entry, worker in seen.fifo_pending.items()}
     pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
     same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
     same("entries of the active stream", set(seen.lane), set(seen.lane_pending))
@@ -231,5 +234,5 @@ def _compare_record(record: dict[str, str], job: Job) -> None:
         same(f"lease of job {job.id}", entry, job.token)
     fence, _, lock, *_ = record.get("claim", "0 0 0").split()
     same(f"fencing token of job {job.id}", int(fence), job.fence)
-    if job.fence:
+    if job.fence and lock != UNKNOWN_LEASE:
         same(f"lease time of job {job.id}", int(lock), job.lock)

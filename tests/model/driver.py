@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import hiredis
+import msgpack
 
 from glidemq_async.functions import loader
 from glidemq_async.functions.callers import Functions
@@ -30,13 +31,13 @@ Delivery = Literal["once", "twice", "lost"]
 
 BASE = "model:{queue}"
 IDEMPOTENT = frozenset({"openQueue", "renewLeases", "endRuns", "awaitJob", "forgetReply", "confirmReplies"})
-STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "lane")
 KEYS = ("x", "y")
 """The ordering keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
+     "results", "recorded", "started", "leases", "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -110,8 +111,10 @@ class Snapshot:
     keys: list[str]
     records: dict[str, dict[str, str]]
     logs: dict[str, list[str]]
-    stream: dict[str, str]
-    stream_pending: dict[str, str]
+    fifo: dict[str, str]
+    fifo_pending: dict[str, str]
+    plain: set[str]
+    """The jobs without a record. `records` has what their entries and results say."""
     lane: dict[str, str]
     lane_pending: dict[str, str]
     returned: list[str]
@@ -148,8 +151,12 @@ class Snapshot:
 
     def waiting(self) -> set[str]:
         """Return the jobs that wait for their claim."""
-        stream = {id_ for entry, id_ in self.stream.items() if entry not in self.stream_pending}
-        return stream.union(self.returned, self.lifo, self.prioritized, *self.keyq.values())
+        return {*self.waiting_in_fifo()}.union(self.returned, self.lifo, self.prioritized, *self.keyq.values())
+
+    def waiting_in_fifo(self) -> list[str]:
+        """Return the jobs of the entries that are neither pending nor kept for a completed job."""
+        done = {id_ for id_, _ in self.completed}
+        return [id_ for entry, id_ in self.fifo.items() if entry not in self.fifo_pending and id_ not in done]
 
 
 def _text(value: object) -> str:
@@ -181,6 +188,23 @@ def _scores(flat: object) -> list[tuple[str, int]]:
 def _entries(rows: object) -> dict[str, str]:
     """Return the stream entries as entry -> job id."""
     return {_text(entry): _text(_list(fields)[1]) for entry, fields in map(_list, _list(rows))}
+
+
+def _fifo_job(entry: str, fields: list[str]) -> str:
+    """Return the job of an entry of `fifo`."""
+    return entry.partition("-")[0] if fields[0] else fields[1][1:]
+
+
+def _record_of(entry: str, fields: list[str], kept: str | None, lease: str | None) -> dict[str, str]:
+    """Return the record that a plain job would have. `lease` is that of the worker under whose name it is pending."""
+    record = {"name": fields[0], "data": fields[1]}
+    if kept is not None:
+        ended, _, result = kept.split(" ", 2)
+        return record | {"place": f"completed p{entry}", "claim": "1 0 0", "ended": ended, "result": result}
+    if lease is None:
+        return record | {"place": f"waiting p{entry}"}
+    own = msgpack.unpackb(fields[2].encode(errors="surrogateescape")).get("l") if len(fields) > 2 else None
+    return record | {"place": f"active p{entry}", "claim": f"1 0 {own or lease}"}
 
 
 def _rows(rows: object) -> list[tuple[str, dict[str, str]]]:
@@ -270,6 +294,15 @@ class Driver:
         events = _rows(raw[17])
         if events:
             self._last_event = events[-1][0]
+        records = {_text(id_): dict(_pairs(flat)) for id_, flat in map(_list, _list(raw[1]))}
+        fifo = {_text(entry): _texts(fields) for entry, fields in map(_list, _list(raw[3]))}
+        fifo_pending, results = _pending(raw[4]), dict(_pairs(raw[35]))
+        leases, recorded = dict(_pairs(raw[36])), {*_texts(raw[37])}
+        plain = {
+            id_: _record_of(entry, fields, results.get(id_), leases.get(fifo_pending.get(entry, "")))
+            for entry, fields in fifo.items()
+            if fields[0] and (id_ := _fifo_job(entry, fields)) not in records and id_ not in recorded
+        }
         lines: dict[str, dict[str, object]] = {
             "keyq": {}, "keyrest": {}, "dedup": {}, "scheduler": {},
         }  # fmt: skip
@@ -278,15 +311,19 @@ class Driver:
             lines[_text(kind)][_text(name)] = line
         return Snapshot(
             keys=[_text(key)[len(BASE) + 1 :] for key in _list(raw[0])],
-            records={_text(id_): dict(_pairs(flat)) for id_, flat in map(_list, _list(raw[1]))},
+            records=records | plain,
             logs={_text(id_): [_text(line) for line in _list(lines)] for id_, lines in map(_list, _list(raw[2]))},
-            stream=_entries(raw[3]),
-            stream_pending=_pending(raw[4]),
+            fifo={entry: _fifo_job(entry, fields) for entry, fields in fifo.items()},
+            fifo_pending=fifo_pending,
+            plain={*plain},
             lane=_entries(raw[5]),
             lane_pending=_pending(raw[6]),
             returned=[id_ for id_, _ in _pairs(raw[7])],
             scheduled=[(member[SEQUENCE_DIGITS:], due) for member, due in _scores(raw[8])],
-            completed=_scores(raw[9]),
+            completed=sorted(
+                [*_scores(raw[9]), *((id_, int(kept.split(" ")[0])) for id_, kept in results.items())],
+                key=lambda job: (job[1], job[0]),
+            ),
             failed=_scores(raw[10]),
             expiry=dict(_scores(raw[11])),
             held=dict(_scores(raw[12])),

@@ -121,7 +121,7 @@ class Lines:
 
     def to_line(self, job: Job) -> None:
         """Put a job that may start into its line. A keyed job keeps the position that it had in its key's line."""
-        job.returned = job.resting = False
+        job.returned = job.resting = job.plain = False
         if job.key is not None:
             job.state, job.key_position = "key-waiting", job.key_position or next(self.line)
         else:
@@ -129,10 +129,11 @@ class Lines:
 
     def put_off(self, job: Job, due: int) -> None:
         """Put a job among the delayed ones."""
-        job.state, job.due, job.line = "delayed", due, next(self.line)
+        job.state, job.due, job.line, job.plain = "delayed", due, next(self.line), False
 
     def put_back(self, job: Job) -> None:
         """Put a released job back at its old position, before all jobs that have not started yet."""
+        job.plain = False
         if job.key is not None:
             self.to_line(job)
         else:

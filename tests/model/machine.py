@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize
 
+from glidemq_async.functions.lease import Held
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
@@ -110,7 +111,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         settled, held, stale = list[Settled](), list(worker.held.items()), self.stale_tokens()
         for kind, number, end in runs:
             self.made += 1
-            id_, token = "nobody", "s1-1"
+            id_, token = "nobody", "p1-1"
             if kind == "held":
                 if not held:
                     continue
@@ -121,7 +122,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
                 id_, token = settled[-1].id, settled[-1].token
             note(f"  {end.code} {end.delay} {end.retention} of job {id_!r} under {token}")
             payload = "" if end.code == "b" else f"p{self.made}"  # a released run has nothing to store
-            settled.append(end._replace(id=id_, token=token, payload=payload))
+            since = self.plain_since.get(token)
+            settled.append(end._replace(id=id_, token=token, payload=payload, since=since))
         return settled
 
     @action(2, name=WORKERS)
@@ -146,16 +148,20 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         assert reply.due in call.due, f"the next claim is due at {reply.due}, the model expects one of {call.due}"
         same("time of the server", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
+        self.plain_since |= {job.entry: reply.now for job in reply.jobs if job.is_plain}
         worker.registered = call.free > 0
         self.wakeups.answered(worker.name, reply.due)
         self.dirty = True
 
+    def lease_of(self, id_: str, token: str) -> Held:
+        return Held(id_, token, self.plain_since.get(token, ""))
+
     @action(2, name=WORKERS, number=NUMBER)
     def renew(self, name: str, number: int) -> None:
         worker, stale = self.workers[name], self.stale_tokens()
-        held = [(id_, token) for token, id_ in worker.held.items()]
+        held = [self.lease_of(id_, token) for token, id_ in worker.held.items()]
         if number % 3 == 0 and stale:
-            held.append(stale[number // 3 % len(stale)])
+            held.append(self.lease_of(*stale[number // 3 % len(stale)]))
         last, waiting = worker.channel.number, worker.unanswered
         # The worker may name its last answered call, and the call whose reply is in transit.
         answered = (last - 1 if waiting else last) if number % 2 == 0 else 0
@@ -164,7 +170,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             self.functions.leases.renew(name, b"info", held, 10, answered=answered, in_transit=in_transit)
         )
         claimed = waiting.tokens if waiting and in_transit else []
-        same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, held, claimed))
+        same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, [one[:2] for one in held], claimed))
         for token in lost:
             worker.held.pop(token, None)
         self.dirty = True

@@ -43,6 +43,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.wakeups = Wakeups(self.driver.subscription, ["w1", "w2", "w3"])  # w4 only polls
         self.expected_messages: list[tuple[str, str]] = []
         self.made: int = 0
+        self.plain_since: dict[str, int] = {}  # lease of a plain run -> when it began
         self.sleeping: dict[str, int] = {}
         self.taken = 0
         self.plain = False

@@ -6,7 +6,9 @@ storage and no wire format. machine.py compares it with the library after each s
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from itertools import takewhile
 
 from tests.model.lines import NEVER
 from tests.model.parts import DEFAULT_RETENTION, FINAL, Dedup, Final, Job, NewJob, Retention, Settled, StoppingRun
@@ -14,6 +16,20 @@ from tests.model.posting import PostingQueue
 
 HOLD_MS = 60_000
 """The minimum time for which an awaited result stays readable."""
+
+
+def number_of(token: str) -> int:
+    """Return the number in the lease of a plain job."""
+    return int(token[1:].partition("-")[0])
+
+
+def _groups(runs: Sequence[Settled]) -> dict[tuple[object, ...], list[int]]:
+    """Return the positions of the runs that the server settles together, because their jobs were plain."""
+    groups = defaultdict[tuple[object, ...], list[int]](list)
+    for position, run in enumerate(runs):
+        if run.is_grouped:
+            groups[run.since, run.retention, run.ttl].append(position)
+    return groups
 
 
 class Queue(PostingQueue):
@@ -24,6 +40,7 @@ class Queue(PostingQueue):
         self.keep: dict[Final, Retention | None] = {"completed": None, "failed": None}  # the last one that was applied
         self.last_id = 0
         self.first = ""  # the job that the new job has to follow
+        self.horizon = 1  # the number after the last completed plain job that retention removed
 
     # Adding.
 
@@ -50,6 +67,7 @@ class Queue(PostingQueue):
             if self.first:
                 outcomes[position] = "held"
             self.create(id_, one)
+            self.jobs[id_].plain = one.is_plain
         return outcomes
 
     def take_id(self, id_: str, custom: Collection[str] = ()) -> None:
@@ -156,12 +174,18 @@ class Queue(PostingQueue):
 
         A refused run changes nothing, but it proves that the run of a removed job has ended.
         """
-        refused = self._refusals(runs)
-        self.end_runs(worker, [runs[position].token for position in refused])
+        refused = dict[int, str]()
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
-        for position, run in enumerate(runs):
+        for positions in _groups(runs).values():
+            self._complete_group(runs, positions, refused, ended)
+        others = [position for position, run in enumerate(runs) if not run.is_grouped]
+        refused |= self._refusals(runs, others)
+        self.end_runs(worker, [runs[position].token for position in refused])
+        for position in others:
+            run = runs[position]
             if position not in refused:
                 job = self.jobs[run.id]
+                job.plain = False
                 state = self._apply(job, run)
                 if state:
                     # A run that was revoked did not state a retention.
@@ -177,6 +201,43 @@ class Queue(PostingQueue):
             self._store(state, retention, ttl, jobs)
         return refused
 
+    def _complete_group(
+        self,
+        runs: Sequence[Settled],
+        positions: Sequence[int],
+        refused: dict[int, str],
+        ended: dict[tuple[Final, Retention | None, int | None], list[Job]],
+    ) -> None:
+        """Complete jobs that were plain when they were claimed. Most of them are stored without a record."""
+        first = runs[positions[0]]
+        count, age = first.retention or DEFAULT_RETENTION["completed"]
+        newest = max(number_of(runs[position].token) for position in positions)
+        stays_plain = list[Job]()
+        refused |= self._refusals(runs, positions)
+        for position in positions:
+            run = runs[position]
+            if position in refused:
+                continue
+            job = self.jobs[run.id]
+            job.result = run.payload
+            number = number_of(run.token)
+            late = count != 0 and (number < self.horizon or (count > 0 and newest - number > count / 2))
+            if job.plain and first.ttl is None and not late:
+                stays_plain.append(job)
+            else:
+                job.plain = False
+                ended.setdefault(("completed", run.retention, run.ttl), []).append(job)
+        for job in stays_plain:
+            job.state, job.ended, job.position = "completed", self.now, self.now
+            self.note("completed", job.id)
+            if count == 0:
+                del self.jobs[job.id]
+        if stays_plain and count != 0:
+            self.keep["completed"] = first.retention
+            self._trim("completed", count)
+            if first.retention is not None:
+                self._discard_older("completed", age)
+
     def end_runs(self, worker: str, tokens: Sequence[str]) -> int:
         """End the runs of removed jobs among these; return their number."""
         ended = [token for token, run in self.stopping.items() if token in tokens and run.worker == worker]
@@ -184,10 +245,11 @@ class Queue(PostingQueue):
             del self.stopping[token]
         return len(ended)
 
-    def _refusals(self, runs: Sequence[Settled]) -> dict[int, str]:
+    def _refusals(self, runs: Sequence[Settled], positions: Sequence[int]) -> dict[int, str]:
         """The fencing token: only the present lease of a job can settle it, and only once."""
         refused, seen = dict[int, str](), set[str]()
-        for position, run in enumerate(runs):
+        for position in positions:
+            run = runs[position]
             job = self.jobs.get(run.id)
             if job is None or job.record_lost:
                 refused[position] = "missing"
@@ -301,8 +363,33 @@ class Queue(PostingQueue):
         kept = self.ended(state)
         over = sum(job.held is not None and job.held <= self.now for job in self.having(*FINAL))
         ordinary = sum(job.position <= self.now for job in kept) - over
-        if count >= 0:
-            self._discard(kept[: max(0, ordinary - count)])
+        if count < 0 or ordinary <= count:
+            return
+        if state == "completed":
+            self._remove_oldest_completed(ordinary - count, over)
+        else:
+            self._discard(kept[: ordinary - count])
+
+    def _completed_plain(self) -> list[Job]:
+        """Return the completed jobs without a record, in the order in which they were added."""
+        return sorted((job for job in self.having("completed") if job.plain), key=lambda job: int(job.id))
+
+    def _remove_oldest_completed(self, surplus: int, expired: int) -> None:
+        """Of the records and the jobs without a record, remove the set first whose oldest job ended first."""
+        kept, records = self._completed_plain(), [job for job in self.ended("completed") if not job.plain]
+        of_records = surplus
+        if kept and sum(job.position <= self.now for job in records) == expired:
+            of_records = 0
+        elif kept:
+            older = sum(job.position < kept[0].position for job in records)
+            of_records = max(min(surplus, older), surplus - len(kept))
+        self._discard(records[:of_records])
+        self._discard_plain(kept[: surplus - of_records])
+
+    def _discard_plain(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            del self.jobs[job.id]
+            self.horizon = int(job.id) + 1
 
     def is_gone(self, job: Job) -> bool:
         """Return whether the job has expired, even if it still exists."""
@@ -316,6 +403,7 @@ class Queue(PostingQueue):
         """
         count, age = retention or DEFAULT_RETENTION[state]
         for job in jobs:
+            job.plain = False
             job.state, job.ended, job.expires, job.revoking, job.resting = state, self.now, None, False, False
             job.moved, job.position, job.ending = None, self.now, False
         self.free_dedup(*(job.id for job in jobs))
@@ -344,7 +432,7 @@ class Queue(PostingQueue):
 
     def set_result_ttl(self, id_: str, ttl: int | None) -> str:
         """Keep the ended job for this time. None: as the policy says, if it had a time to live."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if not job.over:
@@ -360,8 +448,11 @@ class Queue(PostingQueue):
         return "ok"
 
     def _discard_older(self, state: Final, age: int) -> None:
-        if age >= 0:
-            self._discard(job for job in self.ended(state) if job.position <= self.now - age)
+        if age < 0:
+            return
+        self._discard(job for job in self.ended(state) if job.position <= self.now - age and not job.plain)
+        if state == "completed":
+            self._discard_plain([*takewhile(lambda job: job.position <= self.now - age, self._completed_plain())])
 
     def _discard(self, jobs: Iterable[Job]) -> None:
         for job in list(jobs):
@@ -370,8 +461,15 @@ class Queue(PostingQueue):
 
     # Actions of users.
 
-    def remove(self, id_: str, detail: str = "") -> str:
+    def open(self, id_: str) -> Job | None:
+        """Return the job, which has a record from now on; None if it does not exist."""
         job = self.get(id_)
+        if job is not None:
+            job.plain = False
+        return job
+
+    def remove(self, id_: str, detail: str = "") -> str:
+        job = self.open(id_)
         if job is None:
             return "missing"
         limited = job.key is not None or self.limits.concurrency is not None
@@ -392,7 +490,7 @@ class Queue(PostingQueue):
 
     def retry(self, id_: str) -> str:
         """Start the job again with fresh attempts. The fencing token continues to grow."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if not job.over:
@@ -416,7 +514,7 @@ class Queue(PostingQueue):
 
     def revoke(self, id_: str) -> str:
         """Revoke the job: it fails immediately, or when its run ends."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if job.over:
@@ -429,7 +527,7 @@ class Queue(PostingQueue):
         return "revoked"
 
     def promote(self, id_: str) -> str:
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if job.state != "delayed":
@@ -440,7 +538,7 @@ class Queue(PostingQueue):
 
     def change_priority(self, id_: str, priority: int) -> str:
         """Change the priority. In its line the job counts as new; in its key's line it keeps its position."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if not (job.waits or job.state == "delayed"):
@@ -456,7 +554,7 @@ class Queue(PostingQueue):
 
     def change_delay(self, id_: str, delay: int) -> str:
         """Delay the job by this time; 0: start it as soon as possible. A waiting keyed job gives up its position."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if not (job.waits or job.state == "delayed"):
@@ -472,7 +570,7 @@ class Queue(PostingQueue):
 
     def update(self, id_: str, token: str, kind: str, value: str) -> str:
         """Write progress, data or a log line. A run may write only while it owns the job."""
-        job = self.get(id_)
+        job = self.open(id_)
         if job is None:
             return "missing"
         if token and (job.state != "active" or job.token != token):
@@ -493,6 +591,7 @@ class Queue(PostingQueue):
             return "missing"
         if job.over:
             return "missing" if self.is_gone(job) else job.state
+        job.plain = False
         if channel not in job.waiters:
             job.waiters.append(channel)
         return "waiting"

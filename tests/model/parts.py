@@ -64,6 +64,11 @@ class NewJob(NamedTuple):
     dedup: Dedup | None = None
     result_ttl: int | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """True if the job needs no record, see functions/plain.lua."""
+        return self == NewJob(name=self.name, data=self.data, lease=self.lease, result_ttl=self.result_ttl)
+
     def __repr__(self) -> str:
         given = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
         return f"NewJob({', '.join(f'{name}={value!r}' for name, value in given.items())})"
@@ -81,6 +86,12 @@ class Settled(NamedTuple):
     reason: str = "error"
     cause: str = "retries_exhausted"
     ttl: int | None = None  # the record stays for exactly this time, whatever the retention
+    since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
+
+    @property
+    def is_grouped(self) -> bool:
+        """True if the run is sent together with other completed runs of plain jobs."""
+        return self.code == "c" and self.since is not None
 
 
 @dataclass
@@ -118,7 +129,8 @@ class Job:
     expires: int | None = None  # must start before this time
     # The present or last run.
     token: str = ""  # the lease, named by the server; "?" until the test has seen it
-    stream: str = "s"  # the stream of the run
+    stream: str = "p"  # the stream of the run
+    plain: bool = False  # it has no record, see functions/plain.lua
     worker: str = ""
     fence: int = 0
     lock: int = 0

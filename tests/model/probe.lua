@@ -19,7 +19,7 @@ end
 -- base ms grain: pending entries grow older by ms. The time that the server's own clock added is rounded off to the grain.
 register('modelAge', function(base, args)
   local ms, grain = tonumber(args[1]), tonumber(args[2])
-  for _, name in ipairs({':stream', ':lane'}) do
+  for _, name in ipairs({':fifo', ':lane'}) do
     for _, row in ipairs(pending_of(base .. name)) do
       local idle = math.floor(row[3] / grain) * grain + ms
       redis.call('XCLAIM', base .. name, GROUP, row[2], 0, row[1], 'IDLE', digits(idle), 'JUSTID')
@@ -52,8 +52,8 @@ register('modelProbe', function(base, args)
     keys,
     records,
     logs,
-    redis.call('XRANGE', base .. ':stream', '-', '+'),
-    pending_of(base .. ':stream'),
+    redis.call('XRANGE', base .. ':fifo', '-', '+'),
+    pending_of(base .. ':fifo'),
     redis.call('XRANGE', base .. ':lane', '-', '+'),
     pending_of(base .. ':lane'),
     sorted_set(base .. ':returned'),
@@ -84,5 +84,8 @@ register('modelProbe', function(base, args)
     redis.call('HGETALL', base .. ':running'),
     sorted_set(base .. ':stopping'),
     redis.call('HGETALL', base .. ':stopping_runs'),
+    redis.call('HGETALL', base .. ':results'),
+    redis.call('HGETALL', base .. ':leases'),
+    redis.call('SMEMBERS', base .. ':recorded'),
   }
 end)

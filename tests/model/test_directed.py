@@ -118,8 +118,8 @@ def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver,
     ids = add(driver, 3)
     held = call("w1", 2).jobs
     held = [*held[1:], *call("w1", 1, ended(held[0], Released())).jobs]
-    assert [job.entry[:1] for job in held] == ["s", "l"]
-    for stream in ("stream", "lane"):
+    assert [job.entry[:1] for job in held] == ["p", "l"]
+    for stream in ("fifo", "lane"):
         driver.wire.send("XGROUP", "DESTROY", f"{BASE}:{stream}", "workers")
     run(driver.functions.stalled.sweep(9, 0, 10**9, resume=False))
     seen = set[str]()
@@ -260,7 +260,7 @@ def length(driver: Driver, stream: str) -> object:
     return driver.wire.send("XLEN", f"{BASE}:{stream}")
 
 
-@pytest.mark.parametrize(("lifo", "stream"), [(False, "stream"), (True, "lane")])
+@pytest.mark.parametrize(("lifo", "stream"), [(False, "fifo"), (True, "lane")])
 @pytest.mark.parametrize("order", ["older first", "newer first"])
 def test_a_settle_deletes_only_the_entries_of_its_runs(
     driver: Driver, call: Call, lifo: bool, stream: str, order: str

@@ -93,7 +93,7 @@ class TimedQueue(ClaimingQueue):
     def _runs_by_step(self) -> tuple[list[Job], list[Job]]:
         """Check the oldest runs of each stream first. Later steps check the others."""
         runs = sorted(self.having("active"), key=lambda job: tuple(int(word) for word in job.token[1:].split("-")))
-        streams = [job for job in runs if job.token[0] == "s"], [job for job in runs if job.token[0] != "s"]
+        streams = [job for job in runs if job.token[0] == "p"], [job for job in runs if job.token[0] != "p"]
         return [job for one in streams for job in one[: self.step]], [
             job for one in streams for job in one[self.step :]
         ]

@@ -122,7 +122,7 @@ class Users(BaseMachine):
         followed = set(self.model.successors)
         tied = {id_ for id_, wanted in self.model.marks.items() if wanted in followed or wanted.startswith(SEP)}
         whole = [job for job in self.model.jobs.values() if not (job.over or job.record_lost or self.is_weighed(job))]
-        whole = [job for job in whole if job.id not in tied]
+        whole = [job for job in whole if job.id not in tied and not job.plain]
         if not whole:
             return
         running = [job for job in whole if job.state == "active"]

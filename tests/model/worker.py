@@ -81,7 +81,7 @@ def packed_extra(extra: dict[str, object]) -> bytes:
 
 
 def settled_run(run: Settled) -> SettledRun:
-    return SettledRun(run.id, run.token, _outcome(run))
+    return SettledRun(run.id, run.token, _outcome(run), run.since or "")
 
 
 def _outcome(run: Settled) -> Outcome:
