@@ -53,6 +53,10 @@ do
     end
     removal.strip(base, ids, step)
     step.removed = step.removed + #ids
+  end
+
+  -- Note the ids of removed jobs for the reply, if it lists them.
+  local function note_cleaned(ids, step)
     for _, id in ipairs(step.cleaned and ids or {}) do step.cleaned[#step.cleaned + 1] = id end
   end
 
@@ -96,6 +100,7 @@ do
     end
     in_chunks('ZREM', base .. ':' .. structure, nil, going)
     remove(base, ids, step)
+    note_cleaned(ids, step)
     keyed.review(base, step)
     return staying, ids
   end
@@ -145,11 +150,10 @@ do
     return rows
   end
 
-  -- Count plain jobs whose entries have been deleted as removed.
+  -- Count a plain job as removed, whose entry is all there is of it.
   local function note_removed(row, step)
     step.budget.bytes = step.budget.bytes + row.bytes
     step.removed = step.removed + 1
-    if step.cleaned then step.cleaned[#step.cleaned + 1] = row.id end
   end
 
   -- Walk through the waiting entries of `fifo`; at: the last entry that existed.
@@ -183,7 +187,7 @@ do
     local fifo = base .. ':fifo'
     local over = in_pieces(step, function(n)
       -- Workers may have claimed entries since the last piece.
-      local going, ids, delivered = {}, {}, entries.last_delivered(fifo)
+      local going, ids, gone, delivered = {}, {}, {}, entries.last_delivered(fifo)
       if at == '' or entries.before(at, delivered) then at = delivered end
       local rows = waiting_entries(base, '(' .. at, '+', n)
       for _, row in ipairs(rows) do
@@ -191,14 +195,15 @@ do
         local known = row.bytes and {} or redis.call('HMGET', base .. ':job:' .. row.id, 'place', 'added')
         local early = tonumber(known[2] or row.added) <= bound
         if row.bytes and early then
-          going[#going + 1] = at
+          going[#going + 1], gone[#gone + 1] = at, row.id
           note_removed(row, step)
         elseif not row.bytes and (not known[1] or (known[1] == 'waiting p' .. at and early)) then
-          going[#going + 1], ids[#ids + 1] = at, row.id
+          going[#going + 1], gone[#gone + 1], ids[#ids + 1] = at, row.id, row.id
         end
       end
       entries.delete(fifo, going)
       remove(base, ids, step)
+      note_cleaned(gone, step)
       return #rows
     end)
     return not over and at or nil

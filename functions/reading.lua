@@ -233,7 +233,7 @@ do
     local i, k = 1, 1
     while #ids < count and (kept[i] or rows[k]) do
       local ended = rows[k] and tonumber(rows[k + 1])
-      local take_kept = kept[i] and (not ended or (backwards and kept[i][2] <= ended or not backwards and kept[i][2] >= ended))
+      local take_kept = kept[i] and (not ended or (backwards and kept[i][2] < ended or not backwards and kept[i][2] >= ended))
       if take_kept then
         ids[#ids + 1], at, i = plain.id_of(kept[i][1]), kept[i][1], i + 1
       else

@@ -122,13 +122,24 @@ class BaseMachine(RuleBasedStateMachine):
 
     def check_listed(self, state: State) -> None:
         listed, there = self.listed(state), [job.id for job in self.model.having(state)]
-        same(f"listed backwards as {state}", self.listed(state, backwards=True), listed[::-1])
+        backwards = self.listed(state, backwards=True)
+        if state == "completed":
+            # Jobs without a record are listed by number and merged with the others by their ends.
+            same("set of those listed backwards", sorted(backwards), sorted(listed))
+        else:
+            same(f"listed backwards as {state}", backwards, listed[::-1])
         if state == "key-waiting":
             # A job without a record may be in both.
             listed = [*{*listed, *self.listed("rate-limited")}]
         same(f"listed as {state}", sorted(listed), sorted(there))
         lines = [*self.model.lines().values()] if state in ("waiting", "prioritized") else []
-        if state in ("completed", "failed"):
+        if state == "completed":
+            plain = self.model.completed_plain()[::-1]
+            lines = [[job for job in self.model.ended(state)[::-1] if not job.plain], plain]
+            for line in lines:
+                ids = [job.id for job in line]
+                same("order of those listed backwards", [id_ for id_ in backwards if id_ in ids], ids[::-1])
+        elif state == "failed":
             lines = [self.model.ended(state)[::-1]]
         elif state == "delayed":
             lines = [self.model.scheduled()]

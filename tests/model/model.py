@@ -370,13 +370,13 @@ class Queue(PostingQueue):
         else:
             self._discard(kept[: ordinary - count])
 
-    def _completed_plain(self) -> list[Job]:
+    def completed_plain(self) -> list[Job]:
         """Return the completed jobs without a record, in the order in which they were added."""
         return sorted((job for job in self.having("completed") if job.plain), key=lambda job: int(job.id))
 
     def _remove_oldest_completed(self, surplus: int, expired: int) -> None:
         """Of the records and the jobs without a record, remove the set first whose oldest job ended first."""
-        kept, records = self._completed_plain(), [job for job in self.ended("completed") if not job.plain]
+        kept, records = self.completed_plain(), [job for job in self.ended("completed") if not job.plain]
         of_records = surplus
         if kept and sum(job.position <= self.now for job in records) == expired:
             of_records = 0
@@ -452,7 +452,7 @@ class Queue(PostingQueue):
             return
         self._discard(job for job in self.ended(state) if job.position <= self.now - age and not job.plain)
         if state == "completed":
-            self._discard_plain([*takewhile(lambda job: job.position <= self.now - age, self._completed_plain())])
+            self._discard_plain([*takewhile(lambda job: job.position <= self.now - age, self.completed_plain())])
 
     def _discard(self, jobs: Iterable[Job]) -> None:
         for job in list(jobs):
