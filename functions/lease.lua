@@ -171,13 +171,17 @@ local function as_set(list)
   return set
 end
 
--- Store when the renewed plain runs began, because renewing resets the idle time of their entries.
+-- Store when the renewed plain runs began, because renewing resets the idle time of their entries. A record holds that
+-- time itself.
 local function note_starts(base, args, renewed)
   if not renewed[1] then return end
-  local held, flat = as_set(renewed), {}
+  local held, flat, recorded = as_set(renewed), {}, exists(base .. ':recorded') and base .. ':recorded'
   for i = FIRST_TOKEN, #args, FIELDS do
     local raw = string.sub(args[i], 2)
-    if args[i + 1] ~= '' and held[raw] then flat[#flat + 1], flat[#flat + 2] = plain.id_of(raw), args[i + 1] end
+    local id = args[i + 1] ~= '' and held[raw] and plain.id_of(raw)
+    if id and not (recorded and redis.call('SISMEMBER', recorded, id) == 1) then
+      flat[#flat + 1], flat[#flat + 2] = id, args[i + 1]
+    end
   end
   if flat[1] then in_chunks('HSET', base .. ':started', nil, flat) end
 end

@@ -340,7 +340,9 @@ local function complete_as_record(base, raw, group, payload, done, call)
     record.lost(base, id, call)
     return 'missing'
   elseif missing then
-    local fields = redis.call('XRANGE', base .. ':fifo', raw, raw)[1][2]
+    local found = redis.call('XRANGE', base .. ':fifo', raw, raw)[1]
+    if not found then return 'missing' end     -- the entry was deleted by hand
+    local fields = found[2]
     plain.record_run(base, raw, fields, tonumber(group.started), plain.own_lease(fields[3]) or call.lock)
   end
   entries.delete(base .. ':fifo', {raw})

@@ -178,15 +178,15 @@ def late(setup: Setup) -> list[Row]:
     write = threading.Thread(target=lambda: _cancelled(setup))
     write.start()
     deadline = time.monotonic() + 60
-    while ask_server(setup, "XLEN", KEYS.key("stream")) < 1000 and time.monotonic() < deadline:
+    while ask_server(setup, "XLEN", KEYS.key("fifo")) < 1000 and time.monotonic() < deadline:
         time.sleep(0.05)
     setup.spark.sparkContext.cancelJobsWithTag("late")
     while write_report(setup.url, QUEUE, "late").state != "aborted" and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.1)
-    first = ask_server(setup, "XLEN", KEYS.key("stream"))
+    first = ask_server(setup, "XLEN", KEYS.key("fifo"))
     time.sleep(LATE_SECONDS)
-    last = ask_server(setup, "XLEN", KEYS.key("stream"))
+    last = ask_server(setup, "XLEN", KEYS.key("fifo"))
     write.join()
     return [Row("jobs added later than 0.1 s after an abort", last - first, "jobs", "<=", 0)]
 

@@ -99,7 +99,7 @@ def _cancelled_and_again(setup: Setup, _: Path) -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    while ask_server(setup, "XLEN", KEYS.key("stream")) < ROWS // 10 and thread.is_alive():
+    while ask_server(setup, "XLEN", KEYS.key("fifo")) < ROWS // 10 and thread.is_alive():
         time.sleep(0.05)
     context.cancelJobsWithTag("faults")
     thread.join()
@@ -127,7 +127,7 @@ def faults(setup: Setup) -> list[Row]:
             for fault in FAULTS:
                 empty(setup)
                 fault(setup, Path(folder))
-                entries = ask_server(setup, "XRANGE", KEYS.key("stream"), "-", "+")
+                entries = ask_server(setup, "XRANGE", KEYS.key("fifo"), "-", "+")
                 ids = [fields[1] for _, fields in entries]
                 found["duplicates"] = found.get("duplicates", 0) + len(ids) - len(set(ids))
                 found["losses"] = found.get("losses", 0) + ROWS - len(set(ids))

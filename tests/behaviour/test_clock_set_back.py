@@ -70,7 +70,7 @@ async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: 
     job = await queue.add("n", 1)
     dead = FakeWorker(queue, store)
     [hold] = await dead.claim(lock_ms=1500)
-    await deliver_at(store, f"{dead.base}:stream", hold.entry[1:], HOUR)
+    await deliver_at(store, f"{dead.base}:fifo", hold.entry[1:], HOUR)
     async with worker_of(queue, echo, lock_duration=1):
         assert await job.result(8) == 1
     await job.refresh()

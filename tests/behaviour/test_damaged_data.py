@@ -23,8 +23,11 @@ NO_DATA: Damage = lambda key: [("HDEL", key, "data")]  # noqa: E731
 NO_TEXT: Damage = lambda key: [("HSET", key, "name", b"\xff\xfe")]  # noqa: E731
 OTHER_TYPE: Damage = lambda key: [("DEL", key), ("SET", key, "x")]  # noqa: E731
 
-READ = JobOptions(attempts=2)
-"""Options that a claim has to read."""
+
+def damageable(number: int) -> JobOptions:
+    """Return options that a claim has to read from a record: a plain job has none."""
+    return JobOptions(attempts=2, job_id=f"own-{number}")
+
 
 damages = pytest.mark.parametrize(
     "damage",
@@ -74,7 +77,7 @@ async def settle_down(queue: AnyQueue, store: RunningStore, job_id: str, *, runs
 @damages
 async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, store: RunningStore, damage: Damage) -> None:
     await queue.pause()
-    jobs = await queue.add_bulk([("n", number, READ) for number in range(6)])
+    jobs = await queue.add_bulk([("n", number, damageable(number)) for number in range(6)])
     bad = jobs.pop(2)
     await apply(store, damage(record_key(queue, bad.id)))
     async with worker_of(queue, echo, concurrency=6, lock_duration=1) as worker:
@@ -90,7 +93,7 @@ async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, store: Running
 async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
     queue: AnyQueue, store: RunningStore, damage: Damage
 ) -> None:
-    await queue.add_bulk([("n", number, READ) for number in range(4)])
+    await queue.add_bulk([("n", number, damageable(number)) for number in range(4)])
     gone, sweeper = FakeWorker(queue, store), FakeWorker(queue, store)
     holds = await gone.claim(4, lock_ms=1000)
     bad = holds[1]
@@ -111,7 +114,7 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
 
 
 async def test_a_job_whose_name_is_not_text_can_be_read(queue: AnyQueue, store: RunningStore) -> None:
-    jobs = await queue.add_bulk([("n", number) for number in range(3)])
+    jobs = await queue.add_bulk([("n", number, damageable(number)) for number in range(3)])
     await apply(store, NO_TEXT(record_key(queue, jobs[1].id)))
     found = await queue.get_jobs("waiting")
     assert [job.data for job in found] == [0, 1, 2]
@@ -164,7 +167,7 @@ async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue,
         completed, errors = Heard(worker, "completed"), Heard(worker, "error")
         for _ in range(2):
             await gate.running()
-        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:fifo", "workers")
         gate.release()
         ids = [(await completed.next())[0].id for _ in jobs]
         await until(lambda: worker.running == 0)

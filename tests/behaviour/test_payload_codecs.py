@@ -192,7 +192,7 @@ async def test_stored_payloads_cannot_be_exchanged(sealed: AnyQueue, store: Runn
     await sealed.pause()
     pay = await sealed.add("pay", {"amount": 1}, job_id="pay")
     rich = await sealed.add("pay", {"amount": 1_000_000}, job_id="rich")
-    note = await sealed.add("note", {"amount": 5})
+    note = await sealed.add("note", {"amount": 5}, job_id="note")
     for job, other in ((pay, rich), (note, rich)):
         data = await store.ask("HGET", base + other.id, "data")
         assert isinstance(data, bytes)

@@ -154,7 +154,7 @@ async def test_stop_iteration_is_a_failure_like_others(queue: AnyQueue, tier: st
 async def test_a_worker_closes_normally_after_an_unreadable_record(queue: AnyQueue, store: RunningStore) -> None:
     worker = worker_of(queue, echo, concurrency=3)
     await queue.pause()
-    jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2)) for number in range(3)])
+    jobs = await queue.add_bulk([("n", number, JobOptions(attempts=2, job_id=f"own-{number}")) for number in range(3)])
     await store.ask("HSET", f"glide:{{{queue.name}}}:job:{jobs[1].id}", "opts", b"\xff\xff")
     failed = Heard(worker, "failed")
     async with worker:
@@ -174,7 +174,7 @@ async def test_a_destroyed_group_loses_no_slot_and_no_job(queue: AnyQueue, store
         jobs = await queue.add_bulk([("n", number) for number in range(6)])
         for _ in range(3):
             await gate.running()
-        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:fifo", "workers")
         if when != "before the runs end":
             # Renewals find the lost leases, and the free slots read the stream from its start.
             for _ in range(3):
@@ -210,7 +210,7 @@ async def test_entries_that_are_claimed_twice_use_a_slot_each(
         jobs = await queue.add_bulk([("n", number) for number in range(3)])
         for _ in range(3):
             await gate.running()
-        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:stream", "workers")
+        await store.ask("XGROUP", "DESTROY", f"glide:{{{queue.name}}}:fifo", "workers")
         # The group is created again and returns the running jobs.
         jobs += await queue.add_bulk([("n", number) for number in range(6)])
         for _ in range(2):

@@ -93,21 +93,21 @@ async def test_a_result_that_cannot_be_encoded_is_a_cause(queue: AnyQueue) -> No
 
 
 async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, store: RunningStore) -> None:
-    job = await queue.add("n", 1, attempts=5)
+    job = await queue.add("n", 1, attempts=5, job_id="own")
     await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
     await run_all(queue, look)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("malformed", 1)
 
 
 async def test_options_that_cannot_be_decoded_are_a_cause(queue: AnyQueue, store: RunningStore) -> None:
-    job = await queue.add("n", 1, attempts=5)
+    job = await queue.add("n", 1, attempts=5, job_id="own")
     await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "opts", b"\xc1")
     await run_all(queue, look)
     assert (await ended(job)).failure_cause == "malformed"
 
 
 async def test_a_record_without_data_is_a_cause(queue: AnyQueue, store: RunningStore) -> None:
-    job = await queue.add("n", 1)
+    job = await queue.add("n", 1, job_id="own")
     await store.ask("HDEL", f"glide:{{{queue.name}}}:job:{job.id}", "data")
     await run_all(queue, look)
     assert (await ended(job)).failure_cause == "malformed"
@@ -286,7 +286,7 @@ async def test_jobs_that_the_server_fails_are_moved_too(
     queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker, cause: str
 ) -> None:
     await queue.set_dead_letter_queue(dead.name)
-    job = await queue.add("n", 5, ttl=0.02 if cause == "expired" else None)
+    job = await queue.add("n", 5, ttl=0.02 if cause == "expired" else None, job_id="own")
     key = f"glide:{{{queue.name}}}:job:{job.id}"
     if cause == "stalled":
         [hold] = await fake_worker.claim()

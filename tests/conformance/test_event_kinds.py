@@ -36,7 +36,7 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, store: Ru
     await fake_worker.sweep()
     (held,) = await fake_worker.claim()
     await fake_worker.settle(held)
-    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{(await queue.add('n')).id}")
+    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{(await queue.add('n', job_id='own')).id}")
     assert await fake_worker.claim() == []
     await fake_worker.leave()
     await queue.add("n", deduplication=Deduplication("d"))
@@ -100,7 +100,7 @@ async def test_a_delayed_job_without_a_record_has_an_event_when_it_is_dropped(
 
 async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue: AnyQueue, store: RunningStore) -> None:
     fake_worker = FakeWorker(queue, store)
-    job = await queue.add("n")
+    job = await queue.add("n", job_id="own")
     await fake_worker.claim()
     await store.ask("DEL", f"glide:{{{queue.name}}}:job:{job.id}")
     await fake_worker.leave()
@@ -109,13 +109,13 @@ async def test_a_run_without_a_record_has_an_event_when_its_worker_leaves(queue:
 
 async def test_an_interrupted_claim_has_a_returned_event(queue: AnyQueue, store: RunningStore) -> None:
     base = f"glide:{{{queue.name}}}"
-    job = await queue.add("n")
+    job = await queue.add("n", job_id="own")
     fake_worker = FakeWorker(queue, store)
     await fake_worker.renew()
-    await store.ask("XREADGROUP", "GROUP", "workers", fake_worker.name, "STREAMS", f"{base}:stream", ">")
-    rows = await store.ask("XPENDING", f"{base}:stream", "workers", "-", "+", 1)
+    await store.ask("XREADGROUP", "GROUP", "workers", fake_worker.name, "STREAMS", f"{base}:fifo", ">")
+    rows = await store.ask("XPENDING", f"{base}:fifo", "workers", "-", "+", 1)
     entry = cast("list[list[bytes]]", rows)[0][0].decode()
-    await store.ask("XCLAIM", f"{base}:stream", "workers", fake_worker.name, 0, entry, "IDLE", 60_000, "JUSTID")
+    await store.ask("XCLAIM", f"{base}:fifo", "workers", fake_worker.name, 0, entry, "IDLE", 60_000, "JUSTID")
     assert await fake_worker.sweep() == [job.id]
     assert [kind for kind, _ in await job_events(queue, job.id)] == ["added", "returned"]
     await fake_worker.leave()

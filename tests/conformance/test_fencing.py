@@ -133,12 +133,11 @@ async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, store: Runn
     async with worker_of(queue, gate, lock_duration=1):
         await queue.add("n", 1)
         held = await gate.running()
-        stream = f"glide:{{{queue.name}}}:stream"
+        stream = f"glide:{{{queue.name}}}:fifo"
         await store.ask("XACK", stream, "workers", entry_of(held)[1:])
         await gate.stopped()
         assert held.abort.reason == "lease lost"
     await store.ask("XDEL", stream, entry_of(held)[1:])
-    await store.ask("DEL", f"glide:{{{queue.name}}}:job:{held.id}")
 
 
 async def test_a_worker_that_leaves_releases_its_active_jobs(queue: AnyQueue, first: FakeWorker) -> None:

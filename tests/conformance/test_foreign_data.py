@@ -18,9 +18,9 @@ FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
         "another library",
     ),
     ("an owner", [("HSET", "{base}:meta", "owner", "somebody", "layout", "1")], "somebody"),
-    ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "2")], "layout 2"),
+    ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "3")], "layout 3"),
     ("a text", [("SET", "{base}:meta", "x")], "string"),
-    ("a list instead of the stream", [("RPUSH", "{base}:stream", "x")], "foreign"),
+    ("a list instead of the stream", [("RPUSH", "{base}:fifo", "x")], "foreign"),
 ]
 
 
@@ -84,9 +84,16 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
 @pytest.mark.parametrize(
     ("commands", "invariant"),
     [
-        ([("HSET", "{base}:job:1", "place", "completed s1-1")], "I1"),
-        ([("DEL", "{base}:job:1")], "I2"),
-        ([("ZADD", "{base}:completed", "1", "1")], "I3"),
+        ([("HSET", "{base}:job:own", "place", "completed p1-1")], "I1"),
+        ([("DEL", "{base}:job:own")], "I2"),
+        ([("ZADD", "{base}:completed", "1", "own")], "I3"),
+        ([("ZADD", "{base}:completed", "1", "1")], "I2"),
+        ([("HSET", "{base}:job:1", "name", "n", "data", "x", "place", "completed p1-1")], "I15"),
+        ([("SADD", "{base}:recorded", "1")], "I15"),
+        ([("HSET", "{base}:results", "1", "2 1 x")], "I13"),
+        ([("HSET", "{base}:results", "9", "2 1 x")], "I13"),
+        ([("HSET", "{base}:results", "9", "2 1 x"), ("HSET", "{base}:meta", "horizon", "10")], "I14"),
+        ([("SET", "{base}:id", "0")], "I16"),
         ([("ZADD", "{base}:scheduled", "1", "ghost")], "I2"),
         ([("HSET", "{base}:job:ghost", "result", "x")], "I2"),
         ([("SADD", "{base}:revoking", "1")], "I9"),
@@ -98,6 +105,7 @@ async def test_a_check_finds_damaged_stored_data(
     queue: AnyQueue, store: RunningStore, commands: list[tuple[str, ...]], invariant: str
 ) -> None:
     await queue.add("n")
+    await queue.add("n", job_id="own")
     assert await queue.check() == []
     base = f"glide:{{{queue.name}}}"
     for command in commands:

@@ -43,7 +43,7 @@ async def test_settling_a_removed_job_creates_no_record(
 async def test_settling_a_job_with_a_deleted_record_creates_none(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
 ) -> None:
-    await queue.add("n", 1)
+    await queue.add("n", 1, job_id="own")
     [hold] = await fake_worker.claim()
     await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
     assert await fake_worker.settle(hold, verb) == "missing"
@@ -65,7 +65,7 @@ async def test_reclaiming_does_not_restore_a_removed_job(
 async def test_reclaiming_drops_an_entry_without_a_record(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    await queue.add("n", 1)
+    await queue.add("n", 1, job_id="own")
     [hold] = await fake_worker.claim()
     await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
     await fake_worker.vanish(hold)
@@ -76,7 +76,7 @@ async def test_reclaiming_drops_an_entry_without_a_record(
 
 
 async def test_a_waiting_entry_without_a_record_does_not_block_later_ones(queue: AnyQueue, store: RunningStore) -> None:
-    jobs = await queue.add_bulk([("n", number) for number in range(3)])
+    jobs = await queue.add_bulk([("n", number, JobOptions(job_id=f"own-{number}")) for number in range(3)])
     await store.ask("DEL", f"glide:{{{queue.name}}}:job:{jobs[0].id}")
     async with worker_of(queue, echo):
         assert await jobs[1].result(10) == 1

@@ -133,7 +133,7 @@ async def test_an_outcome_of_the_old_queue_is_refused(queue: AnyQueue, store: Ru
     first, second = await fake_worker.claim(2)
     await fake_worker.settle(first, "b")
     (again,) = await fake_worker.claim(1)
-    assert (first.entry[0], again.entry[0]) == ("s", "l")
+    assert (first.entry[0], again.entry[0]) == ("p", "l")
     assert await queue.obliterate(force=True) == 3
     await queue.add("another", job_id=second.id)
     for hold in (first, second, again):

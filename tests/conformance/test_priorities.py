@@ -121,7 +121,8 @@ async def test_a_released_job_goes_first(timed: Timed) -> None:
     await timed.fake_worker.settle(hold, "b")
     assert await timed.names() == ["low", "plain", "high"]
     await timed.fake_worker.leave()
-    assert await timed.names() == ["low", "plain", "high"]
+    # Among released jobs, those of `fifo` come first, in the order in which they were added.
+    assert await timed.names() == ["plain", "low", "high"]
     await timed.fake_worker.leave()
 
 

@@ -509,8 +509,8 @@ async def test_a_closed_queue_does_not_fire(storage: Storage, name: str, store: 
     await queue.upsert_job_scheduler("s", every=0.05)
     await queue.close()
     # An open queue would fire what it finds here.
-    before = await store.ask("XLEN", f"{base_of(queue)}:stream")
+    before = await store.ask("XLEN", f"{base_of(queue)}:fifo")
     await asyncio.sleep(0.2)
-    assert await store.ask("XLEN", f"{base_of(queue)}:stream") == before
+    assert await store.ask("XLEN", f"{base_of(queue)}:fifo") == before
     async with Queue[Any, Any](name, storage) as reader:
         assert await soon(reader.remove_job_scheduler("s"))

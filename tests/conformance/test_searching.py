@@ -72,7 +72,7 @@ async def test_the_limit_counts_matches_and_not_candidates(queue: AnyQueue, by_n
 
 
 async def test_data_that_cannot_be_read_matches_no_data(queue: AnyQueue, store: RunningStore) -> None:
-    job = await queue.add("n", {"a": 1})
+    job = await queue.add("n", {"a": 1}, job_id="own")
     await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
     assert await ids(queue, data={"a": 1}) == []
     assert await ids(queue, name="n") == [job.id]

@@ -201,7 +201,7 @@ async def test_an_ended_worker_leaves_no_trace(queue: AnyQueue, store: RunningSt
         async with worker_of(queue, echo):
             await ended(await queue.add("n"))
     base = f"glide:{{{queue.name}}}"
-    for stream in ("stream", "lane"):
+    for stream in ("fifo", "lane"):
         assert await store.ask("XINFO", "CONSUMERS", f"{base}:{stream}", "workers") == []
 
 

@@ -60,7 +60,7 @@ DEFECTS = {
     ),
     "the queue does not count plain jobs": Defect(
         "concurrency",
-        "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",
+        "entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    local left",
         "entries.pending_count(base .. ':lane')\n    local left",
     ),
     "a window exceeds its limit by one": Defect(

@@ -51,14 +51,20 @@ async def line(draw: random.Random, library: Library | None = None) -> AsyncGene
 
 
 async def add_under_cuts(way: Line, queue_name: str, cuts: int, draw: random.Random) -> list[int]:
-    """Add numbers one by one, in bulk and concurrently, each call cut once or twice; return the numbers."""
+    """Add numbers one by one, in bulk and concurrently, each call cut once or twice; return the numbers.
+
+    Most are plain jobs, and some bulks contain other jobs too, because these two kinds of adds are different calls.
+    """
     numbers: list[int] = []
     async with way.through_proxy() as storage, Queue[int, None](queue_name, storage) as queue:
         while way.proxy.made.total() < cuts:
-            way.proxy.arm(b"_addJob", *draw.choices(CUTS, k=draw.choice((1, 2))))
+            way.proxy.arm(b"_add", *draw.choices(CUTS, k=draw.choice((1, 2))))
             some = list(range(len(numbers), len(numbers) + draw.choice((1, 5))))
-            if draw.random() < 0.5:
+            kind = draw.random()
+            if kind < 0.3:
                 await queue.add_bulk(("n", number) for number in some)
+            elif kind < 0.6:
+                await queue.add_bulk(("n", number, JobOptions(lifo=number % 2 == 0)) for number in some)
             else:
                 await asyncio.gather(*(queue.add("n", number) for number in some))
             await way.proxy.all_made()

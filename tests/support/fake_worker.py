@@ -89,7 +89,7 @@ class FakeWorker:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False)
         request.settle(hold.id, hold.entry, None, Completed(NOTHING))
         args = request.args
-        args[-2] = policy
+        args[-1] = policy
         await self._storage.call("settleAndClaim", self.base, args)
 
     async def complete(self, *holds: Hold, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:

@@ -57,7 +57,7 @@ def test_empty_wrong_and_unencodable_values_are_refused(check: object) -> None:
 def test_keys_have_literal_braces() -> None:
     keys = QueueKeys("glide", "emails")
     assert keys.base == "glide:{emails}"
-    assert keys.key("stream") == "glide:{emails}:stream"
+    assert keys.key("fifo") == "glide:{emails}:fifo"
     assert keys.job("17") == "glide:{emails}:job:17"
     assert keys.channel("wake:w1") == "glide:{emails}:wake:w1"
     assert keys == QueueKeys("glide", "emails")
