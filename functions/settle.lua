@@ -157,7 +157,7 @@ local function record_plain(base, args, n, call)
         local started = tonumber(args.rests[i] or call.now)
         plain.record_run(base, raw, fields, started, plain.own_lease(fields[3]) or call.lock)
         call.seen.recorded = true
-      elseif not named[raw] then
+      elseif not named[raw] and plain.find(base, plain.id_of(raw)) then
         staying[raw] = true
       end
       named[raw] = true
