@@ -10,10 +10,9 @@
 --   recorded  set   numbers of plain jobs that have a record while their entry is still in `fifo`
 --   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. (Renewing resets the idle
 --                   time of the entry, from which the start of all others follows.)
---   leases    hash  consumer -> the lease that it asks for, ms
 
 local plain = {}
-local DEFAULT_LEASE_MS = 30000     -- for a worker whose lease is not known, because `leases` was deleted by hand
+local DEFAULT_LEASE_MS = 30000     -- for a worker whose last reply, which names its lease, was deleted by hand
 local TIME_BYTES = 14              -- "-" and the milliseconds, which have 13 digits until the year 2286
 
 -- Return the number in the id of an entry, which is the id of its plain job.
@@ -41,10 +40,17 @@ function plain.own_lease(opts)
   return readable and type(options) == 'table' and tonumber(options.l) or nil
 end
 
+-- Return the lease that a worker asks for, ms. The stored reply to its last call names it, see settle.lua.
+local function lease_of(base, consumer)
+  local kept = redis.call('GET', base .. ':call:' .. consumer)
+  local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
+  return readable and type(answer) == 'table' and tonumber(answer[5]) or DEFAULT_LEASE_MS
+end
+
 -- Return when a plain run began, and its lease; both in ms. row: its row of XPENDING.
 function plain.claim_of(base, row, fields, now)
   local started = redis.call('HGET', base .. ':started', plain.id_of(row[1]))
-  local lease = plain.own_lease(fields[3]) or redis.call('HGET', base .. ':leases', row[2]) or DEFAULT_LEASE_MS
+  local lease = plain.own_lease(fields[3]) or lease_of(base, row[2])
   return tonumber(started or now - row[3]), tonumber(lease)
 end
 

@@ -499,7 +499,6 @@ local function first_call(base, args, unbroken)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[8], call.seen.incarnation) end
   call.lock = lock
-  if not unbroken or args[2] == '1' then redis.call('HSET', base .. ':leases', caller.consumer, args[5]) end
   if n + total > 0 and (not unbroken or string.find(flags, 'v', 1, true)) then disown(base, args, n) end
   local refused = settle_runs(base, args, n, total, call)
   limits.freed(n + total, call)
@@ -510,7 +509,7 @@ local function first_call(base, args, unbroken)
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   events.write(base, call.lines, call.now)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, not unbroken or nil}, request.WEEK_MS)
+  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, not unbroken, lock}, request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
 end
 

@@ -178,7 +178,6 @@ function stalled.forget(base, consumer, call)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':lane', GROUP, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
-  redis.call('HDEL', base .. ':leases', consumer)
   wakeup.leave(base, consumer, call)
 end
 

@@ -35,7 +35,6 @@ SINGLE_KEYS: Final = frozenset(
         "results",
         "recorded",
         "started",
-        "leases",
         "events",
         "meta",
         "idle",

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 import hiredis
-import msgpack
 
 from glidemq_async.functions import loader
 from glidemq_async.functions.callers import Functions
@@ -37,7 +36,7 @@ KEYS = ("x", "y")
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
      "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "results", "recorded", "started", "leases", "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
+     "results", "recorded", "started", "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -195,16 +194,15 @@ def _fifo_job(entry: str, fields: list[str]) -> str:
     return entry.partition("-")[0] if fields[0] else fields[1][1:]
 
 
-def _record_of(entry: str, fields: list[str], kept: str | None, lease: str | None) -> dict[str, str]:
-    """Return the record that a plain job would have. `lease` is that of the worker under whose name it is pending."""
+def _record_of(entry: str, fields: list[str], kept: str | None, claim: str | None) -> dict[str, str]:
+    """Return the record that a plain job would have. `claim` is that of a running one, as a reader sees it."""
     record = {"name": fields[0], "data": fields[1]}
     if kept is not None:
         ended, _, result = kept.split(" ", 2)
         return record | {"place": f"completed p{entry}", "claim": "1 0 0", "ended": ended, "result": result}
-    if lease is None:
+    if claim is None:
         return record | {"place": f"waiting p{entry}"}
-    own = msgpack.unpackb(fields[2].encode(errors="surrogateescape")).get("l") if len(fields) > 2 else None
-    return record | {"place": f"active p{entry}", "claim": f"1 0 {own or lease}"}
+    return record | {"place": f"active p{entry}", "claim": claim}
 
 
 def _rows(rows: object) -> list[tuple[str, dict[str, str]]]:
@@ -297,9 +295,9 @@ class Driver:
         records = {_text(id_): dict(_pairs(flat)) for id_, flat in map(_list, _list(raw[1]))}
         fifo = {_text(entry): _texts(fields) for entry, fields in map(_list, _list(raw[3]))}
         fifo_pending, results = _pending(raw[4]), dict(_pairs(raw[35]))
-        leases, recorded = dict(_pairs(raw[36])), {*_texts(raw[37])}
+        claims, recorded = dict(_pairs(raw[36])), {*_texts(raw[37])}
         plain = {
-            id_: _record_of(entry, fields, results.get(id_), leases.get(fifo_pending.get(entry, "")))
+            id_: _record_of(entry, fields, results.get(id_), claims.get(id_))
             for entry, fields in fifo.items()
             if fields[0] and (id_ := _fifo_job(entry, fields)) not in records and id_ not in recorded
         }

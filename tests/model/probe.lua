@@ -32,6 +32,19 @@ local function sorted_set(key)
   return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
 end
 
+-- Return the claims of running plain jobs, flat: they have no record that contains one.
+local function claims_of_plain(base)
+  local flat = {}
+  for _, row in ipairs(pending_of(base .. ':fifo')) do
+    local id = plain.id_of(row[1])
+    local view = plain.view(base, id)
+    for i = 1, #view, 2 do
+      if view[i] == 'claim' then flat[#flat + 1], flat[#flat + 2] = id, view[i + 1] end
+    end
+  end
+  return flat
+end
+
 local LINES = {keyq = {'ZRANGE', 0, -1}, keyrest = {'SMEMBERS'}, dedup = {'GET'},
   scheduler = {'HGETALL'}}
 
@@ -85,7 +98,7 @@ register('modelProbe', function(base, args)
     sorted_set(base .. ':stopping'),
     redis.call('HGETALL', base .. ':stopping_runs'),
     redis.call('HGETALL', base .. ':results'),
-    redis.call('HGETALL', base .. ':leases'),
+    claims_of_plain(base),
     redis.call('SMEMBERS', base .. ':recorded'),
   }
 end)
