@@ -52,7 +52,7 @@ end
 local function check_plain(base, raw, pending, delivered, report)
   local id = plain.id_of(raw)
   local kept = redis.call('HEXISTS', base .. ':results', id) == 1
-  local recorded = redis.call('SISMEMBER', base .. ':recorded', id) == 1
+  local recorded = redis.call('SISMEMBER', base .. ':recorded', raw) == 1
   if recorded ~= exists(base .. ':job:' .. id) then
     found(report, 'I15', id, recorded and 'in recorded but has no record' or 'a plain job with a record')
   end
@@ -138,7 +138,8 @@ local function check_record(base, id, report)
   if not is_there(base, id, state, entry) then
     found(report, 'I1', id, 'its location is ' .. state .. ' ' .. entry .. ' but it is not there')
   end
-  if plain.find(base, id) and redis.call('SISMEMBER', base .. ':recorded', id) == 0 then
+  local raw = plain.find(base, id)
+  if raw and redis.call('SISMEMBER', base .. ':recorded', raw) == 0 then
     found(report, 'I15', id, 'a plain job with a record')
   end
   local over = state == 'completed' or state == 'failed'

@@ -203,9 +203,9 @@ end
 
 -- Return which of these entries belong to plain jobs with a record, by position.
 local function recorded_among(base, rows)
-  local numbers = {}
-  for i, row in ipairs(rows) do numbers[i] = plain.id_of(row[1]) end
-  return numbers[1] and redis.call('SMISMEMBER', base .. ':recorded', unpack(numbers))
+  local raw = {}
+  for i, row in ipairs(rows) do raw[i] = row[1] end
+  return raw[1] and redis.call('SMISMEMBER', base .. ':recorded', unpack(raw))
 end
 
 -- The sources. Each starts up to `count` jobs, and returns how many it took and their bytes.

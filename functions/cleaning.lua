@@ -144,7 +144,7 @@ do
     for i, entry in ipairs(redis.call('XRANGE', base .. ':fifo', from, last, 'COUNT', n)) do
       local raw, fields = entry[1], entry[2]
       local id = entries.job_of(raw, fields)
-      local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', recorded, id) == 0
+      local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', recorded, raw) == 0
       rows[i] = {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$'))}
     end
     return rows

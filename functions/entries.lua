@@ -40,9 +40,7 @@ end
 local function forget_recorded(stream, raw)
   local base = string.match(stream, '^(.*):fifo$')
   if not base or not exists(base .. ':recorded') then return end
-  local numbers = {}
-  for i, entry in ipairs(raw) do numbers[i] = string.match(entry, '^%d+') end
-  in_chunks('SREM', base .. ':recorded', nil, numbers)
+  in_chunks('SREM', base .. ':recorded', nil, raw)
 end
 
 function entries.delete(stream, raw)

@@ -179,7 +179,7 @@ local function note_starts(base, args, renewed)
   for i = FIRST_TOKEN, #args, FIELDS do
     local raw = string.sub(args[i], 2)
     local id = args[i + 1] ~= '' and held[raw] and plain.id_of(raw)
-    if id and not (recorded and redis.call('SISMEMBER', recorded, id) == 1) then
+    if id and not (recorded and redis.call('SISMEMBER', recorded, raw) == 1) then
       flat[#flat + 1], flat[#flat + 2] = id, args[i + 1]
     end
   end

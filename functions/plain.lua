@@ -7,7 +7,7 @@
 -- A plain job gets a record as soon as something must be stored for it: a failure, a retry, a lost lease, a log line, a
 -- client that waits for its end, a change by a user. All functions but add, claim, settle and the readers therefore
 -- begin with plain.open and then handle records only.
---   recorded  set   numbers of plain jobs that have a record while their entry is still in `fifo`
+--   recorded  set   entries of plain jobs that have a record, while the entry is still in `fifo`
 --   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. (Renewing resets the idle
 --                   time of the entry, from which the start of all others follows.)
 
@@ -65,7 +65,7 @@ end
 function plain.record_run(base, raw, fields, started, lease)
   local id = plain.id_of(raw)
   write(base, raw, fields, 'active', 'claim', '1 ' .. digits(started) .. ' ' .. digits(lease))
-  redis.call('SADD', base .. ':recorded', id)
+  redis.call('SADD', base .. ':recorded', raw)
   redis.call('HDEL', base .. ':started', id)
 end
 
@@ -106,7 +106,7 @@ local function record_job(base, id)
     plain.record_run(base, raw, fields, plain.claim_of(base, detail, fields, clock.now()))
   else
     write(base, raw, fields, 'waiting')
-    redis.call('SADD', base .. ':recorded', id)
+    redis.call('SADD', base .. ':recorded', raw)
   end
   return state, 'p' .. raw
 end

@@ -139,9 +139,9 @@ local function leased(base, raw, call)
 end
 
 -- Return true if a job has a record, or had one that somebody deleted by hand.
-local function has_record(base, id, call)
+local function has_record(base, id, raw, call)
   return exists(base .. ':job:' .. id)
-    or (call.seen.recorded and redis.call('SISMEMBER', base .. ':recorded', id) == 1)
+    or (call.seen.recorded and redis.call('SISMEMBER', base .. ':recorded', raw) == 1)
 end
 
 -- Give the plain jobs among the runs their records, before their entries are deleted. Return the entries that must not
@@ -150,8 +150,8 @@ local function record_plain(base, args, n, call)
   local staying, named = {}, {}
   for i = 1, n do
     local _, id, entry = run_at(args, i)
-    if string.byte(entry) == FIFO and not has_record(base, id, call) then
-      local raw = string.sub(entry, 2)
+    local raw = string.sub(entry, 2)
+    if string.byte(entry) == FIFO and not has_record(base, id, raw, call) then
       local fields = not named[raw] and leased(base, raw, call)
       if fields then
         local started = tonumber(args.rests[i] or call.now)
@@ -326,7 +326,7 @@ local function recorded_in(base, args, group, call)
   if not call.seen.recorded then return nil end
   local found = {}
   for i = group.first, group.last do
-    found[i] = redis.call('SISMEMBER', base .. ':recorded', plain.id_of(args[i])) == 1
+    found[i] = redis.call('SISMEMBER', base .. ':recorded', args[i]) == 1
   end
   return found
 end
@@ -335,7 +335,7 @@ end
 local function complete_as_record(base, raw, group, payload, done, call)
   local id, entry = plain.id_of(raw), 'p' .. raw
   local missing = not exists(base .. ':job:' .. id)
-  if missing and redis.call('SISMEMBER', base .. ':recorded', id) == 1 then
+  if missing and redis.call('SISMEMBER', base .. ':recorded', raw) == 1 then
     entries.delete(base .. ':fifo', {raw})
     record.lost(base, id, call)
     return 'missing'

@@ -299,7 +299,7 @@ class Driver:
         plain = {
             id_: _record_of(entry, fields, results.get(id_), claims.get(id_))
             for entry, fields in fifo.items()
-            if fields[0] and (id_ := _fifo_job(entry, fields)) not in records and id_ not in recorded
+            if fields[0] and (id_ := _fifo_job(entry, fields)) not in records and entry not in recorded
         }
         lines: dict[str, dict[str, object]] = {
             "keyq": {}, "keyrest": {}, "dedup": {}, "scheduler": {},
