@@ -18,6 +18,7 @@ local DEFAULT_POLICY = {completed = '1000 86400000', failed = '10000 2592000000'
 local HOLD_MS = 60000
 local REPLIES_MAX = 1000
 local PUBLISH_MAX = 65536
+local MOST_TURNS = 100
 local TRIM_STEP = 500            -- a call that ends n jobs removes at most n and this many older ones
 
 local function policy_of(state, policy)
@@ -65,10 +66,10 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   return waited
 end
 
--- Remove the oldest finished jobs, except those whose record is held for a client.
+-- Remove the oldest finished jobs, except those whose record is held for a client. Return how many of them are held.
 local function remove_finished(base, state, ids, seen)
-  if #ids == 0 then return end
-  local held = base .. ':held'
+  if #ids == 0 then return 0 end
+  local held, wanted = base .. ':held', #ids
   if seen.held then
     local free = {}
     for from = 1, #ids, CHUNK do
@@ -83,6 +84,7 @@ local function remove_finished(base, state, ids, seen)
     redis.call('ZREMRANGEBYRANK', base .. ':' .. state, 0, #ids - 1)
   end
   record.unlink(base, ids)
+  return wanted - #ids
 end
 
 -- Release held records, and delete the released records with the field `drop`. received: true if the clients have
@@ -185,18 +187,39 @@ local function ordinary(base, key, now, seen)
   return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
 end
 
--- Remove the `over` oldest of the jobs that policies apply to. kept: how many of them are in `results`.
-local function remove_oldest(base, state, over, kept, seen, ended)
-  local key, of_set = base .. ':' .. state, over
-  if kept > 0 and ended == 0 then
-    of_set = 0
-  elseif kept > 0 then
+-- Remove up to `over` records of completed jobs and jobs in `results`, in the order in which they ended. A turn removes
+-- the records that are older than the oldest job in `results`, and then the jobs there that are older than the oldest
+-- record.
+local function remove_merged(base, over, now, seen)
+  local key, held = base .. ':completed', 0
+  for _ = 1, MOST_TURNS do
     local _, oldest = results.first(base, seen)
-    of_set = oldest and math.min(over, redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest))) or over
-    of_set = math.max(of_set, over - kept)
+    local older = oldest and redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest)) - held or over
+    local n = math.min(over, older)
+    if n > 0 then held = held + remove_finished(base, 'completed', redis.call('ZRANGE', key, held, held + n - 1), seen) end
+    over = over - n
+    if over <= 0 or not oldest then return end
+    local first = redis.call('ZRANGE', key, held, held, 'WITHSCORES')
+    if not first[1] or tonumber(first[2]) > now then
+      results.remove_oldest(base, over, seen)
+      return
+    end
+    local gone = results.remove_before(base, tonumber(first[2]), over, seen)
+    if gone == 0 and n == 0 then return end
+    over = over - gone
   end
-  if of_set > 0 then remove_finished(base, state, redis.call('ZRANGE', key, 0, of_set - 1), seen) end
-  if of_set < over then results.remove_oldest(base, over - of_set, seen) end
+end
+
+-- Remove the `over` oldest of the jobs that policies apply to. kept: how many of them are in `results`; ended: how many
+-- have a record.
+local function remove_oldest(base, state, over, kept, now, seen, ended)
+  if kept == 0 then
+    remove_finished(base, state, redis.call('ZRANGE', base .. ':' .. state, 0, over - 1), seen)
+  elseif ended == 0 then
+    results.remove_oldest(base, over, seen)
+  else
+    remove_merged(base, over, now, seen)
+  end
 end
 
 -- Apply one policy to a whole set and remove at most `most` jobs. Return the number of candidates.
@@ -207,7 +230,7 @@ local function trim(base, state, count, age, now, seen, most)
     local ended = ordinary(base, key, now, seen)
     local over = math.min(ended + kept - count, most)
     if over > 0 then
-      remove_oldest(base, state, over, kept, seen, ended)
+      remove_oldest(base, state, over, kept, now, seen, ended)
       met = over
     end
   end

@@ -19,15 +19,21 @@ end
 
 -- Return true if a completed job cannot be kept in `results`. newest: the highest number that completes in this call;
 -- count: how many jobs the retention keeps, -1 = all of them.
-function results.is_late(number, newest, count, seen)
-  return number < horizon_of(seen) or (count >= 0 and newest - number > count / 2)
+function results.is_late(base, number, newest, count, seen)
+  local horizon, half = horizon_of(seen), count / 2
+  if number < horizon then return true end
+  if count < 0 or newest - number <= half and number >= horizon + half then return false end
+  if newest - number > half then return true end
+  -- The horizon is near. It reaches this number soon if many jobs are kept, because most of them have higher numbers.
+  seen.kept = seen.kept or results.count(base, seen)
+  return seen.kept > half
 end
 
 -- Store the outcomes of completed jobs: flat { number value }.
 function results.store(base, flat, seen)
   if not flat[1] then return end
   in_chunks('HSET', base .. ':results', nil, flat)
-  seen.results = true
+  seen.results, seen.kept = true, nil
 end
 
 do

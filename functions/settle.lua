@@ -386,7 +386,7 @@ local function complete_group(base, args, group, at, refused, done, call)
       refused[position] = why
     else
       local id = plain.id_of(raw)
-      if ttl or (recorded and recorded[i]) or (count ~= 0 and results.is_late(tonumber(id), newest, count, call.seen)) then
+      if ttl or (recorded and recorded[i]) or (count ~= 0 and results.is_late(base, tonumber(id), newest, count, call.seen)) then
         refused[position] = complete_as_record(base, raw, group, payload, done, call)
       else
         line = line or events.line(call.lines, 'completed')

@@ -212,6 +212,7 @@ class Queue(PostingQueue):
         first = runs[positions[0]]
         count, age = first.retention or DEFAULT_RETENTION["completed"]
         newest = max(number_of(runs[position].token) for position in positions)
+        kept = len(self.completed_plain())
         stays_plain = list[Job]()
         refused |= self._refusals(runs, positions)
         for position in positions:
@@ -221,7 +222,8 @@ class Queue(PostingQueue):
             job = self.jobs[run.id]
             job.result = run.payload
             number = number_of(run.token)
-            late = count != 0 and (number < self.horizon or (count > 0 and newest - number > count / 2))
+            near = newest - number > count / 2 or (number < self.horizon + count / 2 and kept > count / 2)
+            late = count != 0 and (number < self.horizon or (count > 0 and near))
             if job.plain and first.ttl is None and not late:
                 stays_plain.append(job)
             else:
@@ -375,16 +377,22 @@ class Queue(PostingQueue):
         return sorted((job for job in self.having("completed") if job.plain), key=lambda job: int(job.id))
 
     def _remove_oldest_completed(self, surplus: int, expired: int) -> None:
-        """Of the records and the jobs without a record, remove the set first whose oldest job ended first."""
+        """Merge the records, by their end, with the jobs without a record, by their number. Remove the first ones."""
         kept, records = self.completed_plain(), [job for job in self.ended("completed") if not job.plain]
-        of_records = surplus
         if kept and sum(job.position <= self.now for job in records) == expired:
-            of_records = 0
-        elif kept:
-            older = sum(job.position < kept[0].position for job in records)
-            of_records = max(min(surplus, older), surplus - len(kept))
+            records = []
+        of_records = of_kept = 0
+        while of_records + of_kept < surplus:
+            record = records[of_records] if of_records < len(records) else None
+            plain = kept[of_kept] if of_kept < len(kept) else None
+            if plain and (record is None or record.position > self.now or plain.position <= record.position):
+                of_kept += 1
+            elif record:
+                of_records += 1
+            else:
+                break
         self._discard(records[:of_records])
-        self._discard_plain(kept[: surplus - of_records])
+        self._discard_plain(kept[:of_kept])
 
     def _discard_plain(self, jobs: Sequence[Job]) -> None:
         for job in jobs:
