@@ -139,13 +139,15 @@ do
   end
 
   -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, time of adding }.
-  local function waiting_entries(base, from, last, n)
+  -- With `kept` true the job has completed, and its entry comes again because the group was destroyed.
+  local function waiting_entries(base, from, last, n, repeats)
     local rows, recorded = {}, base .. ':recorded'
     for i, entry in ipairs(redis.call('XRANGE', base .. ':fifo', from, last, 'COUNT', n)) do
       local raw, fields = entry[1], entry[2]
       local id = entries.job_of(raw, fields)
       local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', recorded, raw) == 0
-      rows[i] = {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$'))}
+      rows[i] = {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$')),
+        kept = repeats and is_plain and redis.call('HEXISTS', base .. ':results', id) == 1}
     end
     return rows
   end
@@ -156,30 +158,36 @@ do
     step.removed = step.removed + 1
   end
 
-  -- Walk through the waiting entries of `fifo`; at: the last entry that existed.
-  local function walk_fifo(base, _, at, _, step)
+  -- Walk through the waiting entries of `fifo`; at: the last entry that existed, and the last one that stays. bound: nil
+  -- if completed jobs are removed too.
+  local function walk_fifo(base, _, at, bound, step)
     local fifo = base .. ':fifo'
     if at == '' then
       local last = redis.call('XREVRANGE', fifo, '+', '-', 'COUNT', 1)[1]
       if not last then return nil end
       at = last[1]
     end
+    local last, passed = string.match(at, '^(%S+) ?(.*)$')
     local over = in_pieces(step, function(n)
-      local raw, ids = {}, {}
-      for i, row in ipairs(waiting_entries(base, '(' .. entries.last_delivered(fifo), at, n)) do
-        raw[i] = row.raw
+      local raw, ids, from = {}, {}, entries.last_delivered(fifo)
+      local repeats = bound and entries.may_repeat(base, from)
+      if passed ~= '' and entries.before(from, passed) then from = passed end
+      local rows = waiting_entries(base, '(' .. from, last, n, repeats)
+      for _, row in ipairs(rows) do
+        if row.kept then passed = row.raw else raw[#raw + 1] = row.raw end
         local location = not row.bytes and redis.call('HGET', base .. ':job:' .. row.id, 'place')
-        if row.bytes then
+        if row.bytes and not row.kept then
           note_removed(row, step)
-        elseif not location or location == 'waiting p' .. row.raw then
+        elseif not row.bytes and (not location or location == 'waiting p' .. row.raw) then
           ids[#ids + 1] = row.id
         end
       end
       entries.delete(fifo, raw)
       remove(base, ids, step)
-      return #raw
+      return #rows
     end)
-    return not over and at or nil
+    if over then return nil end
+    return passed == '' and last or last .. ' ' .. passed
   end
 
   -- Walk through the waiting entries of `fifo`, and keep the ones after `bound`; at: the last entry of the walk.
@@ -189,12 +197,12 @@ do
       -- Workers may have claimed entries since the last piece.
       local going, ids, gone, delivered = {}, {}, {}, entries.last_delivered(fifo)
       if at == '' or entries.before(at, delivered) then at = delivered end
-      local rows = waiting_entries(base, '(' .. at, '+', n)
+      local rows = waiting_entries(base, '(' .. at, '+', n, entries.may_repeat(base, delivered))
       for _, row in ipairs(rows) do
         at = row.raw
         local known = row.bytes and {} or redis.call('HMGET', base .. ':job:' .. row.id, 'place', 'added')
         local early = tonumber(known[2] or row.added) <= bound
-        if row.bytes and early then
+        if row.bytes and early and not row.kept then
           going[#going + 1], gone[#gone + 1] = at, row.id
           note_removed(row, step)
         elseif not row.bytes and (not known[1] or (known[1] == 'waiting p' .. at and early)) then

@@ -27,6 +27,12 @@ function entries.last_delivered(stream)
   return entries.group_of(stream)['last-delivered-id'] or '0-0'
 end
 
+-- Return true if entries of completed plain jobs may come after the last delivered one, because the group was destroyed
+-- and delivers all entries again. delivered: the id of the last delivered entry.
+function entries.may_repeat(base, delivered)
+  return delivered == '0-0' or redis.call('HEXISTS', base .. ':meta', 'regrouped') == 1
+end
+
 function entries.stream_of(base, entry)
   return base .. (string.sub(entry, 1, 1) == 'p' and ':fifo' or ':lane'), string.sub(entry, 2)
 end

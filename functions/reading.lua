@@ -81,7 +81,7 @@ function walk_waiting.r(base, backwards, cursor, count, ids)
   return by_rank(base .. ':returned', backwards, cursor, count, ids)
 end
 
--- Entries after the group's last delivered one are exactly the waiting jobs.
+-- Entries after the group's last delivered one are exactly the waiting jobs, unless the group was destroyed.
 function walk_waiting.p(base, backwards, cursor, count, ids)
   local fifo = base .. ':fifo'
   local delivered = entries.last_delivered(fifo)
@@ -91,7 +91,11 @@ function walk_waiting.p(base, backwards, cursor, count, ids)
   else
     found, over = read_entries(fifo, false, '(' .. (cursor == '' and delivered or cursor), '+', count)
   end
-  for _, entry in ipairs(found) do ids[#ids + 1] = entries.job_of(entry[1], entry[2]) end
+  local known = entries.may_repeat(base, delivered) and base .. ':results'
+  for _, entry in ipairs(found) do
+    local id = entries.job_of(entry[1], entry[2])
+    if not known or redis.call('HEXISTS', known, id) == 0 then ids[#ids + 1] = id end
+  end
   return over and '' or found[#found][1]
 end
 
@@ -198,23 +202,21 @@ end
 do
   local COMPLETED_STEP = 100
 
-  -- Return up to `count` of the completed plain jobs beyond a number, as { number ended }.
-  local function kept_beyond(base, number, count, backwards)
-    local rows, from = {}, number
-    local range = backwards and 'XRANGE' or 'XREVRANGE'
-    local edge = backwards and '+' or '-'
-    if from == '' then from = backwards and '-' or '+' else from = '(' .. from end
-    while #rows < count do
-      local found, over = read_entries(base .. ':fifo', range == 'XREVRANGE', from, edge, count)
-      for _, entry in ipairs(found) do
-        local kept = redis.call('HGET', base .. ':results', plain.id_of(entry[1]))
-        if kept then rows[#rows + 1] = {entry[1], tonumber(string.match(kept, '^%d+'))} end
-        if #rows == count then return rows end
-      end
-      if over then return rows end
-      from = '(' .. found[#found][1]
+  -- Read up to `count` entries beyond a position, and return the completed plain jobs among them as { entry ended }, the
+  -- last entry read, and true if there are no more.
+  local function kept_beyond(base, at, count, backwards)
+    local fifo, rows, reached = base .. ':fifo', {}, at
+    local delivered = entries.last_delivered(fifo)
+    -- No undelivered job has completed, unless the group was destroyed.
+    local newest = entries.may_repeat(base, delivered) and '+' or delivered
+    local from = at ~= '' and '(' .. at or (backwards and '-' or newest)
+    local found, over = read_entries(fifo, not backwards, from, backwards and newest or '-', count)
+    for _, entry in ipairs(found) do
+      local kept = redis.call('HGET', base .. ':results', plain.id_of(entry[1]))
+      if kept then rows[#rows + 1] = {entry[1], tonumber(string.match(kept, '^%d+'))} end
+      reached = entry[1]
     end
-    return rows
+    return rows, reached, over
   end
 
   -- Completed plain jobs are listed by number, and records by time of ending. Both lists are merged by that time. The
@@ -227,11 +229,12 @@ do
       local next_rank = by_rank(base .. ':completed', not backwards, digits(rank), wanted, ids)
       return next_rank ~= '' and ' ' .. next_rank or ''
     end
-    local kept = kept_beyond(base, at, count, backwards)
+    local kept, reached, over = kept_beyond(base, at, count, backwards)
     local rows = redis.call(backwards and 'ZRANGE' or 'ZREVRANGE', base .. ':completed', digits(rank),
       digits(rank + count - 1), 'WITHSCORES')
     local i, k = 1, 1
-    while #ids < count and (kept[i] or rows[k]) do
+    -- Records beyond the last entry that was read may have to follow entries that the next step reads.
+    while #ids < count and (kept[i] or (over and rows[k])) do
       local ended = rows[k] and tonumber(rows[k + 1])
       local take_kept = kept[i] and (not ended or (backwards and kept[i][2] < ended or not backwards and kept[i][2] >= ended))
       if take_kept then
@@ -240,7 +243,9 @@ do
         ids[#ids + 1], rank, k = rows[k], rank + 1, k + 2
       end
     end
-    return #ids == count and at .. ' ' .. digits(rank) or ''
+    if not kept[i] then at = reached end
+    if over and not kept[i] and not rows[k] and #rows < 2 * count then return '' end
+    return at .. ' ' .. digits(rank)
   end
 end
 

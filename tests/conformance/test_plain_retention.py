@@ -209,6 +209,7 @@ async def test_a_long_run_that_fails_runs_again(queue: AnyQueue, fake_worker: Fa
     assert await fake_worker.settle(hold, "r", "0 no") is None
     [again] = await fake_worker.claim()
     assert (again.id, again.fence) == (long.id, 2)
+    await asyncio.sleep(0.002)
     await fake_worker.complete(again, retention=[KEEP])
     assert (await completed(queue))[0] == long.id
     assert await queue.check() == []
