@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
 
 from glidemq_async import JobOptions
 from tests.support.fake_worker import FakeWorker, Hold
-from tests.support.helpers import AnyQueue, counts, echo, ended, job_events, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, worker_of
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
@@ -53,8 +54,8 @@ async def test_completed_jobs_do_not_run_again_when_the_group_is_destroyed(
         assert await counts(queue) == {"completed": 2, "waiting": 4}
     runs: list[str] = []
 
-    async def note(job: object) -> None:
-        runs.append(job.id)  # type: ignore[attr-defined]
+    async def note(job: AnyJob) -> None:
+        runs.append(job.id)
 
     async with worker_of(queue, note):
         for job_id in ids[2:]:
@@ -190,8 +191,8 @@ async def test_a_running_entry_that_was_deleted_creates_no_record(
 @everywhere
 async def test_a_waiting_entry_that_was_deleted_blocks_nothing(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    [entry] = await store.ask("XRANGE", fifo_of(queue), jobs[0].id, jobs[0].id)  # type: ignore[misc]
-    await store.ask("XDEL", fifo_of(queue), entry[0].decode())  # type: ignore[has-type]
+    [entry] = cast("list[list[bytes]]", await store.ask("XRANGE", fifo_of(queue), jobs[0].id, jobs[0].id))
+    await store.ask("XDEL", fifo_of(queue), entry[0])
     assert await queue.get_job(jobs[0].id) is None
     assert await counts(queue) == {"waiting": 2}
     async with worker_of(queue, echo):

@@ -153,17 +153,13 @@ async def test_a_sweep_removes_jobs_of_both_kinds_that_are_too_old(queue: AnyQue
 async def test_the_last_policy_applies_to_all_completed_jobs(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         for number in range(6):
-            await ended(await queue.add("n", number, **vars_of(mixed(number))))
+            [job] = await queue.add_bulk([("n", number, mixed(number))])
+            await ended(job)
         last = await queue.add("n", "last", keep_completed=KeepJobs(count=2))
         while (await queue.get_job_counts())["completed"] > 2:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
     assert (await completed(queue))[0] == last.id
     assert await queue.check() == []
-
-
-def vars_of(options: JobOptions) -> dict[str, str]:
-    """Return the id of these options, if they have one."""
-    return {"job_id": options.job_id} if options.job_id else {}
 
 
 KEPT = 20
