@@ -292,6 +292,11 @@ function finish.change_ttl(base, id, state, now, ttl)
   put(base .. ':' .. state, {id}, found[2] or now)
 end
 
+-- Return how many older jobs a call that ends n jobs may remove, whatever their policies are.
+function finish.most_removed(n)
+  return n + TRIM_STEP
+end
+
 -- Return how many completed jobs a policy keeps (-1: all), and the time to live that it gives a job, nil for none.
 function finish.kept_by(policy)
   local ttl = string.match(policy, ' t(%d+)$')
@@ -303,7 +308,8 @@ function finish.trim_results(base, policy, n, call)
   local count, age = policy_of('completed', policy)
   adopt_policy(base, 'completed', policy, call.seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
-  trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, n + TRIM_STEP)
+  local most = call.left or n + TRIM_STEP
+  if most > 0 then call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most) end
 end
 
 -- left: how many older jobs this call may still remove. Return the rest of that number.
@@ -352,7 +358,7 @@ function finish.store(base, done, call, run_ms)
   -- The function that adds to `held` also clears it: sweeps alone might not keep up.
   if seen.held and #done > 0 then finish.release_held(base, now, 10 + 2 * ended) end
   -- One limit for all groups, because every job may have its own policy.
-  local left = ended + TRIM_STEP
+  local left = call.left or ended + TRIM_STEP
   for _, group in ipairs(done) do
     record.forget_marks(base, group.ids, call)
     left = store_group(base, group, now, seen, left)

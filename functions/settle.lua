@@ -2,7 +2,7 @@
 --   settleAndClaim  channel number consumer slots lock flags ran incarnation
 --                   g { started policy count entry*count m result*m }*g
 --                   n { code id entry payload option }*n
---       -> { now, refused, jobs, due, listeners, posted, past }
+--       -> { now, refused, jobs, due, listeners, posted, past, claimed }
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     lock     the caller's lease, ms
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
@@ -29,6 +29,7 @@
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
+--     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
 --     posted   1: the call wrote to the outbox, which should be relayed; plus 2: the server does not know the caller's
 --              previous call, see below
 -- O(n + slots), both limited by the caller.
@@ -420,6 +421,7 @@ end
 local function settle_runs(base, args, n, total, call)
   if n + total == 0 then return {} end
   local refused, done, seen, position = {}, {}, call.seen, 1
+  call.left = finish.most_removed(n + total)
   for _, group in ipairs(args.groups) do
     complete_group(base, args, group, position, refused, done, call)
     position = position + group.last - group.first + 1
@@ -509,8 +511,9 @@ local function first_call(base, args, unbroken)
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   events.write(base, call.lines, call.now)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, not unbroken, lock}, request.WEEK_MS)
-  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
+  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, not unbroken, lock, call.now}, request.WEEK_MS)
+  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0,
+    call.now}
 end
 
 register('settleAndClaim', function(base, args)
@@ -520,7 +523,7 @@ register('settleAndClaim', function(base, args)
   if kept then
     local now, past = clock.now()
     local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[4] and 2 or 0)
-    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0}
+    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[6] or now}
   else
     answer = first_call(base, args, unbroken)
   end

@@ -164,6 +164,8 @@ class SettleReply(NamedTuple):
     past: int
     is_broken: bool = False
     """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
+    claimed_at: int = 0
+    """The time (server ms) of the claim. It is earlier than `now` in the reply to a repeated call."""
 
     @property
     def wait(self) -> float:
@@ -215,12 +217,13 @@ class SettleCalls(Calls):
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
         # claim loop repeats it over many calls of this method, during an outage for hours.
         reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
-        now, refused, jobs, due, listeners, posted, past = cast(
-            "tuple[int, list[object], list[Any], int, int, int, int]", reply
+        now, refused, jobs, due, listeners, posted, past, claimed_at = cast(
+            "tuple[int, list[object], list[Any], int, int, int, int, int]", reply
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
         return SettleReply(
-            now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2
+            *(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2),
+            claimed_at=claimed_at,
         )
 
 

@@ -16,13 +16,13 @@ from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from tests.support import stores as all_stores
 from tests.support.clocked_queue import Timed, store_of
 from tests.support.clocked_queue import timed as timed_queue
-from tests.support.leak_check import Held, held, left_since, tasks_left, verify
+from tests.support.leak_check import Resources, held, left_since, tasks_left, verify
 from tests.support.servers import redis7_binary
 from tests.support.stores import RunningStore, RunningStores
 
 REDIS7_SHARE = 3
 """One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
-_HELD = pytest.StashKey[Held]()
+_HELD = pytest.StashKey[Resources]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
 
 

@@ -307,7 +307,7 @@ class ClaimLoop:
             self._owner.relay_outbox()
         self._adapt(self.calls.last_reply - self.calls.sent_at, len(reply.jobs))
         self._reports.settled(batch, reply.refused)
-        self._take_jobs(reply.jobs, reply.now)
+        self._take_jobs(reply.jobs, reply.claimed_at)
         self._set_timers(reply)
         if slots > asked == len(reply.jobs):
             # The call was limited to fewer jobs than there are slots.
@@ -336,13 +336,13 @@ class ClaimLoop:
         elif self._max_claimed < MAX_CLAIMED:
             self._max_claimed = min(self._max_claimed * 2, MAX_CLAIMED)
 
-    def _take_jobs(self, jobs: Sequence[ClaimedJob], now: int) -> None:
+    def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int) -> None:
         for claimed in jobs:
             run = Run(
-                job_of_claim(self._client, claimed, now),
+                job_of_claim(self._client, claimed, claimed_at),
                 claimed.entry,
                 has_options=bool(claimed.opts),
-                plain_since=now if claimed.is_plain else None,
+                plain_since=claimed_at if claimed.is_plain else None,
             )
             if self._stopping:
                 # The stop came while this claim was in flight. The job is released, as each run without an outcome.

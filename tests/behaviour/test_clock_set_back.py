@@ -54,10 +54,10 @@ def _crc64(data: bytes) -> int:
 
 async def deliver_at(store: RunningStore, stream: str, raw: str, shift_ms: int) -> None:
     """Move the delivery time of a pending entry, as a clock that was ahead would have written it."""
-    milliseconds, sequence = map(int, raw.split("-"))
+    number, milliseconds = map(int, raw.split("-"))
     dump = await store.ask("DUMP", stream)
     assert isinstance(dump, bytes)
-    body, entry = bytearray(dump[:-8]), struct.pack(">QQ", milliseconds, sequence)
+    body, entry = bytearray(dump[:-8]), struct.pack(">QQ", number, milliseconds)
     at = body.rindex(entry, 0, body.rindex(entry)) if body.count(entry) > 1 else body.rindex(entry)
     [delivered] = struct.unpack_from("<Q", body, at + 16)
     assert 0 <= delivered - milliseconds < 60_000, "the text must be a delivery time"

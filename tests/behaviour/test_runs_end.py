@@ -48,7 +48,7 @@ class Meddling(HookedStorage):
             claimed = cast("list[list[bytes]]", reply)[2]
             if claimed:
                 stop, self.stop = self.stop, None
-                await stop(claimed[0].decode())  # the flat list begins with the id of the first job
+                await stop(claimed[0].decode().partition("-")[0])  # the entry of the first job begins with its id
                 # Scheduled before the task that the worker creates when it gets this reply.
                 asyncio.get_running_loop().call_soon(await soon(self._messages.get()))
 

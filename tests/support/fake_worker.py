@@ -164,7 +164,9 @@ class FakeWorker:
 
 def holds_of(reply: SettleReply) -> list[Hold]:
     """Return the claimed jobs of a reply."""
-    return [Hold(job.id, job.entry, job.fence, job.name, reply.now if job.is_plain else "") for job in reply.jobs]
+    return [
+        Hold(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "") for job in reply.jobs
+    ]
 
 
 def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:

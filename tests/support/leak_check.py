@@ -61,16 +61,16 @@ async def tasks_left(patience: float = PATIENCE) -> list[str]:
     return [repr(task) for task in others]
 
 
-class Held(NamedTuple):
+class Resources(NamedTuple):
     """The threads and sockets of this process."""
 
     threads: frozenset[threading.Thread]
     sockets: frozenset[str]
 
 
-def held() -> Held:
+def held() -> Resources:
     """Return the present threads and sockets."""
-    return Held(frozenset(threading.enumerate()), frozenset(_sockets()))
+    return Resources(frozenset(threading.enumerate()), frozenset(_sockets()))
 
 
 def _sockets() -> set[str]:
@@ -82,7 +82,7 @@ def _sockets() -> set[str]:
     return {target for target in found if target.startswith("socket:")}
 
 
-def left_since(before: Held) -> list[str]:
+def left_since(before: Resources) -> list[str]:
     """Return new threads and sockets that do not end soon."""
     deadline = time.monotonic() + PATIENCE
     while True:
