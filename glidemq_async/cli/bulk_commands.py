@@ -27,7 +27,7 @@ def clean(
 ) -> None:
     """Remove jobs in one state. Ended jobs count their age from their end, the others from their add.
 
-    Ended jobs are removed from the oldest on, other jobs from the one that would start next.
+    The oldest ended jobs are removed first. Of other jobs, the one that would start next is removed first.
     """
     from glidemq_async.cli import targets
 

@@ -30,7 +30,7 @@ Args = Annotated[
 Kwargs = Annotated[
     str | None, typer.Option("--kwargs", metavar="JSON", help="For a task: its keyword arguments, an object.")
 ]
-Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
+Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait up to this many seconds for the result.")]
 
 
 @with_target
@@ -152,7 +152,9 @@ def retry(
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The newest jobs in --state.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="This number of jobs, the newest in --state.")
+    ] = None,
     state: Annotated[
         Literal["failed", "completed"], typer.Option("--state", "-s", help="Jobs in another state are refused.")
     ] = "failed",
@@ -227,7 +229,9 @@ def promote(
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The jobs that are due next.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="This number of jobs, those that are due next.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start delayed jobs now: the named ones, --all, or --count of them."""
@@ -307,7 +311,7 @@ def dlq(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
     ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="Run them again, the oldest first.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Replay the dead letters, the oldest first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters of a queue (jobs that failed for good), or replay them."""

@@ -104,7 +104,7 @@ def jobs(
     offset: Annotated[int, typer.Option("--offset", min=0, help="Number of jobs to skip. Only with --state.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs of a queue in the order in which they will start. Ended jobs are listed from the newest on."""
+    """List jobs of a queue in the order in which they will start. Ended jobs are listed newest first."""
     from glidemq_async.cli import documents, targets
 
     wanted = None if data is None else parse_json("--data", data)

@@ -130,7 +130,7 @@ OPTIONS: Final[Mapping[str, WorkerOption]] = {
         5.0, checks.positive_seconds, Flag("Seconds between two checks for jobs of an idle worker.", float)
     ),
     "shutdown_timeout": WorkerOption(
-        30.0, checks.seconds, Flag("Seconds that running jobs get after the first SIGTERM.", float, least=0)
+        30.0, checks.seconds, Flag("Seconds for which running jobs continue after the first SIGTERM.", float, least=0)
     ),
     "backoff_strategies": WorkerOption(checked_strategies(None), _strategies),
     "retry_on": WorkerOption(None, _error_types),

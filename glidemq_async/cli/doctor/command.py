@@ -25,8 +25,8 @@ _SHOWN_FINDINGS: Final = 5
 def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
-    Changes nothing; --deep reads every job and, like each client, loads a missing function library. Exit code 1 when a
-    check fails, 3 when the server cannot be reached.
+    The command changes nothing. With --deep it reads every job, and loads a missing function library as each client
+    does. Exit code 1 when a check fails, 3 when the server cannot be reached.
     """
     from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
