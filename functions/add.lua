@@ -133,15 +133,15 @@ end
 
 -- Note the reply channel of a job that is being added.
 local function note_waiter(base, id, channel, call)
-  local key = base .. ':waiters'
-  if not call.widened and (call.many or not call.seen.waiters) then
+  local is_new = not call.seen.waiters
+  local key = queue_flags.create(base, 'waiters', call.seen)
+  if not call.widened and (call.many or is_new) then
     redis.call('HSET', key, SEP, WIDENER, id, channel)
     redis.call('HDEL', key, SEP)
     call.widened = true
   else
     redis.call('HSET', key, id, channel)
   end
-  call.seen.waiters = true
 end
 
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
@@ -150,8 +150,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   local key, now = base .. ':job:' .. id, call.now
   local due = extra.at or (extra.delay and now + extra.delay)
   if extra.ttl then
-    redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id)
-    call.seen.expiry = true
+    redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(now + extra.ttl), id)
   end
   if extra.reply then note_waiter(base, id, extra.reply, call) end
   local deduped

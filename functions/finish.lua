@@ -126,11 +126,11 @@ end
 -- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
 -- gone must not fill the memory.
 local function await_receipts(base, waited, now, seen)
-  local key, widen = base .. ':held', not seen.held or #waited >= MANY
+  local widen = not seen.held or #waited >= MANY
+  local key = queue_flags.create(base, 'held', seen)
   if widen then redis.call('ZADD', key, 0, WIDENER) end
   put(key, waited, now + HOLD_MS)
   if widen then redis.call('ZREM', key, WIDENER) end
-  seen.held = true
   local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
   if over <= 0 then return end
   release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
@@ -234,10 +234,10 @@ local function keep_waited(base, ids, waited)
 end
 
 -- Keep the records of ended jobs until an instant.
-local function keep_until(base, state, ids, instant)
+local function keep_until(base, state, ids, instant, seen)
   for _, id in ipairs(ids) do redis.call('HSET', base .. ':job:' .. id, 'drop', 't') end
   put(base .. ':' .. state, ids, instant)
-  put(base .. ':held', ids, instant)
+  put(queue_flags.create(base, 'held', seen), ids, instant)
 end
 
 -- Give an ended job a time to live in ms from now on; nil: the policy of its set applies again.
@@ -258,8 +258,7 @@ local function store_group(base, group, now, seen, left)
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
   local ttl = string.match(group.policy, ' t(%d+)$')
   if ttl then
-    keep_until(base, state, ids, now + ttl)
-    seen.held = true
+    keep_until(base, state, ids, now + ttl, seen)
     return left
   end
   local count, age = policy_of(state, group.policy)

@@ -23,7 +23,8 @@ register('awaitJob', function(base, args)
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
   if not (channels and find(channels, channel)) then
-    redis.call('HSET', base .. ':waiters', id, channels and channels .. ' ' .. channel or channel)
+    local key = queue_flags.create(base, 'waiters')
+    redis.call('HSET', key, id, channels and channels .. ' ' .. channel or channel)
   end
   return {'waiting'}
 end, {'allow-oom'})

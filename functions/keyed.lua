@@ -175,12 +175,11 @@ do
   end
 
   local function note_ready(base, ready, seen)
-    local key = base .. ':ready'
     local widen = not seen.ready and #ready > 2 * AT_ONCE
+    local key = queue_flags.create(base, 'ready', seen)
     if widen then redis.call('ZADD', key, 0, WIDENER) end
     in_chunks('ZADD', key, 'NX', ready)
     if widen then redis.call('ZREM', key, WIDENER) end
-    seen.ready = true
   end
 
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
@@ -222,8 +221,8 @@ do
     in_chunks('ZREM', base .. ':sleeping', nil, awake)
     if ready[1] then note_ready(base, ready, seen) end
     if sleeping[1] then
-      in_chunks('ZADD', base .. ':sleeping', nil, sleeping)
-      seen.sleeping, call.slept = true, true
+      in_chunks('ZADD', queue_flags.create(base, 'sleeping', seen), nil, sleeping)
+      call.slept = true
     end
   end
 end
@@ -337,8 +336,7 @@ end
 -- The job waits in `scheduled` for its next attempt. If its key runs one job at a time, the key waits with it.
 function keyed.rest(base, id, key, call)
   redis.call('SADD', base .. ':keyrest:' .. key, id)
-  redis.call('HSET', base .. ':resting', id, key)
-  call.seen.resting = true
+  redis.call('HSET', queue_flags.create(base, 'resting', call.seen), id, key)
   keyed.touch(call, key)
 end
 
@@ -361,9 +359,8 @@ function keyed.promote(base, call)
 end
 
 function keyed.pause(base, key, at, call)
-  local pauses = base .. ':pauses'
+  local pauses = queue_flags.create(base, 'pauses', call.seen)
   local before = tonumber(redis.call('ZSCORE', pauses, key) or 0)
   if at > before then redis.call('ZADD', pauses, digits(at), key) end
-  call.seen.pauses = true
   keyed.touch(call, key)
 end

@@ -7,8 +7,7 @@ local PROMOTE_STEP = 200
 -- Return the job's location, which the caller writes.
 function scheduled.push(base, id, due, call)
   local sequence = order.next(base, call)
-  redis.call('ZADD', base .. ':scheduled', digits(due), sequence .. id)
-  call.seen.scheduled = true
+  redis.call('ZADD', queue_flags.create(base, 'scheduled', call.seen), digits(due), sequence .. id)
   return 'delayed ' .. sequence
 end
 

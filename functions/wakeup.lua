@@ -74,7 +74,7 @@ function wakeup.register(base, consumer, slots, call)
   local holders = redis.call('HMGET', timer, 'first', 'second', 'due')
   local first, second = holders[1], holders[2]
   if first == consumer or not is_idle(base, first) or tonumber(holders[3]) > due then
-    redis.call('HSET', timer, 'first', consumer, 'due', digits(due))
+    redis.call('HSET', queue_flags.create(base, 'timer', call.seen), 'first', consumer, 'due', digits(due))
     if second == consumer then redis.call('HDEL', timer, 'second') end
     return due
   end

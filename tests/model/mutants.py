@@ -74,8 +74,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZREM', base .. ':held', id) == 1 then do end end",
     ),
     "released jobs start in reverse order": (
-        "redis.call('ZADD', base .. ':returned', position, id)",
-        "redis.call('ZADD', base .. ':returned', -position, id)",
+        "redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), position, id)",
+        "redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), -position, id)",
     ),
     "a job that is released twice loses its position": ("if order then claimed = claimed .. ' ' .. order end", ""),
     "released jobs wait behind LIFO jobs": (
@@ -140,8 +140,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "'seen_at', now)",
     ),
     "a reclaimed job wakes no idle worker": (
-        "  call.seen.returned = true\n  call.startable = call.startable + 1",
-        "  call.seen.returned = true",
+        "'returned', call.seen), position, id)\n  call.startable = call.startable + 1",
+        "'returned', call.seen), position, id)",
     ),
     "an add wakes no idle worker": (
         "    call.startable = call.startable + 1\n  end\n  events.note(call.lines, 'added'",
@@ -168,8 +168,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('HGET', base .. ':job:' .. id, 'added'",
     ),
     "jobs of equal priority start in reverse order": (
-        "local sequence = order.next(base, call)\n  redis.call('ZADD', base .. ':prioritized'",
-        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
+        "local sequence = order.next(base, call)\n  redis.call('ZADD', queue_flags.create(base, 'prior",
+        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', queue_flags.create(base, 'prior",
     ),
     "LIFO jobs start in the order of their adds": (
         "redis.call('ZPOPMAX', base .. ':lifo', count)",
@@ -456,6 +456,16 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a skipped fire time has no event": (
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
         "",
+    ),
+    "a delayed job has no flag": ("queue_flags.create(base, 'scheduled', call.seen)", "base .. ':scheduled'"),
+    "a ready key has no flag": ("queue_flags.create(base, 'ready', seen)", "base .. ':ready'"),
+    "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),
+    "a client that asks later has no flag": ("queue_flags.create(base, 'waiters')", "base .. ':waiters'"),
+    "a limit of the queue has no flag": ("queue_flags.create(base, 'limits')", "base .. ':limits'"),
+    "a flag replaces the others": ("features = features .. letter", "features = letter"),
+    "a sweep removes a flag that is needed": (
+        "    if found[name] then letters = letters .. letter_of(name) end\n",
+        "    if found[name] and name ~= 'lifo' then letters = letters .. letter_of(name) end\n",
     ),
 }
 
