@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-spark instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-peers bench-spark instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
@@ -115,6 +115,10 @@ bench-lean: $(STAMP)
 # One environment for each of Python 3.11, 3.12 and 3.13 that is installed and is not the version of $(VENV).
 bench-pythons: $(STAMP)
 	$(BIN)/python -m benchmarks.venvs
+
+# One environment for each peer, from the package index. ARGS='--only saq' measures one of them.
+bench-peers: $(STAMP)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 # A figure more than 3 % above benchmarks/instructions.json fails. ARGS=--store stores new figures.
 instructions: $(STAMP)
