@@ -4,8 +4,11 @@
 local budget = {}
 -- Seconds, and bytes: freeing memory costs time after the clock has been read.
 local ENOUGH = 0.002
+-- Seconds of a call that settles and claims, until it ends no more runs, and until it claims no more jobs.
+local SETTLED, CLAIMED = 0.00125, 0.0025
 local HEAVY = 8388608
 local ANSWER = 524288
+local CLAIMED_BYTES = 1048576
 
 do
   local asked_for_clock, processor_time
@@ -28,6 +31,11 @@ do
     return {began = seconds(), bytes = 0, most = most or HEAVY}
   end
 
+  -- Return the budget of a call that settles and claims.
+  function budget.of_claim()
+    return budget.new(CLAIMED_BYTES)
+  end
+
   -- Return the budget of a function that returns payloads. Each byte costs time again when it is sent.
   function budget.of_answer()
     return budget.new(ANSWER)
@@ -35,6 +43,17 @@ do
 
   function budget.is_spent(it)
     return it.bytes >= it.most or seconds() - it.began >= ENOUGH
+  end
+
+  -- Return true if a call should settle no more runs, because it has to claim jobs too.
+  function budget.has_settled_enough(it)
+    return seconds() - it.began >= SETTLED
+  end
+
+  -- Return true if a call should claim no more jobs, and note it in `spent`.
+  function budget.has_claimed_enough(it)
+    it.spent = it.spent or it.bytes >= it.most or seconds() - it.began >= CLAIMED
+    return it.spent
   end
 
   -- Count the values of a flat record.

@@ -2,15 +2,16 @@
 -- Every claimed job becomes a pending entry: of `stream` if it waited there, otherwise of `lane`, the active stream. A
 -- job is appended to `lane` and made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
 -- Order: `returned`; then `stream`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
--- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by bytes, and by the number
--- of jobs that cannot start (for example expired ones).
+-- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
+-- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after
+-- each step.
 --   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
 -- FIELDS: the number of values of a claimed job in the reply, see settle.lua.
 local claim = {FIELDS = 7}
 local FIRST_STEP = 8
-local LARGEST_STEP = 512
-local MAX_BYTES = 1048576
+local LARGEST_STEP = 64
+local LARGEST_COSTLY_STEP = 16
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
 local FIELDS = claim.FIELDS
@@ -232,57 +233,73 @@ function source.ready(base, consumer, count, call, out)
   return call.touched and count or found, bytes
 end
 
--- Take from one source in growing steps, so that large payloads stop it early, until it is empty or `most` jobs are
--- claimed. Return the bytes so far, and true if the source is empty.
-local function take_from(name, base, consumer, most, bytes, call, out)
-  local step = FIRST_STEP
-  while out.n < most and bytes < MAX_BYTES do
+-- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim
+-- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
+local usual_bytes = 0
+
+local function step_for(bytes, it)
+  return math.max(1, math.min(FIRST_STEP, math.floor(it.most / math.max(1, bytes))))
+end
+
+-- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
+-- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
+local function take_from(name, base, consumer, most, call, out)
+  local it, step = call.budget, step_for(usual_bytes, call.budget)
+  local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
+  repeat
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
-    bytes = bytes + size
-    if found < wanted then return bytes, true end
-    step = math.min(step * 2, LARGEST_STEP)
-  end
-  return bytes, false
+    it.bytes = it.bytes + size
+    if found < wanted then return true end
+    -- The next step may have as many jobs of the same size as the bytes still allow.
+    step = math.min(step * 2, largest, math.ceil((it.most - it.bytes) * found / math.max(1, size)))
+  until out.n >= most or budget.has_claimed_enough(it)
+  return false
+end
+
+-- Return true if the claim should go on with another source.
+local function is_unfinished(slots, call, out)
+  return out.n < slots and not budget.has_claimed_enough(call.budget)
 end
 
 -- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
-local function take_turns(base, consumer, slots, bytes, call, out)
+local function take_turns(base, consumer, slots, call, out)
   local last, names, at, first = call.seen.turn, {}, 1, nil
   for i = last, last + 2 do
     local turn = i % #TURNS + 1
     if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
   end
-  while #names > 0 and out.n < slots and bytes < MAX_BYTES do
+  repeat
     if at > #names then at = 1 end
-    local before, dry = out.n, nil
+    local before = out.n
     local share = math.ceil((slots - before) / #names)
-    bytes, dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), bytes, call, out)
+    local dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), call, out)
     if out.n > before then first = first or names[at] end
     if dry then table.remove(names, at) else at = at + 1 end
-  end
+  until #names == 0 or not is_unfinished(slots, call, out)
   if first and first ~= last then redis.call('HSET', base .. ':meta', 'turn', first) end
-  return bytes
 end
 
 -- Claim up to `slots` jobs. Return them as a flat list with FIELDS values for each and their number `n`, and true if
--- the claim stopped early because of its size: then the caller should claim again. call: with lock, the caller's
--- lease; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of `prioritized`.
+-- the claim stopped early because its budget was spent: then the caller should claim again. call: with lock, the
+-- caller's lease; budget; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of
+-- `prioritized`.
 function claim.take(base, consumer, slots, call)
-  local out, bytes, seen = {n = 0}, 0, call.seen
-  if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
-  if out.n < slots and bytes < MAX_BYTES then
+  local out, seen, it = {n = 0}, call.seen, call.budget
+  if seen.returned then take_from('returned', base, consumer, slots, call, out) end
+  if not seen.returned or is_unfinished(slots, call, out) then
     if seen.lifo or seen.ready then
-      bytes = take_turns(base, consumer, slots, bytes, call, out)
+      take_turns(base, consumer, slots, call, out)
     else
-      bytes = take_from('stream', base, consumer, slots, bytes, call, out)
+      take_from('stream', base, consumer, slots, call, out)
     end
   end
-  if seen.prioritized and not call.behind then
-    bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
+  if seen.prioritized and not call.behind and is_unfinished(slots, call, out) then
+    take_from('prioritized', base, consumer, slots, call, out)
   end
+  if out.n > 0 then usual_bytes = it.bytes / out.n end
   keyed.review(base, call)
-  return out, bytes >= MAX_BYTES and out.n < slots
+  return out, it.spent and out.n < slots
 end
 
 -- Return the jobs of an earlier claim that still run under their entries, as the reply to a repeated claim. claimed:

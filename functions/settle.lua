@@ -1,7 +1,7 @@
 -- settle: ends N runs and claims M jobs in one call.
 --   settleAndClaim  channel number consumer slots lock flags ran n { code id entry payload option }*n
 --                   incarnation
---       -> { now, refused, jobs, due, listeners, posted, past }
+--       -> { now, refused, jobs, due, listeners, posted, past, settled }
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
@@ -14,7 +14,8 @@
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below
---     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
+--     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones. It counts if this call ends a
+--              job in that state.
 --     entry    of a run. The key of a keyed job may follow, "k<entry> <key>"; this saves a lookup
 --     refused  flat { position, status } of runs that were not settled: "stale" or "missing"
 --     jobs     claimed, flat: { id entry name data opts fence history }*; history: false for a job that waited in
@@ -25,7 +26,10 @@
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
 --     posted   1: the call wrote to the outbox, which should be relayed; plus 2: the server does not know the caller's
 --              previous call, see below
--- O(n + slots), both limited by the caller.
+--     settled  the number of runs that the call has settled, the first ones of the n. The others keep their leases, and
+--              the caller sends them in its next call.
+-- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
+-- of runs, then claims at least one step of jobs.
 --
 -- The fence. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended there.
 -- Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job has lost
@@ -44,6 +48,9 @@ local settle = {fenced = true}
 local FIELDS = 5
 local HEAD = 8
 local MAX_BATCH = 1000
+-- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
+-- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
+local STEP, COSTLY_STEP = 128, 24
 local STREAM, KEYED = 115, 107   -- the first bytes of the tokens "s…" and "k…"
 
 -- Return code, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
@@ -75,6 +82,8 @@ local function split(args, i, entry)
   args.keys[i] = key
 end
 
+-- Check the arguments. Return the number of runs. Sets in args: keys, the keys of runs by position; has_keys; and
+-- has_others, if some outcomes are not `c`.
 local function parse(args)
   local n = integer('count', args[HEAD])
   local over = #args - HEAD - n * FIELDS    -- 1 with the incarnation
@@ -88,8 +97,14 @@ local function parse(args)
   for i = 1, n do
     local code, entry, option = args[at + 1], args[at + 3], args[at + 5]
     if not check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
-    if option ~= '' or code ~= 'c' then check[code](option) end
-    if not string.find(entry, '^[slk]%d+%-%d+$') then split(args, i, entry) end
+    if option ~= '' or code ~= 'c' then
+      check[code](option)
+      if code ~= 'c' then args.has_others = true end
+    end
+    if not string.find(entry, '^[sl]%d+%-%d+$') then
+      if not string.find(entry, '^k%d+%-%d+$') then split(args, i, entry) end
+      args.has_keys = true
+    end
     at = at + FIELDS
   end
   return n
@@ -105,10 +120,11 @@ function settle.claimed_last(base, consumer)
   return tokens
 end
 
--- Acknowledge and delete the entries of all runs, and release their keys. Return true if every entry was still pending.
-local function release_entries(base, args, n, call)
+-- Acknowledge and delete the entries of these runs, and release their keys. Return true if every entry was still
+-- pending.
+local function release_entries(base, args, first, last, call)
   local stream, active, of_keys, keys, known = {}, {}, {}, {}, args.keys or {}
-  for i = 1, n do
+  for i = first, last do
     local entry = args[HEAD + (i - 1) * FIELDS + 3]
     local prefix, raw = string.byte(entry), string.sub(entry, 2)
     if prefix == STREAM then
@@ -118,7 +134,8 @@ local function release_entries(base, args, n, call)
       if prefix == KEYED then of_keys[#of_keys + 1], keys[#keys + 1] = raw, known[i] end
     end
   end
-  local valid = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', active) == n
+  local acknowledged = entries.acknowledge(base .. ':stream', stream) + entries.acknowledge(base .. ':lane', active)
+  local valid = acknowledged == last - first + 1
   -- The keys that the caller sent are trusted only if every run holds its lease.
   if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
   -- If a run had lost its lease, the entries are not all acknowledged by this call.
@@ -129,8 +146,8 @@ local function release_entries(base, args, n, call)
 end
 
 -- Replace the entries that another consumer owns with an id that no entry has. They are then refused like a lost lease.
-local function disown(base, args, n)
-  for i = 1, n do
+local function disown(base, args, first, last)
+  for i = first, last do
     local at = HEAD + (i - 1) * FIELDS + 3
     local entry = args[at]
     local holder = entries.consumer_of(base, entry)
@@ -139,10 +156,10 @@ local function disown(base, args, n)
 end
 
 -- Release the leases and keys of the runs. Return, by position, the runs that had already lost their lease.
-local function release(base, args, n, call)
+local function release(base, args, first, last, call)
   local refused, settled = {}, {}
-  if release_entries(base, args, n, call) or not settle.fenced then return refused end
-  for i = 1, n do
+  if release_entries(base, args, first, last, call) or not settle.fenced then return refused end
+  for i = first, last do
     local _, id, entry = run_at(args, i)
     local location = redis.call('HGET', base .. ':job:' .. id, 'place')
     if location ~= 'active ' .. entry or settled[entry] then refused[i] = location and 'stale' or 'missing' end
@@ -235,13 +252,12 @@ local function after_revocation(base, id, code, option)
   return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
--- Settle the runs. Return the refused ones, flat.
-local function settle_runs(base, args, n, call)
-  if n == 0 then return {} end
-  local refused, done, seen = release(base, args, n, call), {}, call.seen
-  local stamp = digits(call.now)
-  local revoking = seen.revoking and base .. ':revoking'
-  for i = 1, n do
+-- Settle the runs of one step. Collect the jobs that have ended in `done`, and the refused runs, flat, in `answer`.
+local function settle_step(base, args, first, last, done, answer, call)
+  if call.verify then disown(base, args, first, last) end
+  local refused = release(base, args, first, last, call)
+  local stamp, revoking = digits(call.now), call.seen.revoking and base .. ':revoking'
+  for i = first, last do
     if not refused[i] then
       local code, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
@@ -250,9 +266,6 @@ local function settle_runs(base, args, n, call)
       refused[i] = apply[code](base, stamp, call, done, id, entry, payload, option)
     end
   end
-  local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
-  finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
-  local answer = {}
   for i, status in pairs(refused) do
     if status == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
     answer[#answer + 1] = i
@@ -260,7 +273,32 @@ local function settle_runs(base, args, n, call)
     -- If the job was removed, this outcome proves that the run has ended.
     stopping.finish(base, args[3], {(select(3, run_at(args, i)))}, call)
   end
-  return answer
+end
+
+-- Settle runs from the first one on, until the time is spent. Return the refused ones, flat, and how many are settled.
+--
+-- A step writes everything that its runs need, except for what finish.store writes for all of them. So the call may end
+-- after any step. The runs of the other steps still hold their leases and keys, because only a step acknowledges
+-- entries, and the next call of the worker settles them like any other runs. `ran` is the exception. The worker cannot
+-- know how many of its runs this call settles, so this call counts the duration of all of them, and the worker
+-- subtracts the others from the duration of its next call (worker/run_times.py).
+local function settle_runs(base, args, n, call)
+  if n == 0 then return {}, 0 end
+  local is_costly = args.has_others or (args.has_keys and keyed.is_costly(call.seen))
+  local step = is_costly and COSTLY_STEP or STEP
+  local answer, done, last = {}, {}, 0
+  while true do
+    local first = last + 1
+    last = math.min(last + step, n)
+    settle_step(base, args, first, last, done, answer, call)
+    if last == n then break end
+    -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.
+    keyed.review(base, call)
+    if budget.has_settled_enough(call.budget) then break end
+  end
+  local completed, failed = string.match(args[HEAD - 1], '^(%d+) (%d+)$')
+  finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
+  return answer, last
 end
 
 -- The caller has no free slot left. Wake other workers for the rest of the startable jobs, because the caller may have
@@ -304,14 +342,15 @@ local function first_call(base, args, unbroken)
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
   local lock = integer('lock', args[5])
+  local spent = budget.of_claim()
   local n = parse(args)
   local call = queue_flags.call(base)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
-  call.lock = lock
-  if n > 0 and (not unbroken or string.find(flags, 'v', 1, true)) then disown(base, args, n) end
-  local refused = settle_runs(base, args, n, call)
-  limits.freed(n, call)
+  call.lock, call.budget = lock, spent
+  call.verify = not unbroken or string.find(flags, 'v', 1, true)
+  local refused, settled = settle_runs(base, args, n, call)
+  limits.freed(settled, call)
   local jobs, due = claim_or_wait(base, caller, call)
   keyed.review(base, call)
   local seen = call.seen
@@ -324,8 +363,9 @@ local function first_call(base, args, unbroken)
     local n = #claimed
     claimed[n + 1], claimed[n + 2] = jobs[i], jobs[i + 1]
   end
-  request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil}, request.WEEK_MS)
-  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0}
+  request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil}, request.WEEK_MS)
+  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0,
+    settled}
 end
 
 register('settleAndClaim', function(base, args)
@@ -334,8 +374,8 @@ register('settleAndClaim', function(base, args)
   local answer
   if kept then
     local now, past = clock.now()
-    local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[4] and 2 or 0)
-    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0}
+    local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[5] and 2 or 0)
+    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[4]}
   else
     answer = first_call(base, args, unbroken)
   end

@@ -6,8 +6,8 @@ from typing import Final
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
-        "if release_entries(base, args, n, call) or not settle.fenced then",
-        "if release_entries(base, args, n, call) or true then",
+        "if release_entries(base, args, first, last, call) or not settle.fenced then",
+        "if release_entries(base, args, first, last, call) or true then",
     ),
     "a batch settles one run twice": (" or settled[entry] then", " then"),
     "an update with an old fencing token is accepted": (
@@ -45,8 +45,28 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a repeated call takes effect again": ("if last == number then return", "if false then return"),
     "a call with an older number is accepted": ("if ahead < 0 then", "if false then"),
     "the reply to a repeated claim names no jobs": (
-        "request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil},",
-        "request.remember(base, args[1], args[2], {refused, {}, due, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, {}, due, settled, not unbroken or nil},",
+    ),
+    "a partial settle loses the other runs": (
+        "  return answer, last\nend",
+        "  return answer, n\nend",
+    ),
+    "a partial settle repeats its last run": (
+        "    settled}\n",
+        "    math.max(1, settled - 1)}\n",
+    ),
+    "a step of a settle repeats the last run of the step before": (
+        "    local first = last + 1\n",
+        "    local first = math.max(1, last)\n",
+    ),
+    "the reply to a repeated partial settle names all runs": (
+        "kept[3], -1, posted, past or 0, kept[4]}",
+        "kept[3], -1, posted, past or 0, integer('count', args[HEAD])}",
+    ),
+    "a partial settle acknowledges all runs": (
+        "  local refused = release(base, args, first, last, call)\n",
+        "  local refused = release(base, args, first, integer('count', args[HEAD]), call)\n",
     ),
     "retention keeps one job too many": (
         "ordinary(base, key, now, seen) - count",
@@ -79,8 +99,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a job that is released twice loses its position": ("if order then claimed = claimed .. ' ' .. order end", ""),
     "released jobs wait behind LIFO jobs": (
-        "  if seen.returned then bytes",
-        "  if seen.returned and not seen.lifo then bytes",
+        "  if seen.returned then take_from(",
+        "  if seen.returned and not seen.lifo then take_from(",
     ),
     "every claim of a job has the same fencing token": (
         "string.match(before, '^%d+') + 1",
@@ -176,8 +196,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZPOPMIN', base .. ':lifo', count)",
     ),
     "every claim begins with the prioritized jobs": (
-        "  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
-        "  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end\n  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
+        "  if not seen.returned or is_unfinished(slots, call, out) then\n",
+        (
+            "  if seen.prioritized then take_from('prioritized', base, consumer, slots, call, out) end\n"
+            "  if out.n < slots then\n"
+        ),
     ),
     "every claim begins with the same source of jobs": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job with a changed priority stays in its old location": (
@@ -266,8 +289,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a changed default limit starts no waiting jobs": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a changed limit of a key starts no waiting jobs": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
     "a rate-limited key is never checked again": (
-        "  for _, key in ipairs(keys) do keyed.touch(call, key) end\n  return #keys == KEYS_A_STEP",
-        "  return #keys == KEYS_A_STEP",
+        "    for _, key in ipairs(keys) do keyed.touch(call, key) end\n    if #keys < KEYS_A_STEP",
+        "    if #keys < KEYS_A_STEP",
     ),
     "the limit of the queue ignores the runs of the active stream": (
         "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",

@@ -49,9 +49,12 @@ class Worker:
 class Unanswered:
     """A call whose reply the worker has not received yet."""
 
-    def __init__(self, request: SettleRequest, refused: dict[int, str], jobs: list[Job], slots: int) -> None:
+    def __init__(
+        self, request: SettleRequest, refused: dict[int, str], settled: int, jobs: list[Job], slots: int
+    ) -> None:
         self.request = request
         self.refused = refused
+        self.settled = settled
         self.tokens = [job.token for job in jobs]
         self.free = slots - len(jobs)
         self.due: set[int] = {0}  # the possible times of the next claim
