@@ -28,8 +28,8 @@ class Runnable(AbstractAsyncContextManager[Any], Protocol):
         """Run jobs until it is stopped, or until no job waits."""
         ...
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """Ask `run` to shut down gracefully. `at_once` releases running jobs; it can follow a first call."""
+    def stop(self, *, immediately: bool = False) -> None:
+        """Ask `run` to shut down gracefully. `immediately` releases running jobs; it can follow a first call."""
         ...
 
 

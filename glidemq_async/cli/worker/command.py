@@ -99,9 +99,9 @@ def worker(
         processes=processes or 1,
     )
     if processes is None and not reload and not reload_dir:
-        from glidemq_async.cli.worker.alone import run_alone
+        from glidemq_async.cli.worker.process import run_process
 
-        raise typer.Exit(run_alone(settings))
+        raise typer.Exit(run_process(settings))
     from glidemq_async.cli.worker.supervised import run_supervised
 
     watched = [one.resolve() for one in reload_dir or [app_dir]] if reload or reload_dir else []
