@@ -155,9 +155,9 @@ async def test_workers_that_left_long_ago_are_forgotten(
     queue: AnyQueue, clock: Clock, fake_worker: FakeWorker, storage: Storage
 ) -> None:
     await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
-    await fake_worker.renew(hold)
-    await fake_worker.settle(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.renew(lease)
+    await fake_worker.settle(lease)
     assert len(await fake_worker.consumers()) == 1
     await clock.advance(6 * MINUTE)
     await fake_worker.sweep()

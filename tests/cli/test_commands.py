@@ -322,8 +322,8 @@ async def test_retrying_pausing_and_replaying_dead_letters(shell: Shell, q: AnyQ
     assert await q.is_paused()
     assert (await shell.run("resume", "q")).stdout == "q is running\n"
     assert not await q.is_paused()
-    letters = (await shell.json("dlq", "q", "--cause", "unrecoverable"))["dead_letters"]
-    assert [one["id"] for one in letters] == [job.id for job in reversed(failed)]
+    dead_letters = (await shell.json("dlq", "q", "--cause", "unrecoverable"))["dead_letters"]
+    assert [one["id"] for one in dead_letters] == [job.id for job in reversed(failed)]
     assert (await shell.json("retry", "q", failed[0].id))["retried"] == 1
     code, said = await shell.fails("retry", "q", failed[0].id)
     assert (code, "is waiting, not failed" in said) == (5, True)
@@ -434,10 +434,10 @@ async def test_a_dead_letter_queue_shows_the_causes(shell: Shell, q: AnyQueue, s
                 return len(await dead.get_dead_letter_jobs()) == 1
 
         await eventually(moved, "the dead letter must be moved")
-    [letter] = (await shell.json("dlq", "dead"))["dead_letters"]
-    assert (letter["failure_cause"], letter["attempts_made"]) == (None, 0)  # it has not run there
-    failed_at = letter["dead_letter_of"].pop("failed_at")
-    assert letter["dead_letter_of"] == {
+    [dead_letter] = (await shell.json("dlq", "dead"))["dead_letters"]
+    assert (dead_letter["failure_cause"], dead_letter["attempts_made"]) == (None, 0)  # it has not run there
+    failed_at = dead_letter["dead_letter_of"].pop("failed_at")
+    assert dead_letter["dead_letter_of"] == {
         "queue": "q",
         "id": job.id,
         "cause": "unrecoverable",

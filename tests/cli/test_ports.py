@@ -193,10 +193,10 @@ async def test_one_scrape_covers_all_processes(server: Server, jobs: AnyQueue, a
         added = [await jobs.add("meet", {"a": [2], "k": {}}) for _ in range(4)]
         assert {await job.result(10) for job in added} == set(pids)
 
-        async def all_told() -> bool:
+        async def all_counted() -> bool:
             return sum((await counted()).values()) == 4
 
-        await eventually(all_told, "every stored outcome must be counted")
+        await eventually(all_counted, "every stored outcome must be counted")
         assert set(await counted()) == set(map(str, pids))
         _, text = await get(port, "/metrics")
         for pid in pids:

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Deduplication, JobNotFound, JobStateError, RateLimit, TokenBucket
 from tests.support.clocked_queue import SECOND, Timed
-from tests.support.fake_worker import Hold
+from tests.support.fake_worker import Lease
 from tests.support.helpers import AnyJob, counts
 
 STEPS: Final = 120
@@ -32,7 +32,7 @@ class Meddler:
         self.timed = timed
         self.dice = random.Random(seed)
         self.keyed = keyed
-        self.held: list[Hold] = []
+        self.held: list[Lease] = []
         self.jobs: list[AnyJob] = []
 
     async def step(self) -> str:
@@ -59,8 +59,8 @@ class Meddler:
 
     async def settle(self) -> None:
         if self.held:
-            hold = self.held.pop(self.dice.randrange(len(self.held)))
-            await self.timed.fake_worker.settle(hold, *self.dice.choice(ENDS))
+            lease = self.held.pop(self.dice.randrange(len(self.held)))
+            await self.timed.fake_worker.settle(lease, *self.dice.choice(ENDS))
 
     async def stall(self) -> None:
         if self.held:
@@ -126,8 +126,8 @@ async def test_no_sequence_of_calls_leaves_a_job_for_ever(timed: Timed, seed: in
         name = await meddler.step()
         findings = await timed.queue.check()
         assert not findings, f"after step {number}, {name}: {findings}"
-    for hold in meddler.held:
-        await timed.fake_worker.settle(hold)
+    for lease in meddler.held:
+        await timed.fake_worker.settle(lease)
     for _ in range(300):
         await timed.clock.advance(20 * SECOND)
         if not await timed.run() and set(await counts(timed.queue)) <= {"completed", "failed"}:

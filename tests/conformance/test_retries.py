@@ -123,8 +123,8 @@ async def test_a_retry_waits_for_its_delay(queue: AnyQueue) -> None:
     async with worker_of(queue, Flaky(1)) as worker:
         retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=2, backoff=0.3)
-        told_job, error, delay = await retrying.next()
-        assert (told_job.id, str(error), delay) == (job.id, "boom", 0.3)
+        reported_job, error, delay = await retrying.next()
+        assert (reported_job.id, str(error), delay) == (job.id, "boom", 0.3)
         assert await job.result(10) == "done"
     at = {event.kind: event.at for event in await history(queue) if event.kind in ("retrying", "active")}
     assert at["active"] - at["retrying"] >= timedelta(seconds=0.3)

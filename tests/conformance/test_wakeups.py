@@ -14,12 +14,12 @@ from tests.support.helpers import AnyQueue, Gate, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
-from tests.support.wakeup_latency import starts_at_once
+from tests.support.wakeup_latency import starts_immediately
 
 
 @pytest.mark.everywhere
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQueue) -> None:
-    await starts_at_once(queue, 21)
+    await starts_immediately(queue, 21)
 
 
 async def test_every_return_to_waiting_wakes_a_worker(queue: AnyQueue) -> None:

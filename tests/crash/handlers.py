@@ -40,7 +40,7 @@ def read_handlers(lines: list[Line]) -> list[HandlerRun]:
 _BY_HANDLER = ("completed", "retrying", "limited", PUT_OFF)
 
 
-def strays(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
+def stray_runs(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
     """Return handlers that ran outside the interval of their fencing token although their outcome was accepted.
 
     If there are none, intervals of the server's clock show which handlers really ran concurrently. `ahead`: wall clock

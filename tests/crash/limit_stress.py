@@ -28,10 +28,10 @@ from tests.crash.changer import (
     set_first_limits,
 )
 from tests.crash.checker import GIVEN_UP, Violation
-from tests.crash.handlers import outlived, read_handlers, strays
+from tests.crash.handlers import outlived, read_handlers, stray_runs
 from tests.crash.journal import read_lines
 from tests.crash.replay import Replay, name_of, read_server_events
-from tests.crash.roles import Spec, Standing, break_library, payload
+from tests.crash.roles import AddOptions, Spec, break_library, payload
 from tests.crash.workspace import ServerWorkspace, open_workspace
 
 
@@ -177,7 +177,7 @@ class LimitStress(stress.Stress):
 
     def _new_spec(self) -> Spec:
         spec, draw = super()._new_spec(), self._random
-        stands = _standing(draw)
+        options = _options(draw)
         sleep = draw.choices((0.0, draw.uniform(0.01, 0.05), draw.uniform(0.05, 0.3)), (20, 50, 30))[0]
         instructions = payload(
             sleep,
@@ -185,13 +185,13 @@ class LimitStress(stress.Stress):
             fatal=draw.random() < 0.02,
             later=0.05 if draw.random() < 0.02 else 0.0,
             # Without a key the limit would stop the complete queue.
-            met=0.05 if draw.random() < (0.02 if "key" in stands else 0.005) else 0.0,
+            met=0.05 if draw.random() < (0.02 if "key" in options else 0.005) else 0.0,
         )
         return {
             **spec,
             "payload": instructions,
-            "name": name_of(stands),
-            "stands": stands,
+            "name": name_of(options),
+            "options": options,
         }
 
     def prove(self) -> None:
@@ -203,7 +203,7 @@ class LimitStress(stress.Stress):
         self._replay.take_all(events)
         handlers = read_handlers(lines)
         ahead = time.time() - time.monotonic()
-        self._replay.violations += strays(handlers, self._replay.leases, ahead)
+        self._replay.violations += stray_runs(handlers, self._replay.leases, ahead)
         found = self._found
         found.changes = len(changes)
         found.pauses = sum(one.kind == "key-paused" for one in events)
@@ -223,7 +223,7 @@ class LimitStress(stress.Stress):
         return self._replay.violations
 
 
-def _standing(draw: random.Random) -> Standing:
+def _options(draw: random.Random) -> AddOptions:
     kind = draw.choices(("plain", "urgent", "lifo", ONE, SOME, PACED, PAID), (16, 10, 6, 36, 18, 7, 7))[0]
     if kind == "plain":
         return {}
@@ -235,8 +235,8 @@ def _standing(draw: random.Random) -> Standing:
     if kind == PAID:
         # The last job costs more than any bucket holds. It starts when the bucket is full, and leaves a debt.
         return {"key": key, "cost": draw.choices((0.5, 1.0, 2.5, 14.0), (30, 40, 27, 3))[0]}
-    stands: Standing = {"key": key, "priority": draw.choice((0, 0, 0, 4))}
-    return {**stands, "ttl": draw.uniform(0.1, 2.0)} if draw.random() < 0.05 else stands
+    options: AddOptions = {"key": key, "priority": draw.choice((0, 0, 0, 4))}
+    return {**options, "ttl": draw.uniform(0.1, 2.0)} if draw.random() < 0.05 else options
 
 
 def limit_stress(size: Size, seed: int) -> Outcome:

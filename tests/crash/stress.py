@@ -120,7 +120,7 @@ class Stress:
         """Kill until enough processes have died and enough jobs were added, then let the others end undisturbed."""
         events = self._workspace.directory / "events"
         reader = self._workspace.children.fork(ReaderRole(self._workspace.url, self.queue, events))
-        while self._goes_on():
+        while self._has_to_continue():
             self._top_up()
             self._carry_out()
             self._reap()
@@ -132,7 +132,7 @@ class Stress:
         if self._workspace.children.wait_for(reader, 20) is None:
             raise TimeoutError("the reader of the events did not reach the end")
 
-    def _goes_on(self) -> bool:
+    def _has_to_continue(self) -> bool:
         outcome, size = self.outcome, self._size
         enough = outcome.kills >= size.kills and outcome.zombies >= size.zombies
         return not enough or len(self._acknowledged) < size.jobs or bool(self._again)

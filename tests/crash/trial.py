@@ -117,10 +117,10 @@ class Trial:
         self._hire()
         self._plan_kill()
 
-    def produce(self, specs: list[Spec], *, at_once: int = 5, pace: float = 0.0) -> None:
+    def produce(self, specs: list[Spec], *, tasks: int = 5, pace: float = 0.0) -> None:
         """Start a process that adds these jobs."""
         role = ProducerRole(
-            self.url, self.queue, self._workspace.journal, specs, at_once=at_once, pace=pace, goes_on=True
+            self.url, self.queue, self._workspace.journal, specs, tasks=tasks, pace=pace, continues=True
         )
         self.run_to_end(role)
 
@@ -165,7 +165,7 @@ class Trial:
             if worker in self._workspace.children.alive:
                 raise TimeoutError(f"a worker did not end:\n{self._workspace.complaints}")
         evidence = self._collect()
-        self._judge(evidence, also, excused)
+        self._evaluate(evidence, also, excused)
         return evidence
 
     # -- the children ---------------------------------------------------------------------------------------------
@@ -221,7 +221,7 @@ class Trial:
         events = count_events(read_server_events(path))
         return Evidence(read_lines(self._workspace.journal)[self._skipped :], events, stock)
 
-    def _judge(
+    def _evaluate(
         self,
         evidence: Evidence,
         also: Callable[[Evidence], Iterable[Violation]] | None,

@@ -102,7 +102,7 @@ def pid(job: AnyJob) -> int:
     return os.getpid()
 
 
-async def tell(job: AnyJob) -> Any:
+async def report(job: AnyJob) -> Any:
     await job.log("one")
     await job.update_progress({"done": 50})
     await job.update_data([job.data, "changed"])
@@ -110,7 +110,7 @@ async def tell(job: AnyJob) -> Any:
     return job.data
 
 
-def tell_plainly(job: AnyJob) -> Any:
+def report_plainly(job: AnyJob) -> Any:
     job.sync.log("one")
     job.sync.update_progress({"done": 50})
     job.sync.update_data([job.data, "changed"])
@@ -119,15 +119,15 @@ def tell_plainly(job: AnyJob) -> Any:
 
 
 def misuse(job: AnyJob) -> list[str]:
-    told: list[str] = []
+    messages: list[str] = []
     bad: Any = 7
     calls: list[Callable[[], None]] = [lambda: job.sync.log(bad), lambda: asyncio.run(job.remove())]
     for call in calls:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the test checks its type
-            told.append(f"{type(error).__name__}: {error}")
-    return told
+            messages.append(f"{type(error).__name__}: {error}")
+    return messages
 
 
 def fail(job: AnyJob) -> None:
@@ -226,10 +226,10 @@ def hang_deaf(job: AnyJob) -> None:
     time.sleep(600)
 
 
-def stop_when_told(job: AnyJob) -> str:
+def return_after_abort(job: AnyJob) -> str:
     job.sync.log(f"{os.getpid()}")
     job.abort.wait_in_thread(30)
-    job.sync.log(f"told: {job.abort.reason}")
+    job.sync.log(f"aborted: {job.abort.reason}")
     return "done all the same"
 
 
@@ -297,7 +297,7 @@ def spin_first() -> None:
     spin(1.1)
 
 
-def spin_and_tell(job: AnyJob) -> list[float]:
+def spin_and_measure(job: AnyJob) -> list[float]:
     return [os.getpid(), spin(job.data)]
 
 
@@ -340,9 +340,9 @@ def leave_a_thread(job: AnyJob) -> None:
         go_on.wait(30)
         try:
             job.sync.update_data("changed by another job")
-            told.append("done")
+            messages.append("done")
         except Exception as error:  # noqa: BLE001 - the next job returns it
-            told.append(f"{type(error).__name__}: {error}")
+            messages.append(f"{type(error).__name__}: {error}")
 
     left.append(threading.Thread(target=ask, daemon=True))
     left[0].start()
@@ -351,12 +351,12 @@ def leave_a_thread(job: AnyJob) -> None:
 def meet_the_thread(job: AnyJob) -> list[str]:
     go_on.set()
     left[0].join(30)
-    return told
+    return messages
 
 
 go_on = threading.Event()
 left: list[threading.Thread] = []
-told: list[str] = []
+messages: list[str] = []
 
 
 # Many programs have this line at the top of a module that children import too.

@@ -91,7 +91,7 @@ go_on = threading.Event()
 spoken = threading.Event()
 
 
-def leave_who_goes_on(job: AnyJob) -> None:
+def leave_a_child_that_continues(job: AnyJob) -> None:
     """Leave a thread behind that logs repeatedly, even while no job runs."""
 
     def speak_on() -> None:

@@ -167,7 +167,7 @@ async def test_a_thread_that_was_left_behind_logs_for_no_job(queue: AnyQueue, he
 
 async def test_records_of_idle_processes_arrive_too(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1)):
-        await queue.add_and_wait("leave_who_goes_on", wait_timeout=20)
+        await queue.add_and_wait("leave_a_child_that_continues", wait_timeout=20)
         for _ in range(100):
             await heard.next()
         # No record may be left between the worker and the next job.

@@ -134,15 +134,15 @@ async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
 
 async def test_all_workers_of_a_shared_executor_are_notified_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
-    holds = [ExecutorUse(executor) for _ in range(2)]
-    for number, hold in enumerate(holds):
-        await hold.start(partial(heard.append, f"hold-{number}"))
+    uses = [ExecutorUse(executor) for _ in range(2)]
+    for number, use in enumerate(uses):
+        await use.start(partial(heard.append, f"use-{number}"))
     executor.freed()
-    await holds[0].stop(0.0)
+    await uses[0].stop(0.0)
     executor.freed()
-    await holds[1].stop(0.0)
-    await holds[1].stop(0.0)
-    assert heard == ["hold-0", "hold-1", "hold-1"]
+    await uses[1].stop(0.0)
+    await uses[1].stop(0.0)
+    assert heard == ["use-0", "use-1", "use-1"]
     assert executor.states == ["started", "stopped"]
 
 

@@ -222,7 +222,7 @@ class Queue(PostingQueue):
             self.post(job, cause, reason)
             return "failed"
         if code == "l":
-            self._hold_back(job, run.delay)
+            self._apply_rate_limit(job, run.delay)
         if code in "bl":
             self.put_back(job)
             self.note("returned" if code == "b" else "limited", job.id, str(run.delay) if code == "l" else "")
@@ -238,7 +238,7 @@ class Queue(PostingQueue):
             self.note("delayed", job.id)
         return None
 
-    def _hold_back(self, job: Job, delay: int) -> None:
+    def _apply_rate_limit(self, job: Job, delay: int) -> None:
         """Apply a rate limit that the handler reported: to the job's key, or to the queue for an unkeyed job."""
         if job.key is not None:
             key = self.keys[job.key]

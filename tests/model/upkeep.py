@@ -84,10 +84,10 @@ class TimedQueue(ClaimingQueue):
         recovered, failed = set[str](), set[str]()
         first, rest = self._runs_by_step()
         for job in first:
-            self._judge(job, max_stalled, recovered, failed)
+            self._reclaim_or_fail(job, max_stalled, recovered, failed)
         self._tidy()
         for job in rest:
-            self._judge(job, max_stalled, recovered, failed)
+            self._reclaim_or_fail(job, max_stalled, recovered, failed)
         return recovered, failed
 
     def _runs_by_step(self) -> tuple[list[Job], list[Job]]:
@@ -98,7 +98,7 @@ class TimedQueue(ClaimingQueue):
             job for one in streams for job in one[self.step :]
         ]
 
-    def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
+    def _reclaim_or_fail(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
         """Return whether the lease has expired, and apply the consequence."""
         idle = self._counted(job.idle)
         if job.record_lost and idle >= SHORTEST_LEASE_MS:

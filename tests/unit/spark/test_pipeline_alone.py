@@ -79,7 +79,7 @@ def test_the_progress_of_a_backfill_continues_after_an_outage(monkeypatch: pytes
             raise answer
         return answer
 
-    def tell(so_far: WriteReport) -> None:
+    def report(so_far: WriteReport) -> None:
         reported.append(so_far)
         heard.set()
 
@@ -91,7 +91,7 @@ def test_the_progress_of_a_backfill_continues_after_an_outage(monkeypatch: pytes
     monkeypatch.setattr(backfill, "write_report", ask)
     monkeypatch.setattr(backfill, "enqueue_frame", write)
     frame = cast("DataFrame", None)
-    assert backfill.backfill(frame, "q", url="redis://h", campaign="c", progress=tell) == made
+    assert backfill.backfill(frame, "q", url="redis://h", campaign="c", progress=report) == made
     assert reported[0].inserted == 7
 
 
