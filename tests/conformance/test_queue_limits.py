@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
@@ -31,11 +32,15 @@ async def test_all_workers_together_never_exceed_the_concurrency(queue: AnyQueue
     await queue.set_global_concurrency(3)
     assert await queue.get_global_concurrency() == 3
     running = most = 0
+    reached = asyncio.Event()
 
     async def note(job: AnyJob) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 3:
+            reached.set()
+        await soon(reached.wait())
         await queue.get_job_logs("pause")
         running -= 1
 
