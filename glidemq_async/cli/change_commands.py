@@ -332,10 +332,10 @@ def dlq(
     def show(done: Document) -> None:
         if replay:
             typer.echo(f"replayed {done['replayed']}")
-            hint_at_more(done, "more dead letters: without --limit all are replayed")
+            hint_at_more(done, "more dead letters; without --limit the command replays all of them")
             return
         shown = [documents.letter_row(one) for one in done["dead_letters"]]
         show_jobs(shown, DEAD_LETTER_COLUMNS, target, empty="no dead letters")
-        hint_at_more(done, "more of them: --limit")
+        hint_at_more(done, "more dead letters; a higher --limit shows them")
 
     answer(do(), show, as_json=as_json)

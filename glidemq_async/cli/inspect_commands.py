@@ -123,7 +123,7 @@ def jobs(
 
     def show(found: Document) -> None:
         show_jobs(found["jobs"], JOB, target, empty="no jobs")
-        hint_at_more(found, "more of them: --limit, or --offset with --state; glidemq queues counts them")
+        hint_at_more(found, "more jobs; a higher --limit, or --offset with --state, shows them")
 
     answer(look(), show, as_json=as_json)
 

@@ -27,7 +27,7 @@ SENTINEL_PORT: Final = 26379
 FORMS: Final = (
     "memory://, memory://name, file:///directory, redis://host:port/db, rediss://host:port/db (TLS), "
     "unix:///socket, redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/service; "
-    "valkey may stand for redis"
+    "valkey can replace redis in each of them"
 )
 _TRUE: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LOGIN_OPTIONS: Final = ("username", "password")
@@ -71,8 +71,8 @@ def open_storage(
         return found
     if seconds is not None and given is not None:
         raise ValueError(
-            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; give the timeout where "
-            "it is made: open_storage(url, timeout=...), or ?timeout= in its URL"
+            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; set the timeout when "
+            "you create the storage: open_storage(url, timeout=...), or ?timeout= in its URL"
         )
     return place
 
@@ -93,7 +93,7 @@ def _from_url(place: str, timeout: float | None) -> Storage:
         shown = masked(place)
         # The error may quote a part of a password that could not be recognized as one.
         reason = _SIGNS if shown == _hidden(place) else str(error)
-        raise ValueError(f"{shown!r} is no storage URL: {reason}. The forms are {FORMS}.") from None
+        raise ValueError(f"{shown!r} is not a storage URL: {reason}. The forms are {FORMS}.") from None
 
 
 def withhold_default() -> None:
@@ -153,7 +153,7 @@ def _home() -> Path:
             f"there is no default storage, because this user has no home directory: {error} {remedy}"
         ) from None
     if not home.is_absolute():
-        raise ValueError(f"there is no default storage, because $HOME is no absolute path: {str(home)!r}. {remedy}")
+        raise ValueError(f"there is no default storage, because $HOME is not an absolute path: {str(home)!r}. {remedy}")
     return home
 
 
@@ -203,7 +203,7 @@ def _open(url: str, timeout: float | None) -> Storage:
 def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
     if "://" not in url:
-        raise ValueError("it has no scheme with '://' behind")
+        raise ValueError("it has no scheme, such as redis://")
     if parts.fragment:
         raise ValueError("'#' must be written as %23")
     return parts
@@ -320,7 +320,7 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
         # `urlsplit` and not a split at the colon, because an IPv6 address in brackets contains colons.
         one = urlsplit(f"//{text}")
         if text and not one.hostname:
-            raise ValueError(f"{text!r} is no host")
+            raise ValueError(f"{text!r} is not a host")
         hosts.append((one.hostname or "localhost", one.port or default_port))
     return hosts
 

@@ -73,7 +73,9 @@ def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -
     if os.getuid() != 0:
         pytest.skip("for root")
     outcome = attacks.run("use_files", {"processes": 12})
-    assert outcome.missing == ["processes: the kernel does not limit root's; run the worker as another user"]
+    assert outcome.missing == [
+        "processes: the kernel does not limit the processes of root; run the worker as another user"
+    ]
 
 
 @pytest.mark.parametrize("version", [0, 5])
@@ -200,7 +202,7 @@ def test_a_process_with_threads_reports_missing_limits() -> None:
         "print(json.dumps(sandbox.apply(Permissions())))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
-    assert json.loads(done.stdout)[0].startswith("everything: the process has 2 threads")
+    assert json.loads(done.stdout)[0].startswith("all permissions: the process has 2 threads")
 
 
 def test_support_reports_the_limits_of_this_machine() -> None:
@@ -227,7 +229,7 @@ def test_a_memory_limit_is_missing_where_sockets_may_use_more() -> None:
 def test_nothing_is_missing_when_everything_is_granted() -> None:
     granted = Permissions(read=True, write=True, network=True, subprocess=True)
     assert unenforced(granted, 6, filtered=True) == []
-    assert unenforced(granted, 5, filtered=True) == ["signals to other processes of the user (Linux 6.12)"]
+    assert unenforced(granted, 5, filtered=True) == ["signals to other processes of the user (needs Linux 6.12)"]
     assert [line.split()[0] for line in unenforced(granted, 0, filtered=True)] == ["memory", "signals"]
     assert len(unenforced(Permissions(), 0, filtered=False)) == 7
 

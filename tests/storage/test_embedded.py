@@ -417,5 +417,5 @@ def test_a_relative_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "relative/home")
-    with pytest.raises(ValueError, match=r"\$HOME is no absolute path: 'relative/home'\. Give a URL"):
+    with pytest.raises(ValueError, match=r"\$HOME is not an absolute path: 'relative/home'\. Give a URL"):
         open_storage()

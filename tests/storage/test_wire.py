@@ -117,7 +117,7 @@ async def test_the_wire_works_over_tls(server: Server, tmp_path: Path) -> None:
 async def test_tls_to_a_port_without_tls_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.2)
     async with standalone() as server:
-        with pytest.raises(OSError, match=r"no answer within 0\.2 s to a TLS handshake: rediss://"):
+        with pytest.raises(OSError, match=r"did not reply within 0\.2 s to a TLS handshake: rediss://"):
             await dial(Endpoint("127.0.0.1", server.port, tls=True))
 
 

@@ -83,10 +83,10 @@ def _advice(error: Exception) -> str:
     from glidemq_async.storage.redis.connections import LoginRefused
 
     if isinstance(error, LoginRefused):
-        return "it runs: give it the right user and password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
+        return "correct the user and the password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
     if "NOPERM" in str(error):
-        return "it runs: allow this command to this user"
-    return "is it running, and is the URL right (--url, GLIDEMQ_URL)?"
+        return "the server runs; allow this command to its user"
+    return "check that the server runs and that the URL is right (--url, GLIDEMQ_URL)"
 
 
 async def _deep(store: Store) -> AsyncIterator[Check]:

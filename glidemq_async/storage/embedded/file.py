@@ -60,7 +60,7 @@ class FileServer(OneServer):
             except OSError as error:
                 if loop.time() > deadline:
                     raise StorageUnavailable(
-                        f"the server of {self.url} did not come up in {START_SECONDS:g} s ({error}); see "
+                        f"the server of {self.url} did not start within {START_SECONDS:g} s ({error}); see "
                         f"{self._directory}/{keeper.LOG}"
                     ) from error
             # Every failed attempt asks for a keeper, not only the first one. The keeper of another process may be

@@ -74,6 +74,6 @@ def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) ->
     raise StorageUnavailable(
         f"durability={wait!r} was requested: the change is stored on {wire.where}, but {place} did not "
         f"confirm it within {patience:.1f} s{detail}. It may be lost if that server fails now. Check the "
-        "replicas and the disk. A job may be stored already: another add with the same job_id does not store it twice; "
-        "without a job_id it would be another job."
+        "replicas and the disk. An added job may be stored already: add it again only with the same job_id, because "
+        "without one it would be a second job."
     )

@@ -180,7 +180,7 @@ class WatchedServer(OneServer):
             async with asyncio.timeout(TRY_SECONDS):
                 yield client
         except TimeoutError as error:
-            raise TimeoutError(f"gave no answer within {TRY_SECONDS:g} s") from error
+            raise TimeoutError(f"did not reply within {TRY_SECONDS:g} s") from error
         except RedisError as error:
             raise ConnectionError(f"{problem} ({error})") from error
         finally:
