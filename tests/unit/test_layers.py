@@ -180,6 +180,13 @@ def _used(code: str) -> set[str]:
     return set(re.findall(r"(?<![\w.:])([A-Za-z_]\w*)\s*[.(\[]", code)) - LUA_OWN
 
 
+def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert len(folders) > 5
+    assert folders <= packages
+
+
 def test_a_lua_file_uses_only_files_above_it() -> None:
     owners = _owners()
     for number, name in enumerate(FILES):
