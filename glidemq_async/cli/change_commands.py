@@ -151,12 +151,13 @@ def retry(
     target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Run all jobs in --state again.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="This number of jobs, the newest in --state.")
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the newest in --state.")
     ] = None,
     state: Annotated[
-        Literal["failed", "completed"], typer.Option("--state", "-s", help="Jobs in another state are refused.")
+        Literal["failed", "completed"],
+        typer.Option("--state", "-s", help="The state of the jobs. Jobs in another state are refused."),
     ] = "failed",
     as_json: AsJson = False,
 ) -> None:
@@ -228,9 +229,9 @@ def promote(
     target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Start all delayed jobs.")] = False,
     count: Annotated[
-        int | None, typer.Option("--count", "-n", min=1, help="This number of jobs, those that are due next.")
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the next due ones first.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -37,7 +37,7 @@ StateOption = Annotated[
 ]
 NewestFirst = Annotated[
     bool | None,
-    typer.Option("--newest-first/--oldest-first", help="The direction for every state.", show_default="by state"),
+    typer.Option("--newest-first/--oldest-first", help="List every state in this direction.", show_default="by state"),
 ]
 JobName = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
 Data = Annotated[

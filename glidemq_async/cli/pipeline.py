@@ -273,7 +273,7 @@ def backfill(
         typer.echo(_summary(made))
 
 
-pipeline = typer.Typer(no_args_is_help=True, help="Events of queues as tables, figures and reports, by Spark.")
+pipeline = typer.Typer(no_args_is_help=True, help="Compute tables and reports from the events of queues with Spark.")
 for _command in (run, report, replay, backfill, demo):
     pipeline.command(_command.__name__)(_command)
 

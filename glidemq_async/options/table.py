@@ -175,7 +175,7 @@ JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
         default=False,
         sent="lifo",
         column="boolean",
-        flag=Flag("Let the newest of these jobs start first.", bool),
+        flag=Flag("Start the newest of these jobs first.", bool),
     ),
     "key": JobOption(
         checks.optional_id,

@@ -98,7 +98,7 @@ class Schedule:
     - `overlap`: "skip" skips a fire time while the scheduler's last job has not ended; "allow" does not.
 
     Clock changes are handled as in Vixie cron: a fixed local time that is skipped runs at the first instant after the
-    gap, and one that is repeated runs once. Jobs whose minute or hour begins with * follow elapsed time.
+    gap, and one that is repeated runs once. If the minute or the hour field begins with *, elapsed time counts.
 
     Raises TypeError or ValueError for an invalid schedule; the message names the option.
     """

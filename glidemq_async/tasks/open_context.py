@@ -53,7 +53,7 @@ class OpenContext:
 
     async def close(self) -> None:
         """Leave the context manager, or cancel entering it. Raises the exceptions of leaving."""
-        # The context manager has not yielded yet, so `_over` would never be looked at.
+        # A context manager that has not yielded yet is still being entered, and its task does not wait for `_over`.
         if not self._ready.done():
             self._task.cancel()
         self._over.set()

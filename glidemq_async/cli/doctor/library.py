@@ -59,8 +59,8 @@ async def check_library(wire: Wire) -> Check:
     others = await loaded_libraries(wire)
     theirs = next((one for one in others if one["library"] == LIBRARY), None)
     if theirs is None:
-        beside = ", ".join(one["library"] for one in others)
-        return ok("functions", f"not loaded yet; the first client loads {mine['version']}" + (beside and f"; {beside}"))
+        also = "; other versions: " + ", ".join(one["library"] for one in others) if others else ""
+        return ok("functions", f"not loaded yet; the first client loads {mine['version']}{also}")
     version = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
     # `Library.stamped` appends `storageStamp` to each text that it loads. A library without that function was loaded in
     # another way.

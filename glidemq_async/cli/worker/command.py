@@ -54,7 +54,10 @@ Loop = Annotated[
     Literal["auto", "uvloop", "asyncio"],
     typer.Option("--loop", help="The event loop. auto uses uvloop if it is installed."),
 ]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option("--log-level", case_sensitive=False)]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"],
+    typer.Option("--log-level", case_sensitive=False, help="The lowest level that is logged."),
+]
 LogFormat = Annotated[
     Literal["text", "json"], typer.Option("--log-format", help="Text lines, or one JSON object per line.")
 ]
@@ -63,7 +66,7 @@ LogFormat = Annotated[
 @with_flags(
     {name: (option.flag, option.default) for name, option in OPTIONS.items() if option.flag is not None},
     after="queue",
-    note=" For an app.",
+    note=" Only for an app.",
 )
 def worker(
     app: App,

@@ -192,7 +192,7 @@ def test_the_next_fire_time_is_shown_to_users() -> None:
         ({"cron": "@daily", "tz": "Europe/Atlantis"}, ValueError, "tz='Europe/Atlantis' is not a known time zone"),
         ({"cron": "@daily", "tz": "../etc/passwd"}, ValueError, "is not a known time zone"),
         ({"cron": "@daily", "tz": 2}, TypeError, "tz must be the IANA name"),
-        ({"every": 5, "start": datetime(2026, 1, 1)}, ValueError, "start must carry a time zone"),  # noqa: DTZ001
+        ({"every": 5, "start": datetime(2026, 1, 1)}, ValueError, "start must have a time zone"),  # noqa: DTZ001
         ({"every": 5, "end": "tomorrow"}, TypeError, "end must be a datetime"),
         ({"every": 5, "start": NOON, "end": NOON - timedelta(1)}, ValueError, "end must not be before start"),
         ({"cron": "@yearly", "start": NOON, "end": NOON}, ValueError, "there is no fire time from start"),
