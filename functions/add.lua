@@ -47,7 +47,7 @@ end
 -- numeric: the set of such ids in this call, nil if there are none; ever_numeric: an earlier call had one.
 local function allocate(base, n, numeric, ever_numeric)
   if n == 0 then return '', nil end
-  local last = redis.call('INCRBY', base .. ':id', n)
+  local last = redis.call('INCRBY', base .. ':id', digits(n))
   if not numeric and not ever_numeric then return digits(last - n + 1), nil end
   local ids, candidate, misses = {}, last - n + 1, 0
   while #ids < n do

@@ -157,7 +157,7 @@ end
 
 local function read_new(base, consumer, count)
   local stream = base .. ':stream'
-  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(count), 'STREAMS', stream, '>')
   if reply and reply.err then
     entries.ensure_group(stream)
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', stream, '>')
@@ -168,7 +168,7 @@ end
 -- Append jobs to `lane` and make them pending for this consumer. Return their entries.
 local function enter_active_stream(base, consumer, ids, keys)
   local stream, made, prefix, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
-  local command = {'XCLAIM', stream, GROUP, consumer, 0}
+  local command = {'XCLAIM', stream, GROUP, consumer, '0'}
   for i = 1, n do
     local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
     made[i], command[i + 5] = prefix .. raw, raw
@@ -203,7 +203,7 @@ end
 
 function source.returned(base, consumer, count, call, out)
   local batch = {ids = {}, orders = {}}
-  local popped = redis.call('ZPOPMIN', base .. ':returned', count)
+  local popped = redis.call('ZPOPMIN', base .. ':returned', digits(count))
   for i = 1, #popped, 2 do
     batch.ids[#batch.ids + 1] = popped[i]
     batch.orders[#batch.orders + 1] = digits(tonumber(popped[i + 1]))
@@ -213,14 +213,14 @@ end
 
 function source.lifo(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMAX', base .. ':lifo', count)
+  local popped = redis.call('ZPOPMAX', base .. ':lifo', digits(count))
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
   return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMIN', base .. ':prioritized', count)
+  local popped = redis.call('ZPOPMIN', base .. ':prioritized', digits(count))
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
   return start_in_active_stream(base, consumer, batch, call, out)
 end

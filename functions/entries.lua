@@ -36,7 +36,7 @@ end
 do
   -- Return the id up to which every entry has been delivered and is not pending any more, exclusive; nil: none.
   local function first_open(stream)
-    local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
+    local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', '1')
     if rows.err then return nil end
     if rows[1] then return rows[1][1] end
     local last = entries.group_of(stream)['last-delivered-id']

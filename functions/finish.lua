@@ -54,12 +54,16 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
   local waited = {}
-  for i, id in ipairs(ids) do
-    local channels = redis.call('HGET', key, id)
-    if channels then
-      waited[#waited + 1] = id
-      waited[id] = true
-      answer(base, channels, state, id, payloads[i])
+  for from = 1, #ids, CHUNK do
+    local last = math.min(from + CHUNK - 1, #ids)
+    for i, channels in ipairs(redis.call('HMGET', key, unpack(ids, from, last))) do
+      if channels then
+        local at = from + i - 1
+        local id = ids[at]
+        waited[#waited + 1] = id
+        waited[id] = true
+        answer(base, channels, state, id, payloads[at])
+      end
     end
   end
   return waited
@@ -80,9 +84,9 @@ local function remove_finished(base, state, ids, seen)
     ids = free
     if #ids > 0 then in_chunks('ZREM', base .. ':' .. state, nil, ids) end
   else
-    redis.call('ZREMRANGEBYRANK', base .. ':' .. state, 0, #ids - 1)
+    redis.call('ZREMRANGEBYRANK', base .. ':' .. state, '0', digits(#ids - 1))
   end
-  record.unlink(base, ids)
+  record.unlink(base, ids, seen)
 end
 
 -- Release held records, and delete the released records with the field `drop`. received: true if the clients have
@@ -108,7 +112,7 @@ end
 
 -- Release at most `limit` records that were held long enough. Return their number.
 function finish.release_held(base, now, limit)
-  local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', digits(now), 'LIMIT', '0', digits(limit))
   release(base, ids)
   return #ids
 end
@@ -128,12 +132,14 @@ end
 local function await_receipts(base, waited, now, seen)
   local widen = not seen.held or #waited >= MANY
   local key = queue_flags.create(base, 'held', seen)
-  if widen then redis.call('ZADD', key, 0, WIDENER) end
+  if widen then redis.call('ZADD', key, '0', WIDENER) end
   put(key, waited, now + HOLD_MS)
   if widen then redis.call('ZREM', key, WIDENER) end
-  local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
+  local from = digits(now)
+  local over = redis.call('ZCOUNT', key, from, digits(now + HOLD_MS)) - REPLIES_MAX
   if over <= 0 then return end
-  release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
+  local most = digits(math.min(over, REPLIES_MAX))
+  release(base, redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', '0', most), true)
 end
 
 -- Return a list of reply channels without one of them.
@@ -182,7 +188,8 @@ end
 -- Return the number of jobs of a set that policies apply to. A job whose time to live is over must not count.
 local function ordinary(base, key, now, seen)
   if not seen.held then return redis.call('ZCARD', key) end
-  return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
+  local last = digits(now)
+  return redis.call('ZCOUNT', key, '-inf', last) - redis.call('ZCOUNT', base .. ':held', '-inf', last)
 end
 
 -- Apply one policy to a whole set and remove at most `most` jobs. Return the number of candidates.
@@ -191,7 +198,7 @@ local function trim(base, state, count, age, now, seen, most)
   if count >= 0 then
     local over = math.min(ordinary(base, key, now, seen) - count, most)
     if over > 0 then
-      remove_finished(base, state, redis.call('ZRANGE', key, 0, over - 1), seen)
+      remove_finished(base, state, redis.call('ZRANGE', key, '0', digits(over - 1)), seen)
       met = over
     end
   end
@@ -222,14 +229,14 @@ local function adopt_policy(base, state, policy, seen)
 end
 
 -- Apply the policy "keep nothing": keep only records that a client waits for, for as long as they are held.
-local function keep_waited(base, ids, waited)
+local function keep_waited(base, ids, waited, seen)
   local kept, dropped = {}, {}
   for _, id in ipairs(ids) do
     local list = waited and waited[id] and kept or dropped
     list[#list + 1] = id
   end
   for _, id in ipairs(kept) do redis.call('HSET', base .. ':job:' .. id, 'drop', '1') end
-  record.unlink(base, dropped)
+  record.unlink(base, dropped, seen)
   return kept
 end
 
@@ -262,7 +269,7 @@ local function store_group(base, group, now, seen, left)
     return left
   end
   local count, age = policy_of(state, group.policy)
-  if count == 0 then ids = keep_waited(base, ids, waited) end
+  if count == 0 then ids = keep_waited(base, ids, waited, seen) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
   if waited and waited[1] then await_receipts(base, waited, now, seen) end
   if count == 0 then return left end

@@ -111,7 +111,7 @@ end
 
 -- Return the tokens that the first job in a line takes from its key's bucket.
 function keyed.cost_of_first(base, queue)
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local first = redis.call('ZRANGE', queue, '0', '0')[1]
   local route = keyed.route_of(base, string.sub(first, MEMBER))
   return route and tonumber(route.cost) or 0
 end
@@ -182,7 +182,7 @@ do
   local function note_ready(base, ready, seen)
     local widen = not seen.ready and #ready > 2 * AT_ONCE
     local key = queue_flags.create(base, 'ready', seen)
-    if widen then redis.call('ZADD', key, 0, WIDENER) end
+    if widen then redis.call('ZADD', key, '0', WIDENER) end
     in_chunks('ZADD', key, 'NX', ready)
     if widen then redis.call('ZREM', key, WIDENER) end
   end

@@ -64,6 +64,9 @@ register('openQueue', function(base, args)
   entries.ensure_group(base .. ':stream')
   entries.ensure_active_group(base)
   queue_flags.compare(base)
+  -- Each call reads a dozen fields. The server stores a small hash as a list and would search it for each of them.
+  redis.call('HSET', key, SEP, WIDENER)
+  redis.call('HDEL', key, SEP)
   local answer = redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
   if args[4] == '1' then answer[6] = rules end
   return answer

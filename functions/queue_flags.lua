@@ -67,17 +67,17 @@ local function look_up(base, letters, seen)
   look(names, keys, 1, #keys, seen)
 end
 
--- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, keep = { completed, failed },
+-- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
 -- features, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost: `lane` may hold
 -- entries that are not pending, see entries.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features')
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs')
   local features = meta[10]
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
-    features = features}
+    features = features, logs = meta[11] and true}
   local letters = features and compared[base] and features or ALL
   if letters ~= '' then look_up(base, letters, seen) end
   return seen

@@ -43,7 +43,7 @@ local function promote_due(base, call)
   local key, left = base .. ':scheduled', PROMOTE_STEP
   repeat
     local wanted = math.min(left, PIECE)
-    local due = redis.call('ZRANGEBYSCORE', key, '-inf', call.now, 'LIMIT', 0, wanted)
+    local due = redis.call('ZRANGEBYSCORE', key, '-inf', digits(call.now), 'LIMIT', '0', digits(wanted))
     for _, member in ipairs(due) do scheduled.start(base, member, call) end
     if #due > 0 then in_chunks('ZREM', key, nil, due) end
     if #due < wanted then return false end

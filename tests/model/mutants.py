@@ -145,7 +145,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  in_chunks('HDEL', base .. ':waiters', nil, ids)\n  for state, list",
         "  for state, list",
     ),
-    "the log of a removed job stays": ("if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then", "if false then"),
+    "the log of a removed job stays": ("  if logs then unlink_all", "  if false then unlink_all"),
     "a generated id can equal a custom one": (
         "if not (numeric and numeric[id]) and not exists(",
         "if true or not exists(",
@@ -192,8 +192,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', queue_flags.create(base, 'prior",
     ),
     "LIFO jobs start in the order of their adds": (
-        "redis.call('ZPOPMAX', base .. ':lifo', count)",
-        "redis.call('ZPOPMIN', base .. ':lifo', count)",
+        "redis.call('ZPOPMAX', base .. ':lifo', digits(count))",
+        "redis.call('ZPOPMIN', base .. ':lifo', digits(count))",
     ),
     "every claim begins with the prioritized jobs": (
         "  if not seen.returned or is_unfinished(slots, call, out) then\n",
@@ -425,7 +425,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZRANGE', key, digits(passed)",
     ),
     "retention counts results with a time to live": (
-        "  return redis.call('ZCOUNT', key, '-inf', now) -",
+        "  return redis.call('ZCOUNT', key, '-inf', last) -",
         "  return redis.call('ZCARD', key) -",
     ),
     "a time to live lasts 1 ms too long": ("tonumber(until_ms) > clock.now()", "tonumber(until_ms) >= clock.now()"),
