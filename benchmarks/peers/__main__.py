@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks import report, venvs
+from benchmarks import readme, report, venvs
 from benchmarks.peers.catalogue import candidates
 from benchmarks.peers.page import PAGE, page, terminal
 from benchmarks.peers.runner import PeerRun, install_all, measure_all, newest_python
@@ -56,6 +56,8 @@ def main(given: Sequence[str] | None = None) -> int:
     output: Path | None = asked.output or (None if asked.only or asked.jobs else PAGE)
     if output is not None:
         output.write_text(page(run, chosen, asked.rounds, about), encoding="utf-8")
+    if output == PAGE:
+        readme.main()
     return 0
 
 
