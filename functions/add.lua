@@ -1,15 +1,21 @@
 -- add: adds jobs. No other code creates a job.
---   addJob    channel number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
+--   addJob    channel number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes, added }
 --     id      '' for a generated one; extra: '', or 'k' and a key if that is the only option, or cmsgpack { delay | at,
 --             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
 --             mode } (see dedup.lua)
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
 --     outcomes  flat { position, status, id }: positions (from 1) that were not added: "duplicate" or "completed", with
 --               the id of the existing job; and added jobs that wait for the end of another job: "held"
+--     added     the call has considered the first `added` jobs. Its budget was spent then, and the caller sends the
+--               others in its next call.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
 local FIELDS = 5
+-- The number of jobs that a call adds between two looks at the clock. Jobs with deduplication, and jobs whose keys are
+-- costly to review, cost several times as much as others.
+local STEP, COSTLY_STEP = 64, 16
+local NOTHING = {}
 local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
 
 -- Return the options of one add, nil for ''.
@@ -23,7 +29,7 @@ function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated, numeric, last, extra = {}, 0, nil, nil, nil
+  local extras, generated, numeric, last, extra, deduplicates = {}, 0, nil, nil, nil, false
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -36,11 +42,15 @@ function add.parse(args, from)
     local text = args[at + 5]
     if text ~= '' then
       -- Jobs of one kind are usually added together, with the same text.
-      if text ~= last then last, extra = text, add.extra(text) end
+      if text ~= last then
+        last, extra = text, add.extra(text)
+        deduplicates = deduplicates or extra.dedup ~= nil
+      end
       extras[i] = extra
     end
   end
-  return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
+  return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric,
+    deduplicates = deduplicates}
 end
 
 -- Reserve generated ids. They are consecutive unless a custom id that looks like a generated one was ever used.
@@ -236,22 +246,14 @@ function add.check_mode(mode, n, extras)
   end
 end
 
--- Add the jobs of a parsed list, except those at the positions in `known`. quiet: write no events for duplicates. new:
--- the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice. Return the call,
--- which the caller ends with wakeup.finish, and first, ids and outcomes as described above.
-function add.all(base, jobs, known, quiet, new)
-  local args, from, n, extras = jobs.args, jobs.from, jobs.n, jobs.extras
-  local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
-  incarnation.check(args[from + 1 + n * FIELDS], meta[4])
-  add.check_mode(meta[3], n, extras)
-  -- A plain add needs no other flags of its queue.
-  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
-  local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
-  local counter, nth, text_of = tonumber(first), 0, counting()
+-- Add the jobs of one step. first, ids: of `allocate`; nth: how many of these ids are used; how: see add.all. Return
+-- how many ids are used now.
+local function add_step(base, jobs, from, to, first, ids, nth, how, call, outcomes)
+  local args, extras, known = jobs.args, jobs.extras, how.known
+  local counter, text_of = tonumber(first), counting()
   local stream, prefix, added = base .. ':stream', base .. ':job:', nil
-  for i = 1, n do
-    local at = from + (i - 1) * FIELDS
+  for i = from, to do
+    local at = jobs.from + (i - 1) * FIELDS
     local own, extra = args[at + 1], extras[i]
     local id = own
     if own == '' then
@@ -267,26 +269,67 @@ function add.all(base, jobs, known, quiet, new)
       local k = #added
       added[k + 1], added[k + 2] = id, name
     elseif not (known and known[i]) then
-      local status, owner, first
+      local status, owner, leader
       local alone = own == '' and not (extra and extra.dedup)    -- a generated id is free
-      if not (new or alone) then
-        status, owner, first = in_the_way(base, own, extra, call, args[at + 2], args[at + 3])
+      if not (how.new or alone) then
+        status, owner, leader = in_the_way(base, own, extra, call, args[at + 2], args[at + 3])
       end
       if status then
         local k = #outcomes
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, status, owner
-        if not quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
+        if not how.quiet then events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id) end
       else
-        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call, first)
-        if first then outcomes[#outcomes + 1], outcomes[#outcomes + 2], outcomes[#outcomes + 3] = i, 'held', id end
+        store(base, id, args[at + 2], args[at + 3], args[at + 4], extra, call, leader)
+        if leader then outcomes[#outcomes + 1], outcomes[#outcomes + 2], outcomes[#outcomes + 3] = i, 'held', id end
       end
     end
   end
-  return call, first, ids, outcomes
+  return nth
+end
+
+-- Release the ids that the call has reserved and not used, if they are the last ones. first: '' for ids with gaps.
+local function release_ids(base, first, reserved, used)
+  if first == '' or used == reserved then return end
+  if redis.call('GET', base .. ':id') == digits(first + reserved - 1) then
+    redis.call('INCRBY', base .. ':id', used - reserved)
+  end
+end
+
+-- Add the jobs of a parsed list. how: { known, quiet, new, budget }
+--   known   the positions to leave out, as a set
+--   quiet   write no events for duplicates
+--   new     the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice
+--   budget  ends the call after a step when it is spent; without it, the call adds all jobs
+-- Return the call, which the caller ends with wakeup.finish, and first, ids, outcomes and the number of jobs that were
+-- considered.
+function add.all(base, jobs, how)
+  local args, n, extras = jobs.args, jobs.n, jobs.extras
+  local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
+  add.check_mode(meta[3], n, extras)
+  -- A plain add needs no other flags of its queue.
+  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
+  local first, ids = allocate(base, jobs.generated, jobs.numeric, meta[2] == '1')
+  if not how.budget then
+    add_step(base, jobs, 1, n, first, ids, 0, how, call, outcomes)
+    return call, first, ids, outcomes, n
+  end
+  local is_costly, last, used = jobs.deduplicates or keyed.is_costly(call.seen), 0, 0
+  repeat
+    local from = last + 1
+    last = math.min(last + (is_costly and COSTLY_STEP or STEP), n)
+    used = add_step(base, jobs, from, last, first, ids, used, how, call, outcomes)
+    if last < n then keyed.review(base, call) end    -- its time counts too
+  until last == n or budget.has_added_enough(how.budget)
+  release_ids(base, first, jobs.generated, used)
+  return call, first, ids, outcomes, last
 end
 
 request.register('addJob', function(base, args)
-  local call, first, ids, outcomes = add.all(base, add.parse(args, 3))
+  -- The number is an argument of its own, so a small call need not read the clock.
+  local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
+  local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
   wakeup.finish(base, call)
-  return {call.now, first, ids or {}, outcomes}
+  return {call.now, first, ids or {}, outcomes, added}
 end)

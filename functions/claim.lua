@@ -237,24 +237,21 @@ end
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
 local usual_bytes = 0
 
-local function step_for(bytes, it)
-  return math.max(1, math.min(FIRST_STEP, math.floor(it.most / math.max(1, bytes))))
-end
-
 -- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)
-  local it, step = call.budget, step_for(usual_bytes, call.budget)
+  local it, step = call.budget, FIRST_STEP
+  if usual_bytes * step > it.most then step = math.max(1, math.floor(it.most / usual_bytes)) end
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
-  repeat
+  while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
     it.bytes = it.bytes + size
     if found < wanted then return true end
+    if out.n >= most or budget.has_claimed_enough(it) then return false end
     -- The next step may have as many jobs of the same size as the bytes still allow.
     step = math.min(step * 2, largest, math.ceil((it.most - it.bytes) * found / math.max(1, size)))
-  until out.n >= most or budget.has_claimed_enough(it)
-  return false
+  end
 end
 
 -- Return true if the claim should go on with another source.

@@ -51,6 +51,7 @@ local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
 local STEP, COSTLY_STEP = 128, 24
+local SMALL = 8
 local STREAM, KEYED = 115, 107   -- the first bytes of the tokens "s…" and "k…"
 
 -- Return code, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
@@ -342,7 +343,7 @@ local function first_call(base, args, unbroken)
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
   local lock = integer('lock', args[5])
-  local spent = budget.of_claim()
+  local spent = budget.of_claim(caller.slots <= SMALL and #args <= HEAD + SMALL * FIELDS)
   local n = parse(args)
   local call = queue_flags.call(base)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.

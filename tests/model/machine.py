@@ -39,7 +39,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         """Some runs have only plain jobs without limits. They reach effects of many jobs sooner."""
         self.plain = plain
         self.ends_early = early
-        self.driver.end_settles_early(early)
+        self.driver.end_calls_early(early)
         self.set_dead_letter_queue(dead_letter_queue)
         if swept:
             self.sweep(5, 0, 30_000, "once")

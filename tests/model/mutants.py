@@ -48,6 +48,18 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil},",
         "request.remember(base, args[1], args[2], {refused, {}, due, settled, not unbroken or nil},",
     ),
+    "a partial add loses the other jobs": (
+        "  return call, first, ids, outcomes, last\nend",
+        "  return call, first, ids, outcomes, n\nend",
+    ),
+    "a partial add releases an id that it used": (
+        "redis.call('INCRBY', base .. ':id', used - reserved)",
+        "redis.call('INCRBY', base .. ':id', used - reserved - 1)",
+    ),
+    "a step of an add repeats the last job of the step before": (
+        "    local from = last + 1\n    last = math.min(last + (is_costly",
+        "    local from = math.max(1, last)\n    last = math.min(last + (is_costly",
+    ),
     "a partial settle loses the other runs": (
         "  return answer, last\nend",
         "  return answer, n\nend",

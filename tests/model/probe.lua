@@ -11,10 +11,14 @@ register('modelClock', function(_, args)
   return 'ok'
 end)
 
--- How the time of a call passes: "1" spends the budget of settling with the first step, "0" leaves it.
+-- How the time of a call passes: "1" spends the budget of adding and settling with the first step, "0" leaves it.
 local is_spent = false
 
 function budget.has_settled_enough()
+  return is_spent
+end
+
+function budget.has_added_enough()
   return is_spent
 end
 

@@ -203,13 +203,3 @@ async def add_to_write(b: Bench) -> None:
     marks = [b"mark%d" % n for n in range(500)]
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
-
-
-@largest("addJob")
-async def add_job(b: Bench) -> None:
-    await b.crowd()
-    await b.add(100)
-    await b.add(100, key="k")
-    await b.add(100, dedup={"id": "d", "mode": "simple"})
-    await b.add(100, b"x" * 3_000, ids=[f"own{n}" for n in range(100)])
-    await b.add(2, b"x" * MIB)

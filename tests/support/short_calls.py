@@ -1,16 +1,17 @@
-"""A function library whose settle calls end after one run, as on a server that is too slow for more."""
+"""A function library whose calls add or settle one job, as on a server that is too slow for more."""
 
 from __future__ import annotations
 
 from glidemq_async.storage.redis.library import Library, shipped
 
 _CHANGES = (
-    ("local SETTLED, CLAIMED = 0.00125, 0.0025\n", "local SETTLED, CLAIMED = 0, 0.0025\n"),
+    ("local SETTLED, CLAIMED, ADDED = 0.00125, 0.0025, 0.0025\n", "local SETTLED, CLAIMED, ADDED = 0, 0.0025, 0\n"),
+    ("local STEP, COSTLY_STEP = 64, 16\n", "local STEP, COSTLY_STEP = 1, 1\n"),
     ("local STEP, COSTLY_STEP = 128, 24\n", "local STEP, COSTLY_STEP = 1, 1\n"),
 )
 
 
-def settling_one_run() -> Library:
+def one_job_a_call() -> Library:
     """Return the library with these changes."""
     text = shipped().text
     for old, new in _CHANGES:

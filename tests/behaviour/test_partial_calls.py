@@ -1,4 +1,4 @@
-"""A settle call ends after a few milliseconds of the server. The worker sends the other runs in its next call."""
+"""Calls that add and settle end after a few milliseconds of the server, and the client goes on with its next call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.worker.call_sender import CallSender
 from tests.support.servers import standalone
-from tests.support.short_calls import settling_one_run
+from tests.support.short_calls import one_job_a_call
 
 JOBS = 60
 SLOTS = 30
@@ -25,7 +25,7 @@ async def storage() -> AsyncGenerator[RedisStorage]:
     """A storage on a server of this test, because its library differs from the shipped one."""
     async with standalone(unix=True) as server:
         assert server.path is not None
-        async with RedisStorage(Endpoint(path=server.path), library=settling_one_run()) as opened:
+        async with RedisStorage(Endpoint(path=server.path), library=one_job_a_call()) as opened:
             yield opened
 
 
@@ -69,7 +69,8 @@ async def test_the_runs_of_a_call_that_ends_early_are_settled_by_later_calls(
 
     monkeypatch.setattr(CallSender, "send", noting)
     async with Queue[int, int]("short", storage) as queue:
-        await queue.add_bulk(("n", number, options(number)) for number in range(JOBS))
+        jobs = await queue.add_bulk([("n", number, options(number)) for number in range(JOBS)])
+        assert [(job.id, job.data) for job in jobs] == [(str(number + 1), number) for number in range(JOBS)]
         worker = Worker("short", handler, storage, concurrency=SLOTS, handle_signals=False)
         worker.on("lease_lost", lost.append)
         await worker.run(until_empty=True)
