@@ -74,7 +74,7 @@ def denied(error: BaseException, permissions: Permissions) -> PermissionDenied |
         refused = isinstance(found, OSError) and (found.errno in _REFUSALS or isinstance(found, PermissionError))
         unresolved = isinstance(found, socket.gaierror) and permissions.network is False
         if refused or unresolved:
-            result = PermissionDenied(f"{_said(found)}: {_advice(found, permissions)}")
+            result = PermissionDenied(f"{_type_and_text(found)}: {_advice(found, permissions)}")
             result.__cause__ = error
             return result
     return None
@@ -95,7 +95,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             left += cast("BaseExceptionGroup[BaseException]", found).exceptions
 
 
-def _said(error: BaseException) -> str:
+def _type_and_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -58,7 +58,7 @@ def load(spec: str, directory: Path) -> object:
     try:
         return attrgetter(names[0])(module)
     except AttributeError:
-        raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_near(module, names[0])}") from None
+        raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_suggestion(module, names[0])}") from None
 
 
 def _import(spec: str, name: str, directory: Path) -> object:
@@ -91,7 +91,7 @@ def _line_of(error: BaseException) -> str:
     return last
 
 
-def _near(module: object, wanted: str) -> str:
+def _suggestion(module: object, wanted: str) -> str:
     import difflib
 
     found = difflib.get_close_matches(wanted, [name for name in vars(module) if not name.startswith("_")], 1)

@@ -34,13 +34,13 @@ KILL_SECONDS: Final = 15.0
 _log = logging.getLogger("glidemq_async.supervisor")
 
 
-# Each worker (`_NumberedWorker`) has one task, `_keep`, and only this task starts its processes. Signals, SIGHUP
-# and changed files merely set events that it waits for. So a restart request, the death of the process and the end of a
-# pause can come in any order, and there are never two starts for one worker.
+# Each worker (`_NumberedWorker`) has one task, `_keep_running`, and only this task starts its processes. Signals and
+# changed files only set events that it waits for. So a restart request, the death of the process and the end of a pause
+# can come in any order, and there are never two starts for one worker.
 #
-# A replacement overlaps: the successor starts, and only when it claims jobs the old process stops. A release that
-# cannot start therefore leaves the working processes in place. Both processes run for a moment, so a port cannot belong
-# to a process (see `shared_ports`).
+# A replacement overlaps: the successor starts, and the old process stops only when the successor claims jobs. A release
+# that cannot start therefore leaves the working processes in place. Both processes run for a moment, so a port cannot
+# belong to a process (see `shared_ports`).
 #
 # A stop may arrive while a process starts, when it is not yet in `_children` and gets no signal. `_start` checks
 # `_stopping` after it has added the process. A request between the two would be lost otherwise, and the supervisor
@@ -88,7 +88,7 @@ class Supervisor:
         """Run until each process has ended and is not started again. Every task of the supervisor belongs to here."""
         async with task_group() as self._tasks:
             watching = self._tasks.create_task(self._watch()) if self._changes is not None else None
-            await together(self._keep(worker) for worker in self._workers)
+            await together(self._keep_running(worker) for worker in self._workers)
             for child in tuple(self._children):
                 await child.ended.wait()
             if watching is not None:
@@ -143,7 +143,7 @@ class Supervisor:
 
     # -- one numbered worker ------------------------------------------------------------------------------------------
 
-    async def _keep(self, worker: _NumberedWorker) -> None:
+    async def _keep_running(self, worker: _NumberedWorker) -> None:
         """Keep one process running until the supervisor stops."""
         child = await self._start(worker)
         while True:
@@ -152,7 +152,7 @@ class Supervisor:
                 worker.restart.clear()
                 child = await self._replace(worker, child)
                 continue
-            if not await self._again(worker, child):
+            if not await self._wait_for_restart(worker, child):
                 return
             child = await self._start(worker)
 
@@ -194,7 +194,7 @@ class Supervisor:
             _say("kept", f"worker {old.number} (pid {old.pid}) stays: its successor did not start", old)
         return old
 
-    async def _again(self, worker: _NumberedWorker, child: WorkerProcess) -> bool:
+    async def _wait_for_restart(self, worker: _NumberedWorker, child: WorkerProcess) -> bool:
         """Wait until an ended process should be restarted. Return False if it should not."""
         await worker.until_logged(child)
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
