@@ -34,7 +34,7 @@ LONGEST_PAUSE: Final = 30.0
 """Pause between two attempts while the storage is unreachable."""
 LEAVE_SECONDS: Final = 2.0
 """Time limit for giving up a role when the queue closes. Otherwise the role expires after the next fire time."""
-SLOTS_A_CALL: Final = 100
+FIRE_TIMES_A_CALL: Final = 100
 """Maximum number of fire times in one call. The server fires fewer if the call reaches its time limit."""
 UNREADABLE_SECONDS: Final = 600.0
 """Pause before a scheduler that this process cannot read is tried again, unless it is changed before."""
@@ -247,7 +247,7 @@ class SchedulerRunner:
 def _batch(firings: Iterable[Firing]) -> list[Firing]:
     """Return the first items whose fire times fit into one call."""
     batch: list[Firing] = []
-    room = SLOTS_A_CALL
+    room = FIRE_TIMES_A_CALL
     for firing in firings:
         batch.append(firing.first(room))
         room -= len(firing.fire_times)

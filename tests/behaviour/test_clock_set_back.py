@@ -21,7 +21,7 @@ GAP = 15 * SECOND
 
 @pytest.fixture
 async def ahead(timed: Timed) -> Timed:
-    """A queue of a server whose clock is an hour ahead, at a time that workers have seen."""
+    """A queue that has had workers, on a server whose clock is an hour ahead."""
     await timed.clock.advance(HOUR)
     await timed.fake_worker.first_sweep(GAP)
     return timed

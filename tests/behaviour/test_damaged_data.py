@@ -56,8 +56,8 @@ async def how_it_ended(queue: AnyQueue, store: RunningStore, job_id: str) -> str
     return f"{state.decode().partition(' ')[0]}: {reason.decode() if isinstance(reason, bytes) else None}"
 
 
-async def settle_down(queue: AnyQueue, store: RunningStore, job_id: str, *, runs: bool) -> None:
-    """Check that a damaged job ended or was dropped, clean up after it, and find nothing else wrong.
+async def check_the_rest(queue: AnyQueue, store: RunningStore, job_id: str, *, runs: bool) -> None:
+    """Check that a damaged job ended or was dropped, remove its data, and check that all other data is sound.
 
     runs: the damage does not prevent a run.
     """
@@ -83,7 +83,7 @@ async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, store: Running
         assert await queue.add_and_wait("n", "later", wait_timeout=5) == "later"
         await until(lambda: worker.running == 0)
         await until_none_is_active(queue)
-    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
+    await check_the_rest(queue, store, bad.id, runs=damage is NO_TEXT)
 
 
 @damages
@@ -106,7 +106,7 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
             assert await job.result(5) == job.data
         await until_none_is_active(queue)
     assert await sweeper.sweep() == []
-    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
+    await check_the_rest(queue, store, bad.id, runs=damage is NO_TEXT)
     await gone.leave()
 
 
@@ -177,7 +177,10 @@ async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue,
 async def claim_into_active_stream(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> None:
     """Claim this many jobs that were not in the stream."""
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
-    assert len(await fake_worker.claim(count)) == count
+    claimed = 0
+    # On a busy machine one claim may end before it has filled all slots.
+    while claimed < count:
+        claimed += len(await fake_worker.claim(count - claimed))
 
 
 @pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])

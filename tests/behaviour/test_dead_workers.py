@@ -73,7 +73,7 @@ async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[Fak
 
 
 async def pass_unrenewed(timed: Timed, worker: FakeWorker, lease: Lease, ms: int) -> None:
-    """Let this time pass without a sign of life of any worker."""
+    """Let this time pass without a call of any worker."""
     await worker.vanish(lease, for_ms=ms)
     await timed.clock.advance(ms)
 
@@ -122,7 +122,7 @@ async def test_an_outage_in_two_parts_is_one_outage(timed: Timed) -> None:
 
 
 async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
-    """A lease of a day, and each night all workers are away for a minute; scaled to an hour."""
+    """A lease of a day, during which all workers are absent for a minute each night. Here a day is an hour."""
     job = await timed.queue.add("n", 1)
     worker, lease = await claim_and_renew(timed, lock_ms=HOUR)
     survivor = FakeWorker(timed.queue, timed.store)

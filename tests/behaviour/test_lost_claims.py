@@ -80,7 +80,7 @@ async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> No
 
 @pytest.mark.parametrize("proof", ["renewed", "called again", "fell silent"])
 async def test_a_claim_that_may_have_arrived_is_a_stall(timed: Timed, proof: str) -> None:
-    """A job that soon kills its process counts, whatever the worker could still send."""
+    """A job may have killed its process, so its claim counts as a stall unless it certainly did not arrive."""
     job = await timed.queue.add("n", 1)
     worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
@@ -114,7 +114,7 @@ async def outage(timed: Timed, ms: int, *leases: Lease, of: FakeWorker) -> None:
 
 @pytest.mark.parametrize("ms", [HOUR, 3 * DAY])
 async def test_a_claim_that_is_repeated_after_an_outage_returns_the_same_jobs(timed: Timed, ms: int) -> None:
-    """An outage does not count against a lease, so the worker still owns the jobs of which it knows nothing."""
+    """An outage does not count against a lease, so the worker still owns the jobs whose reply it has not received."""
     await timed.queue.add("first", 1)
     worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()

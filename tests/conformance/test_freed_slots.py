@@ -9,7 +9,7 @@ from tests.support.waiting_jobs import idle_workers
 
 
 async def full(queue: AnyQueue, store: RunningStore) -> tuple[FakeWorker, Lease, AnyJob]:
-    """A worker that will not settle holds the only slot of the queue, and another job waits."""
+    """Return a worker whose run uses the only slot of the queue, its lease, and a job that waits."""
     fake_worker = FakeWorker(queue, store)
     await queue.set_global_concurrency(1)
     await queue.add("n", 1)

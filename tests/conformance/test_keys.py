@@ -51,7 +51,7 @@ async def test_jobs_of_a_key_run_in_order_and_one_at_a_time(queue: AnyQueue) -> 
     ids=["key alone", "options", "priority", "delay", "ttl", "cost"],
 )
 async def test_a_keyed_job_knows_when_it_was_added(queue: AnyQueue, options: dict[str, Any]) -> None:
-    """This applies while it waits, in its first run, in a later one, and after its end."""
+    """It knows this while it waits, in each of its runs, and after its end."""
     seen_in_runs: list[object] = []
 
     async def handler(job: AnyJob) -> None:
@@ -196,7 +196,7 @@ async def _revoke(timed: Timed, job: AnyJob) -> None:
     await job.revoke()
 
 
-async def _put_off(timed: Timed, job: AnyJob) -> None:
+async def _delay(timed: Timed, job: AnyJob) -> None:
     await job.change_delay(100_000)
 
 
@@ -221,7 +221,7 @@ Way = Callable[[Timed, AnyJob], Awaitable[None]]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("way", [_remove, _revoke, _put_off, _expire, _expire_by_sweep, _last_in_line, _delete_record])
+@pytest.mark.parametrize("way", [_remove, _revoke, _delay, _expire, _expire_by_sweep, _last_in_line, _delete_record])
 async def test_regression_a_gap_in_the_sequence_does_not_block_a_key(timed: Timed, way: Way, position: int) -> None:
     names = ["a", "b", "c"]
     ttl = 60 if way in (_expire, _expire_by_sweep) else None
@@ -247,7 +247,7 @@ async def _start_now(timed: Timed, job: AnyJob) -> None:
     assert await timed.run() == ["a"]
 
 
-async def _wait_for_it(timed: Timed, job: AnyJob) -> None:
+async def _wait_for_retry(timed: Timed, job: AnyJob) -> None:
     await timed.clock.advance(3_600 * SECOND)
     assert await timed.run() == ["a"]
 
@@ -257,7 +257,7 @@ async def _drain(timed: Timed, job: AnyJob) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [None, 1, 2])
-@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_it])
+@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_retry])
 async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
     timed: Timed, way: Way, concurrency: int | None
 ) -> None:
@@ -297,7 +297,7 @@ async def _give_up(timed: Timed, lease: Lease) -> None:
     await timed.fake_worker.settle(lease, "f")
 
 
-async def _hand_back(timed: Timed, lease: Lease) -> None:
+async def _release(timed: Timed, lease: Lease) -> None:
     await timed.fake_worker.settle(lease, "b")
 
 
@@ -337,7 +337,7 @@ async def _lose_record(timed: Timed, lease: Lease) -> None:
 
 ENDS: dict[Callable[[Timed, Lease], Awaitable[None]], bool] = {
     _give_up: False,
-    _hand_back: True,
+    _release: True,
     _shut_down: True,
     _stall: True,
     _stall_for_good: False,

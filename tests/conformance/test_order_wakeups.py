@@ -276,7 +276,7 @@ async def test_the_opening_of_the_queues_window_wakes_a_worker(queue: AnyQueue, 
 
 @each_kind
 async def test_a_free_slot_of_the_queue_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
-    """The worker whose run ends leaves immediately. The server must notify the waiting worker of the free slot."""
+    """The worker whose run ends signs off immediately, so the server must wake the idle worker for the free slot."""
     await queue.set_global_concurrency(1)
     gate = Gate()
     leaving = worker_of(queue, gate)
@@ -421,9 +421,7 @@ CLOSINGS = {"rate": close_by_rate, "gate": close_by_gate, "concurrency": close_b
 async def test_regression_adds_to_a_closed_queue_wake_no_worker(
     storage: Storage, name: str, way: str, kind: str
 ) -> None:
-    """Except the worker that sets its timer to the opening. When the queue opens, a worker wakes for each job that
-    may start.
-    """
+    """Only the worker that becomes the timer wakes. When the queue opens, one worker wakes per job that may start."""
     loop, gate, done = asyncio.get_running_loop(), asyncio.Event(), asyncio.Queue[Any]()
     opens: list[float] = []
 

@@ -24,7 +24,7 @@ from tests.support.stores import RunningStore, endpoint_of
 
 
 class Crash(BaseException):
-    """Stands for the end of a process."""
+    """Ends the relay as the death of its process would."""
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ async def filled(dead: AnyQueue) -> None:
 
 
 async def pass_time(queue: AnyQueue, store: RunningStore) -> None:
-    """Let the relayer's turn expire."""
+    """Let the turn of the relaying worker expire."""
     await store.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
 
 

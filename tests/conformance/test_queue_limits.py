@@ -229,7 +229,7 @@ async def test_removing_a_window_wakes_idle_workers(queue: AnyQueue) -> None:
 
 
 async def test_a_window_applies_to_real_workers(queue: AnyQueue) -> None:
-    """Two starts in any 200 ms, on two workers, never more, and neither of them polls."""
+    """Two workers that never poll start at most two jobs in any 200 ms."""
     await queue.set_global_rate_limit(RateLimit(2, 0.2))
     starts: list[Any] = []
 

@@ -25,8 +25,8 @@ ENDS: Final = (
 )
 
 
-class Meddler:
-    """A user who makes random calls on a queue."""
+class RandomUser:
+    """A user who makes random calls to a queue."""
 
     def __init__(self, timed: Timed, seed: int, *, keyed: bool) -> None:
         self.timed = timed
@@ -121,7 +121,7 @@ class Meddler:
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "mixed"])
 @pytest.mark.parametrize("seed", range(10))
 async def test_no_sequence_of_calls_leaves_a_job_for_ever(timed: Timed, seed: int, keyed: bool) -> None:
-    meddler = Meddler(timed, seed, keyed=keyed)
+    meddler = RandomUser(timed, seed, keyed=keyed)
     for number in range(STEPS):
         name = await meddler.step()
         findings = await timed.queue.check()

@@ -151,7 +151,7 @@ async def test_removing_a_run_without_a_key_or_limit_stores_no_stopping_run(time
 
 @KEYED
 async def test_obliteration_forgets_removed_runs(timed: Timed, limit: str) -> None:
-    """A queue that is made anew has nothing in common with the one before, and an old run cannot touch it."""
+    """A recreated queue shares no data with the previous one, and an old run cannot change it."""
     leases = await removed_runs(timed, limit)
     await timed.queue.obliterate(force=True)
     assert not [key for key in await timed.store.keys() if ":stopping" in key or ":running" in key]
@@ -168,7 +168,7 @@ async def test_obliteration_forgets_removed_runs(timed: Timed, limit: str) -> No
 # -- with workers -----------------------------------------------------------------------------------------------------
 
 
-class Deaf:
+class SlowToStop:
     """A coroutine handler that needs time to end after its cancellation, and notes how many of its runs overlap."""
 
     def __init__(self) -> None:
@@ -206,7 +206,7 @@ async def added(queue: AnyQueue, limit: str) -> tuple[AnyJob, AnyJob]:
 @pytest.mark.parametrize("limit", ["key", "queue"])
 @pytest.mark.parametrize("workers", [1, 2])
 async def test_the_slot_of_a_removed_coroutine_is_free_when_it_ends(queue: AnyQueue, limit: str, workers: int) -> None:
-    handler = Deaf()
+    handler = SlowToStop()
     async with AsyncExitStack() as stack:
         for _ in range(workers):
             await stack.enter_async_context(worker_of(queue, handler, concurrency=4))
@@ -230,14 +230,14 @@ async def test_the_slot_of_a_removed_thread_is_free_when_it_is_abandoned(queue: 
     started, go_on = threading.Event(), threading.Event()
     others: list[bool] = []
 
-    def deaf(job: AnyJob) -> None:
+    def ignore_abort(job: AnyJob) -> None:
         if job.name == "a":
             started.set()
             go_on.wait(20)
         else:
             others.append(go_on.is_set())
 
-    async with worker_of(queue, deaf, concurrency=4, lock_duration=1) as worker:
+    async with worker_of(queue, ignore_abort, concurrency=4, lock_duration=1) as worker:
         lost = Heard(worker, "lease_lost")
         first, second = await added(queue, limit)
         await soon(asyncio.to_thread(started.wait, 10))
@@ -252,7 +252,7 @@ async def test_the_slot_of_a_removed_thread_is_free_when_it_is_abandoned(queue: 
 
 
 async def test_a_batch_in_a_thread(queue: AnyQueue) -> None:
-    """A removed job leaves its batch, and its key stays held until the processor has returned for the others."""
+    """A removed job leaves its batch. The slot of its key stays used until the processor has returned."""
     started, go_on = threading.Event(), threading.Event()
     calls: list[list[str]] = []
 
@@ -281,7 +281,7 @@ async def test_a_batch_in_a_thread(queue: AnyQueue) -> None:
 async def test_the_slot_of_a_removed_subprocess_run_is_free_when_the_process_ends(
     queue: AnyQueue, limit: str, tmp_path: Path
 ) -> None:
-    """The next job finds that nobody holds the lock of the file any more."""
+    """The next job finds the file unlocked."""
     path = str(tmp_path / "lock")
     if limit == "queue":
         await queue.set_global_concurrency(1)
@@ -295,7 +295,7 @@ async def test_the_slot_of_a_removed_subprocess_run_is_free_when_the_process_end
 
 
 async def test_the_same_id_again_while_the_removed_run_executes(queue: AnyQueue) -> None:
-    handler = Deaf()
+    handler = SlowToStop()
     async with worker_of(queue, handler, concurrency=4):
         first = await queue.add("a", job_id="mine", key="k")
         await soon(handler.started.get())
@@ -311,7 +311,7 @@ async def test_the_same_id_again_while_the_removed_run_executes(queue: AnyQueue)
 
 async def test_a_stop_reports_the_runs_that_have_ended(queue: AnyQueue) -> None:
     """A worker that starts afterwards need not wait for their leases."""
-    handler = Deaf()
+    handler = SlowToStop()
     async with worker_of(queue, handler, concurrency=4):
         first, second = await added(queue, "key")
         await soon(handler.started.get())
@@ -327,8 +327,8 @@ async def test_a_stop_reports_the_runs_that_have_ended(queue: AnyQueue) -> None:
 
 
 async def test_obliteration_with_a_run_that_ends_late(queue: AnyQueue) -> None:
-    """The old run holds nothing in the new queue, and its end changes nothing there."""
-    handler = Deaf()
+    """The old run uses no slot of the new queue, and its end changes nothing there."""
+    handler = SlowToStop()
     async with worker_of(queue, handler, concurrency=4):
         await added(queue, "key")
         await soon(handler.started.get())

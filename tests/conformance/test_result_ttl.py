@@ -47,7 +47,7 @@ async def fail(job: AnyJob) -> None:
 
 
 async def run(queue: AnyQueue, *jobs: AnyJob, handler: Any = echo, **options: Any) -> None:
-    """Run the waiting jobs on a worker that then leaves, so that nothing sweeps."""
+    """Run the waiting jobs on a worker that then signs off, so that no worker sweeps."""
     worker = worker_of(queue, handler, **options)
     await worker.run(until_empty=True)
     for job in jobs:

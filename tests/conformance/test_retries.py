@@ -246,7 +246,9 @@ async def test_attempts_are_counted_across_workers(timed: Timed) -> None:
 
 
 async def _attempts(queue: AnyQueue, error: Callable[[], BaseException], **rules: Any) -> tuple[int, str | None]:
-    """Return how often a job ran whose handler always raises, at most three times, and the cause of its failure."""
+    """Run a job whose handler always raises, with three attempts. Return the number of its runs and the cause of its
+    failure.
+    """
     async with worker_of(queue, Flaky(9, error), **rules):
         job = await ended(await queue.add("n", attempts=3))
     assert job.state == "failed"

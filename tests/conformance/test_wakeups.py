@@ -23,7 +23,7 @@ async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQue
 
 
 async def test_every_return_to_waiting_wakes_a_worker(queue: AnyQueue) -> None:
-    """Adding, bulk, promoting, becoming due, retrying by hand, resuming: none needs a poll."""
+    """Adding, adding in bulk, promoting, becoming due, retrying and resuming need no poll."""
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         first = await queue.add("n", 1)
@@ -124,7 +124,7 @@ async def test_a_burst_of_adds_and_settles_starves_no_worker(queue: AnyQueue) ->
 
 @pytest.mark.untidy
 async def test_a_dead_worker_delays_no_wake_up(queue: AnyQueue, storage: Storage) -> None:
-    """Its subscription is gone, so its wake-up goes to the next worker."""
+    """The dead worker has no subscription, so the server wakes the next worker."""
     twin = storage.clone()
     dead = worker_of(Queue(queue.name, twin), echo, concurrency=50)
     await dead.start()

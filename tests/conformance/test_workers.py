@@ -232,7 +232,7 @@ async def test_the_worker_shows_its_identity(queue: AnyQueue, store: RunningStor
 
 
 async def test_large_payloads_do_not_overfill_a_claim(queue: AnyQueue) -> None:
-    """Large payloads come in several calls, and all of them come."""
+    """A worker receives large payloads in several calls."""
     jobs = await queue.add_bulk([("n", b"x" * 400_000) for _ in range(12)])
     sizes: list[int] = []
 

@@ -56,10 +56,10 @@ class ChangerRole:
                 await asyncio.sleep(draw.uniform(0.05, 0.3))
                 await set_limit(queue, self.journal, number, _another(draw))
                 await queue.pause_key(_a_key(draw, ONE, SOME), draw.uniform(0.02, 0.2))
-                await meddle(queue, draw)
+                await change_random_job(queue, draw)
 
 
-async def meddle(queue: Queue[Payload, int], draw: random.Random) -> None:
+async def change_random_job(queue: Queue[Payload, int], draw: random.Random) -> None:
     """Remove, revoke, promote or reprioritize a job in its present state."""
     state: State = draw.choice(("key-waiting", "key-waiting", "active", "delayed"))
     jobs = await queue.get_jobs(state, 0, 30)

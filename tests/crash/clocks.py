@@ -59,7 +59,7 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
         share, shift, farthest = size.jobs // size.jumps + 1, 0.0, 0.0
         for jump in range(size.jumps):
             trial.produce([_spec(trial, serial) for serial in range(jump * share, (jump + 1) * share)])
-            trial.go_on(trial.random.uniform(0.1, 0.4))
+            trial.continue_for(trial.random.uniform(0.1, 0.4))
             distance = trial.random.choice(MAGNITUDES) * trial.random.choice((-1, 1))
             outcome.forward += distance > 0
             outcome.back += distance < 0

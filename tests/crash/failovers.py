@@ -180,13 +180,13 @@ class _Failovers:
         old: Server = self._run(self._deployment.primary(queue))
         trial.start()
         trial.produce([_spec(trial, serial) for serial in range(self._size.jobs)], tasks=6, pace=0.02)
-        trial.go_on(trial.random.uniform(0.8, 1.5))
+        trial.continue_for(trial.random.uniform(0.8, 1.5))
         switch = _Switch(kind, time.monotonic(), 0.0)
         if kind == "killed":
             old.kill()
         else:
             self._run(self._deployment.plan(old))
-        trial.go_on_until(lambda: self._has_moved(queue, old))
+        trial.continue_until(lambda: self._has_moved(queue, old))
         switch.ended = time.monotonic()
         outcome.longest = max(outcome.longest, switch.ended - switch.began)
         setattr(outcome, kind, getattr(outcome, kind) + 1)
@@ -194,7 +194,7 @@ class _Failovers:
             # The killed server returns with its old data. It must not be taken for the primary, and becomes a replica
             # of the new one.
             self._run(old.start())
-        trial.go_on(1.0)
+        trial.continue_for(1.0)
         self._evaluate(trial, switch)
 
     def _has_moved(self, queue: str, old: Server) -> bool:
@@ -218,7 +218,7 @@ class _Failovers:
         evidence = trial.finish(remember, is_excused)
         around = sum(switch.touches(at) for _, _, at in evidence.added())
         outcome.acknowledged[switch.kind] = outcome.acknowledged.get(switch.kind, 0) + around
-        ended = evidence.stock.ended
+        ended = evidence.final_state.ended
         for job, serial, at in evidence.added():
             if job not in ended or ended[job].name != serial:
                 kind = "replicated" if int(serial) % 2 else switch.kind

@@ -149,13 +149,13 @@ class LimitStress(stress.Stress):
         self._found = outcome
         self._replay = Replay({})
 
-    def rage(self) -> None:
+    def disturb(self) -> None:
         """Kill, add and change limits until the run has reached its size."""
         asyncio.run(set_first_limits(self._workspace.url, self.queue, self._workspace.journal, 0))
         self._workspace.children.fork(
             ChangerRole(self._workspace.url, self.queue, self._workspace.journal, self._random.getrandbits(32))
         )
-        super().rage()
+        super().disturb()
 
     def _plan_death(self, pid: int, fate: stress.Fate) -> None:
         if fate != "zombie":
@@ -170,10 +170,10 @@ class LimitStress(stress.Stress):
         self._at(at, pid, signal.SIGCONT)
         self._at(at + draw(0.3, 0.6), pid, signal.SIGKILL)
 
-    def _calm_down(self) -> None:
+    def _finish_remaining_jobs(self) -> None:
         # The changer may have died between the two events around a change.
         asyncio.run(set_first_limits(self._workspace.url, self.queue, self._workspace.journal, AFTER_THE_CHANGER))
-        super()._calm_down()
+        super()._finish_remaining_jobs()
 
     def _new_spec(self) -> Spec:
         spec, draw = super()._new_spec(), self._random
@@ -194,7 +194,7 @@ class LimitStress(stress.Stress):
             "options": options,
         }
 
-    def prove(self) -> None:
+    def verify(self) -> None:
         """Replay the history, then compare it with the journal and the store."""
         lines = read_lines(self._workspace.journal)
         events = read_server_events(self._workspace.directory / "events")
@@ -248,7 +248,7 @@ def limit_stress(size: Size, seed: int) -> Outcome:
     with open_workspace() as workspace:
         outcome = Outcome(seed)
         run = LimitStress(workspace, size, outcome)
-        run.rage()
-        run.prove()
+        run.disturb()
+        run.verify()
     outcome.seconds = time.monotonic() - began
     return outcome

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tests.crash.bounds import Bounds, Broken, Change, Peaks
-from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Violation
+from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, JobEvents, Violation
 from tests.crash.roles import AddOptions
 
 QUEUE_ITSELF = ""
@@ -29,7 +29,7 @@ STEPS: dict[str, tuple[tuple[State, ...], State]] = {
     "failed": (("running", "waiting", "delayed", "resting"), "ended"),
     "removed": (("running", "waiting", "delayed", "resting", "ended"), "ended"),
     "retrying": (("running",), "resting"),
-    PUT_OFF: (("running",), "resting"),
+    DELAYED_AGAIN: (("running",), "resting"),
     "returned": (("running",), "waiting"),
     "limited": (("running",), "waiting"),
     "stalled": (("running",), "waiting"),
@@ -159,7 +159,7 @@ class Replay:
         if job is None:
             self._broken("order", event.job, f"{event.kind} before it was added", event.at)
             return
-        kind = PUT_OFF if event.kind == "delayed" and job.state == "running" else event.kind
+        kind = DELAYED_AGAIN if event.kind == "delayed" and job.state == "running" else event.kind
         self.counts[event.job][kind] += 1
         if kind == "failed" and job.state != "running":
             self.counts[event.job][GIVEN_UP] += 1

@@ -136,8 +136,8 @@ class Restarts:
 
     def _prove(self, events: Path) -> None:
         history, counts = read_history(self._workspace.journal), checker.read_events(events)
-        stock = asyncio.run(checker.read_stock(self._url, QUEUE))
-        broken = checker.violations(history, counts, stock)
+        final_state = asyncio.run(checker.read_final_state(self._url, QUEUE))
+        broken = checker.violations(history, counts, final_state)
         outcome = self._outcome
         for kind, count in checker.summarize(broken).items():
             outcome.broken[kind] = outcome.broken.get(kind, 0) + count

@@ -84,7 +84,7 @@ def slow_links(size: Size, seed: int = 0) -> Outcome:
         outcome.sent = sum(len(spec["payload"].get("filler", "")) for spec in specs) / KIB / KIB
         # Half of the jobs wait when the first worker starts, so that it can claim a job for each slot.
         trial.produce(specs[: size.jobs // 2], tasks=10)
-        trial.go_on_until(lambda: not trial.is_producing)
+        trial.continue_until(lambda: not trial.is_producing)
         trial.start()
         trial.produce(specs[size.jobs // 2 :], tasks=10)
         evidence = trial.finish()

@@ -56,7 +56,7 @@ def echo(job: AnyJob) -> Any:
 
 
 def hold_lock(job: AnyJob) -> str:
-    """Lock a file: job "a" for ever, deaf to its abort signal; the others return whether the file was free."""
+    """Lock a file. Job "a" keeps the lock for ever, ignoring its abort. Others return whether the file was free."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with Path(job.data).open("w") as file:
         try:
@@ -187,7 +187,7 @@ kept: list[bytes] = []
 
 
 def fork_and_return(job: AnyJob) -> str:
-    """Report a fork to the library here, too."""
+    """Fork. The forked copy returns too."""
     pid = os.fork()
     if pid == 0:
         return "forked"
@@ -220,7 +220,7 @@ def hang(job: AnyJob) -> None:
     time.sleep(600)
 
 
-def hang_deaf(job: AnyJob) -> None:
+def hang_and_ignore_abort(job: AnyJob) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     job.sync.log(f"{os.getpid()}")
     time.sleep(600)
@@ -319,7 +319,7 @@ def add(first: int, second: int = 0) -> int:
 
 
 def refused_and(job: AnyJob) -> None:
-    """Be refused a file, and react as the data says."""
+    """Read a file without the permission for it, and react as the data says."""
     path, what = job.data
     try:
         Path(path).read_text()
@@ -337,7 +337,7 @@ def leave_a_thread(job: AnyJob) -> None:
     """Leave a thread behind that makes a call of this job when the next one runs."""
 
     def ask() -> None:
-        go_on.wait(30)
+        resume_thread.wait(30)
         try:
             job.sync.update_data("changed by another job")
             messages.append("done")
@@ -349,12 +349,12 @@ def leave_a_thread(job: AnyJob) -> None:
 
 
 def meet_the_thread(job: AnyJob) -> list[str]:
-    go_on.set()
+    resume_thread.set()
     left[0].join(30)
     return messages
 
 
-go_on = threading.Event()
+resume_thread = threading.Event()
 left: list[threading.Thread] = []
 messages: list[str] = []
 

@@ -44,7 +44,7 @@ class StoppedQueue:
         await gone(*self._pids())
 
     async def _measure_start(self) -> None:
-        """The times depend on the duration of the worker's start, however slow this machine is now."""
+        """Measure the start of a worker on this machine. The random times depend on it."""
         began = time.monotonic()
         worker = worker_of(self.queue, handlers.work_for, executor=SubprocessExecutor(2, warm=0))
         await self._add(0.0)
@@ -81,7 +81,7 @@ class StoppedQueue:
         await self.queue.add_bulk([("n", [seconds, str(self.note)])] * 3)
 
     async def finish(self) -> None:
-        """Let the remaining jobs end, after the endless ones were asked to hurry."""
+        """Shorten the endless jobs, and let the remaining ones end."""
         async for job in self.queue.iter_jobs("waiting"):
             await job.update_data([0.0, str(self.note)])
         worker = worker_of(self.queue, handlers.work_for, executor="subprocess", concurrency=4)
@@ -97,7 +97,9 @@ class StoppedQueue:
 
 
 async def stop_concurrently(storage: Storage, folder: Path, name: str, *, queues: int, rounds: int) -> None:
-    """Stop `rounds` workers in each of several queues. Most of the life of a worker is waiting for processes."""
+    """Stop `rounds` workers in each of several queues. They run concurrently, because workers mostly wait for
+    processes.
+    """
     seed = random.SystemRandom().randrange(2**32)
     async with AsyncExitStack() as stack:
         made: list[StoppedQueue] = []

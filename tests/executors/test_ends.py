@@ -153,7 +153,7 @@ async def test_a_stopped_run_may_clean_up(queue: AnyQueue) -> None:
 
 
 async def test_a_killed_process_gets_no_other_job(queue: AnyQueue) -> None:
-    """Its run ended before the stop, but the process is killed nevertheless."""
+    """The process is killed although its run ended before the stop."""
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3), concurrency=2):
         stopped, waiting = await queue.add_bulk([("return_after_abort", None), ("pid", None)])
         await logged(queue, stopped)
@@ -168,7 +168,7 @@ async def test_a_forked_copy_of_a_child_process_cannot_send_its_reply(queue: Any
 
 
 async def test_a_process_that_ignores_signals_is_killed_after_the_grace(queue: AnyQueue) -> None:
-    async with worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.4)):
+    async with worker_of(queue, handlers.hang_and_ignore_abort, executor=SubprocessExecutor(1, grace=0.4)):
         job = await queue.add("n", timeout=2)
         [pid] = await logged(queue, job)
         with pytest.raises(JobFailed, match="timeout"):
@@ -192,7 +192,9 @@ async def test_a_silent_run_is_ended_but_one_with_heartbeats_is_not(queue: AnyQu
 
 
 async def test_a_stopped_worker_ends_its_processes_before_it_releases_jobs(queue: AnyQueue) -> None:
-    worker = worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0)
+    worker = worker_of(
+        queue, handlers.hang_and_ignore_abort, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0
+    )
     alive_at_return: list[bool] = []
     await worker.start()
     job = await queue.add("n")

@@ -211,7 +211,7 @@ async def test_a_worker_that_does_not_read_delays_no_job(queue: AnyQueue, heard:
     os.mkfifo(pipe)
     async with speaking(queue, SubprocessExecutor(1)) as worker:
         active = Heard(worker, "active")
-        job = await queue.add("speak_to_the_deaf", str(pipe))
+        job = await queue.add("log_without_a_reader", str(pipe))
         await active.next()
         async with asyncio.timeout(10):
             while not heard.texts():
@@ -232,7 +232,7 @@ async def test_a_process_that_does_not_count_its_records_is_bounded_too(queue: A
 
 
 async def test_a_log_record_is_not_a_heartbeat(queue: AnyQueue, heard: Listener) -> None:
-    """Otherwise a change of levels would end runs."""
+    """If it were one, a change of log levels could end runs."""
     executor = SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)
     async with speaking(queue, executor):
         job = await ended(await queue.add("silent_but_logging"))

@@ -17,7 +17,7 @@ if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
 if TYPE_CHECKING:
-    from tests.executors.shooting import Range
+    from tests.executors.attack_runner import AttackRunner
 
 VERSION = landlock.version()
 
@@ -39,20 +39,20 @@ needs_landlock = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older 
         ("use_everything", {"read": True, "write": True, "network": True, "environment": True, "subprocess": True}),
     ],
 )
-def test_granted_operations_work(attacks: Range, usage: str, permissions: dict[str, Any]) -> None:
+def test_granted_operations_work(attacks: AttackRunner, usage: str, permissions: dict[str, Any]) -> None:
     outcome = attacks.run(usage, permissions)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @needs_landlock
-def test_processes_are_permitted_up_to_the_limit(attacks: Range) -> None:
+def test_processes_are_permitted_up_to_the_limit(attacks: AttackRunner) -> None:
     permissions = {"subprocess": True, "processes": 12}
     outcome = attacks.run("use_as_many_processes_as_granted", permissions, nobody=True)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_one_process_is_sufficient_for_a_job(attacks: Range, namespaces: bool) -> None:
+def test_one_process_is_sufficient_for_a_job(attacks: AttackRunner, namespaces: bool) -> None:
     """The thread that receives the worker's messages does not count."""
     outcome = attacks.run("be_the_process_of_a_job", nobody=True, namespaces=namespaces)
     assert (outcome.won, outcome.error) == (True, "")
@@ -60,7 +60,7 @@ def test_one_process_is_sufficient_for_a_job(attacks: Range, namespaces: bool) -
 
 @needs_landlock
 @pytest.mark.parametrize("attack", ["fork_bomb", "thread_bomb"])
-def test_processes_are_limited_without_a_namespace_too(attacks: Range, attack: str) -> None:
+def test_processes_are_limited_without_a_namespace_too(attacks: AttackRunner, attack: str) -> None:
     permissions = {"subprocess": True, "processes": 12}
     outcome = attacks.run(attack, permissions, nobody=True, namespaces=False)
     assert not outcome.won
@@ -69,7 +69,7 @@ def test_processes_are_limited_without_a_namespace_too(attacks: Range, attack: s
     assert few.won
 
 
-def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -> None:
+def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: AttackRunner) -> None:
     if os.getuid() != 0:
         pytest.skip("for root")
     outcome = attacks.run("use_files", {"processes": 12})
@@ -86,8 +86,8 @@ def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -
         *("connect_tcp", "connect_abstract", "change_mode", "fork", "trace_the_victim", "starve_the_victim"),
     ],
 )
-def test_the_filters_refuse_attacks_without_landlock(attacks: Range, attack: str, version: int) -> None:
-    """Without the versions of Landlock that cover the same calls. The filters must refuse them alone."""
+def test_the_filters_refuse_attacks_without_landlock(attacks: AttackRunner, attack: str, version: int) -> None:
+    """Versions of Landlock that cover the same calls are left out, so only the filters can refuse them."""
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -96,7 +96,7 @@ def test_the_filters_refuse_attacks_without_landlock(attacks: Range, attack: str
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("attack", ["truncate_file", "truncate_by_opening_to_read", "read_file", "move_file_away"])
-def test_files_are_protected_under_older_landlock(attacks: Range, attack: str, version: int) -> None:
+def test_files_are_protected_under_older_landlock(attacks: AttackRunner, attack: str, version: int) -> None:
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -106,7 +106,7 @@ def test_files_are_protected_under_older_landlock(attacks: Range, attack: str, v
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2, 5])
 @pytest.mark.parametrize("usage", ["use_files", "use_the_library", "use_signals", "use_threads_and_loops"])
-def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, version: int) -> None:
+def test_older_landlock_permits_granted_operations(attacks: AttackRunner, usage: str, version: int) -> None:
     outcome = attacks.run(usage, {}, landlock=version)
     if usage == "use_files" and version == 1:
         # Its first version moves nothing between directories, as the documentation says.
@@ -125,7 +125,7 @@ def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, v
     ],
 )
 def test_missing_limits_are_reported_or_refused(
-    attacks: Range, version: int, permissions: dict[str, Any], attack: str, missing: str
+    attacks: AttackRunner, version: int, permissions: dict[str, Any], attack: str, missing: str
 ) -> None:
     result = attacks.run(attack, permissions, landlock=version)
     # The limit is really missing, and not only reported.
@@ -139,20 +139,20 @@ def test_missing_limits_are_reported_or_refused(
     assert not refused.damage
 
 
-def test_strict_mode_accepts_a_kernel_with_all_limits(attacks: Range) -> None:
+def test_strict_mode_accepts_a_kernel_with_all_limits(attacks: AttackRunner) -> None:
     if VERSION < 6:
         pytest.skip("Landlock here is older than this test")
     outcome = attacks.run("use_files", {"strict": True, "network": ["granted"], "memory": "1GiB"})
     assert (outcome.won, outcome.missing) == (True, [])
 
 
-def test_a_granted_path_must_exist(attacks: Range) -> None:
+def test_a_granted_path_must_exist(attacks: AttackRunner) -> None:
     outcome = attacks.run("use_files", {"read": ["/nowhere/at/all"]})
     assert "ExecutorError" in outcome.error
     assert "'/nowhere/at/all', which does not exist" in outcome.error
 
 
-def test_memory_in_use_counts(attacks: Range) -> None:
+def test_memory_in_use_counts(attacks: AttackRunner) -> None:
     assert "grant more" in attacks.run("use_files", {"memory": "32MiB"}).error
 
 
@@ -181,14 +181,14 @@ def test_memory_in_use_counts(attacks: Range) -> None:
 )
 @needs_landlock
 def test_a_refusal_names_the_missing_permission(
-    attacks: Range, attack: str, permissions: dict[str, Any], advice: str
+    attacks: AttackRunner, attack: str, permissions: dict[str, Any], advice: str
 ) -> None:
     outcome = attacks.run(attack, permissions)
     assert outcome.denied is not None, outcome.error
     assert advice in outcome.denied
 
 
-def test_other_errors_are_not_changed(attacks: Range) -> None:
+def test_other_errors_are_not_changed(attacks: AttackRunner) -> None:
     outcome = attacks.run("fail_otherwise", {})
     assert outcome.error == "FileNotFoundError: [Errno 2] No such file or directory: '/usr/nowhere'"
     assert outcome.denied is None

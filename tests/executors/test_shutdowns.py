@@ -49,7 +49,7 @@ async def test_thousands_of_shutdowns_lose_nothing(tmp_path: Path) -> None:
     await stop(tmp_path, queues=QUEUES, rounds=ROUNDS, times=ceil(wanted / (QUEUES * ROUNDS)))
 
 
-async def kill_again_and_again(url: str, note: Path, rounds: int, seed: int) -> None:
+async def kill_repeatedly(url: str, note: Path, rounds: int, seed: int) -> None:
     """Kill worker processes at random times."""
     chance = random.Random(seed)
     note.touch()
@@ -71,7 +71,7 @@ async def kill_again_and_again(url: str, note: Path, rounds: int, seed: int) -> 
 
 async def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
-    await kill_again_and_again(f"file://{tmp_path}/store", tmp_path / "pids", rounds=3, seed=seed)
+    await kill_repeatedly(f"file://{tmp_path}/store", tmp_path / "pids", rounds=3, seed=seed)
 
 
 @pytest.mark.slow
@@ -79,4 +79,4 @@ async def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
 async def test_hundreds_of_killed_workers_leave_no_process(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     for number in range(20):
-        await kill_again_and_again(f"file://{tmp_path}/store{number}", tmp_path / f"pids{number}", 20, seed + number)
+        await kill_repeatedly(f"file://{tmp_path}/store{number}", tmp_path / f"pids{number}", 20, seed + number)

@@ -193,7 +193,7 @@ class ScheduledQueue(CleanedQueue):
         return True
 
     @override
-    def set_slot(self, scheduler: str, job: str) -> None:
+    def note_end_of_job(self, scheduler: str, job: str) -> None:
         stored = self.schedulers.get(scheduler)
         if stored is None or stored.template.after is None or stored.last_job != job or stored.paused:
             return

@@ -29,7 +29,7 @@ DEFAULT_COST = 1_000
 
 
 class Worker:
-    """The state of a worker: its slots, and the leases that it holds (or thinks it holds)."""
+    """The state of a worker: its slots, and the leases that it believes to own."""
 
     def __init__(self, name: str, capacity: int, lock: int, *, listens: bool = True) -> None:
         self.name = name

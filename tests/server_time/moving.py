@@ -50,7 +50,7 @@ async def relay_large(b: Bench) -> None:
 
 
 async def relay_all(b: Bench) -> None:
-    """Take all entries out of the outbox."""
+    """Relay all entries of the outbox."""
     after, done = "", list[str]()
     while True:
         after, posted = await b.functions.outbox.relay("holder", after, done)

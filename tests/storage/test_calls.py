@@ -18,7 +18,7 @@ from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisS
 from glidemq_async.storage.redis.library import Library
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.storage.proxy import proxied
-from tests.storage.standin import KEY, LIBRARY, SOURCE
+from tests.storage.small_library import KEY, LIBRARY, SOURCE
 from tests.support.servers import Server, eventually, redis7, redis7_binary, standalone
 
 SYNCED = ("--appendonly", "yes", "--appendfsync", "always")

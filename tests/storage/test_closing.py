@@ -15,7 +15,7 @@ from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import Wire
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 

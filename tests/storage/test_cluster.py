@@ -14,7 +14,7 @@ from glidemq_async.storage.redis.cluster import slot_of
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.server import find_keys
 from tests.storage.listener import Listener
-from tests.storage.standin import LIBRARY
+from tests.storage.small_library import LIBRARY
 from tests.support.servers import Cluster, Server, cluster, eventually, node_id
 
 pytestmark = pytest.mark.cluster

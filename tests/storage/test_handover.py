@@ -29,7 +29,7 @@ from glidemq_async.storage.redis.handover import take_over
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.url_options import known_options
 from glidemq_async.storage.redis.wire import Reply
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
 from tests.support.servers import Server, standalone
 from tests.support.slow_link import SlowLink

@@ -12,7 +12,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis import server
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 

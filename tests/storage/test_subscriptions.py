@@ -12,7 +12,7 @@ from glidemq_async.storage.redis.connections import LoginRefused
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.subscriptions import LONGEST_LOGIN_PAUSE, SubscriberLink, SubscriptionHub
 from tests.storage.listener import Listener
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually, standalone
 
 CHANNEL = f"{KEY}:wake"

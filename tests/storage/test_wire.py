@@ -18,7 +18,7 @@ from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import LinkLost, Wire
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
 from tests.support.servers import Server, standalone
 

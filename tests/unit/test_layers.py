@@ -50,7 +50,9 @@ ALONE = "glidemq_async.storage.embedded.keeper"
 
 @cache
 def sources() -> dict[str, Path]:
-    """Return every module by its name. The three linked folders are named, because a link is not followed by itself."""
+    """Return every module by its name. The three linked folders are named, because a search of a folder does not follow
+    links.
+    """
     folders = [ROOT, ROOT / "functions", ROOT / "executors", ROOT / "demo"]
     paths = {path for folder in folders for path in folder.rglob("*.py")}
     return {_name(path): path for path in sorted(paths)}
