@@ -11,7 +11,7 @@
 local claim = {FIELDS = 7}
 local FIRST_STEP = 8
 local LARGEST_STEP = 64
-local LARGEST_COSTLY_STEP = 16
+local LARGEST_COSTLY_STEP = 8
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
 local FIELDS = claim.FIELDS

@@ -50,7 +50,7 @@ local HEAD = 8
 local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
-local STEP, COSTLY_STEP = 128, 24
+local STEP, COSTLY_STEP = 128, 16
 local SMALL = 8
 local STREAM, KEYED = 115, 107   -- the first bytes of the tokens "s…" and "k…"
 
