@@ -88,7 +88,7 @@ async def test_a_new_worker_counts_the_time_before_it_for_leases(timed: Timed) -
     assert await timed.run() == ["n"]
 
 
-async def test_a_worker_that_was_present_proves_an_outage(timed: Timed) -> None:
+async def test_an_outage_is_recognized_by_a_worker_that_was_present_before_it(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker, lease = await claim_and_renew(timed)
     survivor = FakeWorker(timed.queue, timed.store)

@@ -107,7 +107,7 @@ async def ready(running: Running, count: int = 2) -> list[int]:
     return [(await running.event("ready"))["worker_pid"] for _ in range(count)]
 
 
-async def test_one_port_covers_all_processes(server: Server, app: Path) -> None:
+async def test_one_health_port_covers_all_processes(server: Server, app: Path) -> None:
     port = free_port()
     async with worker(*SUPERVISED, "--health-port", str(port), cwd=app, url=server.url) as running:
         await running.event("started")

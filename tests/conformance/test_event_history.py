@@ -136,7 +136,7 @@ async def test_readers_of_another_incarnation_are_ignored(queue: AnyQueue) -> No
     assert await functions.history.list_readers() == []
 
 
-async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
+async def test_a_repeated_loss_is_stored_once_and_a_larger_one_replaces_it(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     for _ in range(2):
         await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)

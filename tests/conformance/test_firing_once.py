@@ -63,7 +63,7 @@ async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: St
     assert are_every(found, 50)
 
 
-async def test_a_closed_process_gives_up_its_role_immediately(storage: Storage, name: str, store: RunningStore) -> None:
+async def test_a_closed_process_releases_its_role_immediately(storage: Storage, name: str, store: RunningStore) -> None:
     async with Queue[Any, Any](name, storage) as second:
         first: AnyQueue = Queue(name, storage)
         await first.upsert_job_scheduler("s", every=0.05)

@@ -266,7 +266,7 @@ async def test_expired_jobs_use_no_start(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
+async def test_rate_limited_in_a_job_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("first", **KINDS[kind])
     [lease] = await timed.fake_worker.claim()
     await timed.queue.add("second")

@@ -85,7 +85,7 @@ async def test_a_replay_by_cause_skips_many_jobs_of_other_causes(queue: AnyQueue
 # -- back from a named queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_moved_job_restarts_where_its_record_is(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_replayed_dead_letter_restarts_in_its_original_queue(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, attempts=2)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert await dead.replay_dead_letter_jobs() == 1

@@ -327,7 +327,7 @@ async def test_jobs_overlap_by_default(queue: AnyQueue) -> None:
 # -- list, get, remove, trigger ---------------------------------------------------------------------------------------
 
 
-async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
+async def test_a_scheduler_is_read_as_it_was_upserted(queue: AnyQueue) -> None:
     schedule = Schedule(cron="30 4 * * mon-fri", tz="Europe/Madrid", limit=9, missed="fire-all", catch_up=3)
     before = datetime.now(tz=UTC)
     made = await queue.upsert_job_scheduler("näme @ 1", schedule, name="n", data={"a": [1]}, attempts=2)
@@ -339,7 +339,7 @@ async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
     assert (await queue.upsert_job_scheduler("s", **FAR)).name == "s"
 
 
-async def test_there_may_be_many_schedulers(queue: AnyQueue) -> None:
+async def test_hundreds_of_schedulers_are_listed(queue: AnyQueue) -> None:
     ids = sorted(f"s{n}" for n in range(250))
     for at in range(0, 250, 50):
         await asyncio.gather(*(queue.upsert_job_scheduler(each, **FAR) for each in ids[at : at + 50]))

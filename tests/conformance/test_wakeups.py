@@ -57,7 +57,7 @@ async def test_a_released_job_wakes_another_worker(queue: AnyQueue) -> None:
         assert await job.result(5) == 1
 
 
-async def test_as_many_workers_wake_as_there_are_jobs(queue: AnyQueue) -> None:
+async def test_a_bulk_add_wakes_as_many_workers_as_its_jobs_need(queue: AnyQueue) -> None:
     gate = Gate()
     workers = [worker_of(queue, gate, concurrency=2) for _ in range(5)]
     for worker in workers:

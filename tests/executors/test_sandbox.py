@@ -152,7 +152,7 @@ def test_a_granted_path_must_exist(attacks: AttackRunner) -> None:
     assert "'/nowhere/at/all', which does not exist" in outcome.error
 
 
-def test_memory_in_use_counts(attacks: AttackRunner) -> None:
+def test_memory_that_is_already_in_use_counts_against_the_limit(attacks: AttackRunner) -> None:
     assert "grant more" in attacks.run("use_files", {"memory": "32MiB"}).error
 
 
@@ -213,7 +213,7 @@ def test_support_reports_the_limits_of_this_machine() -> None:
     assert all(each.detail for each in found.values())
 
 
-def test_support_reports_the_limits_that_root_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_support_reports_limits_that_do_not_apply_to_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     [found] = [each for each in support() if each.name == "user namespaces"]
     assert not found.available

@@ -227,7 +227,7 @@ async def test_a_worker_does_not_start_on_a_session_that_was_stopped(queue: AnyQ
         await worker_of(queue, nothing, executor(engine)).run()
 
 
-async def test_a_worker_of_an_app_stops_too(queue: AnyQueue, engine: FakeEngine) -> None:
+async def test_a_broken_session_stops_a_worker_of_an_app_too(queue: AnyQueue, engine: FakeEngine) -> None:
     mq = GlideMQ(queue.storage)
     on = executor(engine)
 

@@ -125,7 +125,7 @@ def test_every_kind_of_event_is_known_to_be_of_a_job_or_of_none() -> None:
     assert not of_jobs & {*silver.NOT_OF_JOBS}
 
 
-def test_a_lake_is_a_folder() -> None:
+def test_a_lake_must_be_a_local_folder() -> None:
     assert Lake("file:///data/lake").root == Path("/data/lake")
     with pytest.raises(ValueError, match="a local folder of the driver"):
         Lake("s3://bucket/lake")
