@@ -19,6 +19,7 @@ from benchmarks.sizes import TINY
 from benchmarks.slow_log import LONGEST, LONGEST_COMMAND
 from benchmarks.suite import SERVERS, in_turns, run_suite
 from benchmarks.targets import judge
+from tests.bench.test_bench import run_benchmarks
 
 
 def _scenario(run: str, rounds: int = 1_000) -> Scenario:
@@ -120,3 +121,17 @@ def test_an_environment_is_created_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_this_interpreter_measures_its_own_version() -> None:
     assert venvs.version_of(venvs.interpreters()[venvs.OWN_VERSION]) == venvs.OWN_VERSION
+
+
+# Each of about thirty samples runs in a separate process.
+@pytest.mark.slow
+@pytest.mark.redis7
+@pytest.mark.timeout(400)
+async def test_every_target_of_the_lean_path_is_measured(tmp_path: Path) -> None:
+    written = tmp_path / "bench.md"
+    status, _ = await run_benchmarks("--only", "lean", "--output", str(written))
+    assert status == 0
+    lines = written.read_text(encoding="utf-8").splitlines()
+    # Another version of Python may not be installed.
+    assert [line for line in lines if "not measured" in line and "Python 3." not in line] == []
+    assert any(line.startswith("| drain, concurrency 100, Valkey |") for line in lines)
