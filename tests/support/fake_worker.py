@@ -166,18 +166,46 @@ def outcome_of(code: str, option: str | None = None, payload: bytes = NOTHING) -
     """Return the outcome of this code. Without an option, its values are typical ones."""
     match code:
         case "c":
-            return Completed(payload, _retention(option or ""))
+            return build_outcome(code, payload, retention=_retention(option or ""))
         case "f":
             policy, cause, reason = (option or ";retries_exhausted;broken").split(";")
-            return Failed(payload, cast("FailureCause", cause), reason, _retention(policy))
+            return build_outcome(code, payload, cause=cause, reason=reason, retention=_retention(policy))
         case "r":
             ms, _, reason = (option or "50 broken").partition(" ")
-            return Retry(payload, int(ms) / 1000, reason)
-        case "b":
-            return Released()
+            return build_outcome(code, payload, delay_ms=int(ms), reason=reason)
         case _:
-            delay = int(option or 50) / 1000
-            return Delayed(delay) if code == "d" else RateLimited(delay)
+            return build_outcome(code, payload, delay_ms=int(option or 50))
+
+
+def build_outcome(
+    code: str,
+    payload: bytes,
+    *,
+    delay_ms: int = 0,
+    cause: str = "",
+    reason: str = "",
+    retention: Retention | None = None,
+) -> Outcome:
+    """Return the outcome of this code with the values that its kind has."""
+    delay = delay_ms / 1000
+    match code:
+        case "c":
+            return Completed(payload, retention)
+        case "f":
+            return Failed(payload, cast("FailureCause", cause), reason, retention)
+        case "r":
+            return Retry(payload, delay, reason)
+        case "d":
+            return Delayed(delay, reason)
+        case "l":
+            return RateLimited(delay, reason)
+        case _:
+            return Released()
+
+
+def build_retention(count: int, age: int, ttl: int | None) -> Retention:
+    """Return a retention. A count or an age of -1 means no limit."""
+    return Retention(None if count == -1 else count, None if age == -1 else age, ttl)
 
 
 def _retention(policy: str) -> Retention | None:
@@ -185,4 +213,4 @@ def _retention(policy: str) -> Retention | None:
         return None
     kept, _, ttl = policy.partition(" t")
     count, age = (int(part) for part in (kept or "-1 -1").split())
-    return Retention(None if count == -1 else count, None if age == -1 else age, int(ttl) if ttl else None)
+    return build_retention(count, age, int(ttl) if ttl else None)
