@@ -74,6 +74,7 @@ KINDS: Final = {
     "LIFO": Kind(JobOptions(lifo=True)),
     "keyed": Kind(JobOptions(), keys=200),
     "awaited": Kind(JobOptions(), reply=b"client"),
+    "awaited one by one": Kind(JobOptions(), batch=1, jobs=200, reply=b"client"),
 }
 
 
@@ -249,7 +250,7 @@ def main(given: Sequence[str] | None = None) -> int:
             for name in asked.only or KINDS:
                 for figure, count in asyncio.run(measure(server, name, KINDS[name])).items():
                     found[figure] = count
-                    print(f"{figure:24} {count:9} {stored.get(figure, 0):9}", flush=True)
+                    print(f"{figure:26} {count:9} {stored.get(figure, 0):9}", flush=True)
         if asked.keep:
             shutil.copytree(directory, asked.keep, dirs_exist_ok=True)
     if asked.store:
