@@ -6,7 +6,7 @@ local budget = {}
 local ENOUGH = 0.002
 -- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. Each of these calls ends
 -- with work that these do not contain, for example its events.
-local SETTLED, CLAIMED, ADDED = 0.00125, 0.0025, 0.002
+local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
 local HEAVY = 8388608
 local ANSWER = 524288
 local CLAIMED_BYTES = 1048576

@@ -90,7 +90,7 @@ local function start(key, reader, id, entry, order, first, call, out)
   if opts or order or fence ~= '1' then
     local lease, own = string.match(first, '%d+$'), nil
     if opts then lease, own = lease_of(opts, lease) end
-    if own and own > (call.longest or 0) then call.longest = own end
+    if own and own < call.shortest then call.shortest = own end
     claimed = fence .. string.match(first, ' %d+ ') .. lease
     if order then claimed = claimed .. ' ' .. order end
   end

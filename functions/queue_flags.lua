@@ -68,16 +68,16 @@ local function look_up(base, letters, seen)
 end
 
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
--- features, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost: `lane` may hold
--- entries that are not pending, see entries.lua.
+-- features, shortest_lease, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost:
+-- `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs')
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease')
   local features = meta[10]
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
-    features = features, logs = meta[11] and true}
+    features = features, logs = meta[11] and true, shortest_lease = tonumber(meta[12] or nil)}
   local letters = features and compared[base] and features or ALL
   if letters ~= '' then look_up(base, letters, seen) end
   return seen
@@ -135,7 +135,7 @@ end
 --   block, nth   the sequence numbers used so far, see order.lua
 --   open_at, full   when more jobs may start, or that only the end of a run makes room, see limits.lua
 --   behind     there may be more due jobs or keys, see scheduled.lua
---   lock       of a claim: the caller's lease, ms
+--   lock       of a claim: the caller's lease, ms; shortest: the shortest lease of the jobs that it claims
 function queue_flags.call(base)
   local now, past = clock.now()
   return {now = now, past = past, seen = queue_flags.at(base), lines = {}, startable = 0}

@@ -338,6 +338,12 @@ local function claim_or_wait(base, caller, call)
   return jobs, due
 end
 
+-- Note the shortest lease in the queue. Sweeps then pass over the runs that cannot have expired yet.
+local function note_lease(base, call)
+  if call.shortest >= (call.seen.shortest_lease or math.huge) then return end
+  redis.call('HSET', base .. ':meta', 'shortest_lease', digits(call.shortest))
+end
+
 local function first_call(base, args, unbroken)
   local flags = args[6]
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
@@ -348,11 +354,12 @@ local function first_call(base, args, unbroken)
   local call = queue_flags.call(base)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[HEAD + n * FIELDS + 1], call.seen.incarnation) end
-  call.lock, call.budget = lock, spent
+  call.lock, call.shortest, call.budget = lock, lock, spent
   call.verify = not unbroken or string.find(flags, 'v', 1, true)
   local refused, settled = settle_runs(base, args, n, call)
   limits.freed(settled, call)
   local jobs, due = claim_or_wait(base, caller, call)
+  if jobs.n > 0 then note_lease(base, call) end
   keyed.review(base, call)
   local seen = call.seen
   if seen.limits or ((n > 0 or call.slept) and (seen.scheduled or seen.sleeping)) then

@@ -48,6 +48,14 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil},",
         "request.remember(base, args[1], args[2], {refused, {}, due, settled, not unbroken or nil},",
     ),
+    "a sweep passes over runs with a shorter lease than others": (
+        "    if own and own < call.shortest then call.shortest = own end\n",
+        "",
+    ),
+    "the shortest lease is forgotten while jobs run": (
+        "  if entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane') > 0 then return end\n",
+        "",
+    ),
     "a partial add loses the other jobs": (
         "  return call, first, ids, outcomes, last\nend",
         "  return call, first, ids, outcomes, n\nend",

@@ -20,6 +20,7 @@ Change = tuple[str, str]
 SMALLER_STEPS = (
     ("scheduled", "PROMOTE_STEP", STEP),
     ("stalled", "STEP", STEP),
+    ("stalled", "MOST_STEPS", 1),
     ("claim", "FIRST_STEP", 2),
     ("outbox", "STEP", RELAY_STEP),
     ("outbox", "MOST", MOST_POSTED),

@@ -27,12 +27,13 @@ class Claimant:
         self._settle = b.functions.settle
         self._channel = RequestChannel("claimant")
         self._outcome = outcome
+        self._most = MOST
         self.held: list[ClaimedJob] = []
         self.settled = 0
 
     async def call(self, *, slots: int = MOST) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
-        runs = self.held[:MOST]
+        runs = self.held[: self._most]
         request = self._settle.request(
             self._channel, "claimant", slots, LEASE_MS, subscribed=True, idle=True, ran_ms=(len(runs), 0)
         )
@@ -44,6 +45,8 @@ class Claimant:
         assert not reply.refused
         assert reply.settled or not runs, "a call must settle some of its runs"
         self.settled += reply.settled
+        # Like a worker, which does not send many more runs than the server settles.
+        self._most = min(2 * self._most, MOST) if reply.settled == len(runs) else reply.settled
         self.held = [*self.held[reply.settled :], *reply.jobs]
         return reply
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from glidemq_async.storage.redis.library import Library, shipped
 
 _CHANGES = (
-    ("local SETTLED, CLAIMED, ADDED = 0.00125, 0.0025, 0.002\n", "local SETTLED, CLAIMED, ADDED = 0, 0.0025, 0\n"),
+    ("local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002\n", "local SETTLED, CLAIMED, ADDED = 0, 0.002, 0\n"),
     ("local STEP, COSTLY_STEP = 64, 16\n", "local STEP, COSTLY_STEP = 1, 1\n"),
     ("local STEP, COSTLY_STEP = 128, 16\n", "local STEP, COSTLY_STEP = 1, 1\n"),
 )
