@@ -254,9 +254,10 @@ local function take_from(name, base, consumer, most, call, out)
   end
 end
 
--- Return true if the claim should go on with another source.
+-- Return true if the claim should take from another source. If the sources so far had no job, it does so even when the
+-- budget is spent. Otherwise due jobs that come faster than they are promoted could keep it from starting any job.
 local function is_unfinished(slots, call, out)
-  return out.n < slots and not budget.has_claimed_enough(call.budget)
+  return out.n < slots and (out.n == 0 or not budget.has_claimed_enough(call.budget))
 end
 
 -- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
