@@ -147,7 +147,7 @@ class SubprocessExecutor:
             "setup": self._setup,
             "levels": None if self._levels is None else self._levels.now(),
             "handlers": sorted(set(self._references.values())),
-            "withheld": VARIABLE in os.environ and VARIABLE not in self._environment(),
+            "storage_disabled": VARIABLE in os.environ and VARIABLE not in self._environment(),
         }
 
     def _loaded(self) -> list[str]:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.embedded.file import FileStorage
 
-WITHHELD: Final = (
+DISABLED: Final = (
     "$GLIDEMQ_URL is set in the worker, but the processes of its jobs do not receive it: give the Queue or the app "
     'here a URL, or grant the variable with Permissions(environment=["GLIDEMQ_URL"], ...)'
 )
@@ -23,7 +23,7 @@ REQUIRED: Final = (
 # Creating it must not fail: modules create queues and apps when they are imported, and the process of a job imports
 # them for a function that may never touch a queue. It is a FileStorage so that code which looks at the storage of an
 # app finds one of the usual kinds.
-class WithheldStorage(FileStorage):
+class DisabledStorage(FileStorage):
     """A storage that modules can create and that refuses to connect, because no worker would find its jobs."""
 
     def __init__(self, message: str) -> None:
@@ -41,6 +41,6 @@ class WithheldStorage(FileStorage):
         raise StorageUnavailable(self._message)
 
     @override
-    def clone(self) -> WithheldStorage:
+    def clone(self) -> DisabledStorage:
         """Return another one with the same message."""
-        return WithheldStorage(self._message)
+        return DisabledStorage(self._message)

@@ -96,33 +96,33 @@ def _from_url(place: str, timeout: float | None) -> Storage:
         raise ValueError(f"{shown!r} is not a storage URL: {reason}. The forms are {FORMS}.") from None
 
 
-def withhold_default() -> None:
+def disable_default() -> None:
     """Record that `$GLIDEMQ_URL` is set in the parent process and was not passed on to this one.
 
     From now on a queue without a URL can be created here, and cannot be used unless the variable is set.
     """
     # The process of a job does not get `$GLIDEMQ_URL` unless its permissions name it. Without this mark, a queue
     # without a URL would be the embedded default there. Its adds would succeed, and no worker would ever find the jobs.
-    global _is_withheld  # noqa: PLW0603 - the environment belongs to the process
-    _is_withheld = True
+    global _is_disabled  # noqa: PLW0603 - the environment belongs to the process
+    _is_disabled = True
 
 
-_is_withheld = False
+_is_disabled = False
 
 
 def _default(*, require_url: bool) -> str | Storage:
     """Return the storage for queues without a URL when `$GLIDEMQ_URL` is not set."""
     demanded = _is_demanded()
-    if not (_is_withheld or require_url or demanded):
+    if not (_is_disabled or require_url or demanded):
         url = default_url()
         if url not in _mentioned:
             _mentioned.add(url)
             _log.info("$%s is not set: using the embedded server with its data at %s", VARIABLE, url)
         return url
-    from glidemq_async.storage.disabled import REQUIRED, WITHHELD, WithheldStorage
+    from glidemq_async.storage.disabled import DISABLED, REQUIRED, DisabledStorage
 
     cause = f"${DEMAND}" if demanded else "require_url=True"
-    return WithheldStorage(WITHHELD if _is_withheld else REQUIRED.format(cause=cause))
+    return DisabledStorage(DISABLED if _is_disabled else REQUIRED.format(cause=cause))
 
 
 _mentioned: Final = set[str]()

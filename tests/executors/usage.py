@@ -122,7 +122,7 @@ def be_the_process_of_a_job(target: Target) -> object:
             "main": ["", ""],
             "setup": "",
             "handlers": [f"{handlers.__name__}:start_a_thread"],
-            "withheld": False,
+            "storage_disabled": False,
         }
         os._exit(child.JobProcess(WorkerSocket(theirs), config).live())
     theirs.close()

@@ -154,8 +154,8 @@ class ServerStorage(Connectable):
         if node is not None and loop is servers.home:
             wire = node.wire
             if wire is not None and not wire.congested:
-                patience = min(timeout, self._try_seconds or TRY_SECONDS)
-                reply = await wire.send(packed, started + patience, patience)
+                idle_timeout = min(timeout, self._try_seconds or TRY_SECONDS)
+                reply = await wire.send(packed, started + idle_timeout, idle_timeout)
                 if not isinstance(reply, Exception):
                     return reply
                 problem = reply
@@ -169,8 +169,8 @@ class ServerStorage(Connectable):
             if wire.congested:
                 await wire.writable()
             now = loop.time()
-            patience = self._try_seconds or TRY_SECONDS
-            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + patience)))
+            idle_timeout = self._try_seconds or TRY_SECONDS
+            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + idle_timeout)))
 
         return await self._persist(Retries(function, key, timeout, started), attempt, problem)
 
