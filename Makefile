@@ -26,25 +26,25 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-spark instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-peers bench-spark instructions nightly lint format types release-functions wheel check clean
 
 help:
-	@echo "make demo     run the demonstration (ARGS='...' are passed on)"
-	@echo "make demo-spark  the same with Spark: jobs in bulk, the pipeline over their events, its report (needs Java 17)"
-	@echo "make test     run the fast tests (ARGS='tests/unit -k name' narrows them)"
-	@echo "make test-spark  those of Spark alone, which make test also runs where it finds Java"
-	@echo "make test-spark-versions  the same with older versions of Spark (VERSIONS='4.0 4.1 4.2')"
-	@echo "make check    lint, types and test"
-	@echo "make crash    the crash tests: 1,000 kills and 20,000 jobs"
-	@echo "make nightly  every test, the slow ones too, and a crash report of 20 times the size"
-	@echo "make bench    run the benchmarks; never fails on a missed target (ARGS=--check does)"
-	@echo "make bench-lean  only those of the lean path, next to a bare redis-py loop (needs redis-server)"
-	@echo "make bench-pythons  build environments of the other versions of Python for the lean path"
-	@echo "make bench-peers  other queues on the same server, each in an environment of its own (needs redis-server)"
+	@echo "make demo     run the demonstration (ARGS='...' passes options to it)"
+	@echo "make demo-spark  run the demonstration with Spark: jobs in bulk, their events and a report (needs Java 17)"
+	@echo "make test     run the fast tests (ARGS='tests/unit -k name' selects some of them)"
+	@echo "make test-spark  run only the tests of Spark; make test runs them too if Java is installed"
+	@echo "make test-spark-versions  run the tests of Spark with older versions of it (VERSIONS='4.0 4.1 4.2')"
+	@echo "make check    run lint, types and test"
+	@echo "make crash    run the crash tests: 1,000 kills and 20,000 jobs"
+	@echo "make nightly  run every test, including the slow ones, and write a crash report of 20 times the size"
+	@echo "make bench    run the benchmarks; a missed target fails only with ARGS=--check"
+	@echo "make bench-lean  run only the benchmarks of plain jobs and of a bare redis-py loop (needs redis-server)"
+	@echo "make bench-pythons  build environments with other versions of Python for make bench-lean"
+	@echo "make bench-peers  run other queues on the same server, each in a separate environment (needs redis-server)"
 	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
-	@echo "make bench-spark  those of Spark, which make bench leaves out (needs Java 17; ARGS='--rows 20000' for less)"
+	@echo "make bench-spark  run the benchmarks of Spark (needs Java 17; ARGS='--rows 20000' takes less time)"
 	@echo "make lint | format | types | wheel | clean"
-	@echo "make release-functions  note the fingerprint of the server's functions, as part of a release"
+	@echo "make release-functions  record the fingerprint of the function library, as part of a release"
 
 $(STAMP): pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
@@ -115,6 +115,10 @@ bench-lean: $(STAMP)
 # One environment for each of Python 3.11, 3.12 and 3.13 that is installed and is not the version of $(VENV).
 bench-pythons: $(STAMP)
 	$(BIN)/python -m benchmarks.venvs
+
+# One environment for each peer, from the package index. ARGS='--only saq' measures one of them.
+bench-peers: $(STAMP)
+	$(BIN)/python -m benchmarks.peers $(ARGS)
 
 # A figure more than 3 % above benchmarks/instructions.json fails. ARGS=--store stores new figures.
 instructions: $(STAMP)

@@ -54,11 +54,14 @@ async def _complete(functions: Functions) -> None:
     """Claim and complete every job without a worker. Other scenarios measure the worker."""
     channel = RequestChannel("bench")
     running: list[ClaimedJob] = []
+    unsettled: list[ClaimedJob] = []
     while True:
-        request = functions.settle.request(channel, "bench", BATCH, 30_000, subscribed=False)
+        request = functions.settle.request(channel, "bench", BATCH - len(unsettled), 30_000, subscribed=False)
         for job in running:
             request.settle(job.id, job.entry, None, COMPLETED)
-        running = (await functions.settle.send(request)).jobs
+        reply = await functions.settle.send(request)
+        unsettled = running[reply.settled :]
+        running = unsettled + reply.jobs
         if not running:
             break
     await functions.stalled.close_worker("bench")

@@ -32,6 +32,8 @@ class MeasuredRows:
 
     def __init__(self) -> None:
         self._rows: dict[str, dict[str, Rounds]] = {}
+        self.failures: list[str] = []
+        """The samples that failed. Their rows are not measured in these rounds."""
 
     def add(self, number: int, rows: Rows, suffix: str = "") -> None:
         """Add the rows of one sample."""

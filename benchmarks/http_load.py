@@ -139,8 +139,8 @@ class Load:
 
 
 def _milliseconds(ordered: Sequence[float], point: float) -> float:
-    place = min(len(ordered) - 1, int(len(ordered) * point / 100))
-    return round(ordered[place] * 1000, 3)
+    position = min(len(ordered) - 1, int(len(ordered) * point / 100))
+    return round(ordered[position] * 1000, 3)
 
 
 async def _run(asked: argparse.Namespace) -> dict[str, object]:

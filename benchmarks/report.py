@@ -16,7 +16,7 @@ from glidemq_async.storage.embedded.binary import find_server
 
 from . import deep, kinds
 from .figures import MeasuredRows, MedianAndRange
-from .slow_log import LONGEST, NOTED
+from .slow_log import LONGEST, LONGEST_COMMAND, NOTED
 from .targets import BoundCheck, judge
 from .waiting import DELAY
 from .waiting import IDLE_KINDS as IDLES
@@ -64,7 +64,7 @@ def main_table(figures: MeasuredRows) -> Table:
     lines: Table = [["", *(title for _, title in COLUMNS)]]
     for row in figures.rows:
         metrics = figures.metrics(row)
-        if any(name in metrics for name, _ in COLUMNS) and not row.startswith(("  in ", LONGEST)):
+        if any(name in metrics for name, _ in COLUMNS) and not row.startswith(("  in ", LONGEST, LONGEST_COMMAND)):
             lines.append([row.replace("  ", "- "), *(spread_text(metrics.get(name)) for name, _ in COLUMNS)])
     return lines
 
@@ -112,12 +112,17 @@ def inner_table(figures: MeasuredRows) -> Table:
     return lines
 
 
+def failure_lines(figures: MeasuredRows) -> str:
+    """Return a list of the samples that failed, or ""."""
+    return "".join(f"- FAILED {failure}\n" for failure in figures.failures)
+
+
 def longest_table(figures: MeasuredRows) -> Table:
-    """Return the longest call of each function in all scenarios and rounds."""
+    """Return the longest call of each function, and of the commands of the bare loop, in all scenarios and rounds."""
     longest: dict[str, tuple[float, str]] = {}
     for row in figures.rows:
-        if row.startswith(LONGEST):
-            function, _, scenario = row.removeprefix(LONGEST).partition(", ")
+        if row.startswith((LONGEST, LONGEST_COMMAND)):
+            function, _, scenario = row.removeprefix(LONGEST).removeprefix(LONGEST_COMMAND).partition(", ")
             most = figures.metrics(row)["most_us"].most
             longest[function] = max(longest.get(function, (0.0, "")), (most, scenario))
     lines: Table = [[f"longest call, if above {number(NOTED)} µs", "µs", "scenario"]]
@@ -229,7 +234,7 @@ Written by `make bench`. The figures are medians of {rounds} rounds, with the ra
 within a round, and every sample runs in a separate process. Ratios are computed for each round.
 
 {facts}
-
+{failure_lines(figures)}
 {markdown(main_table(figures))}
 
 - *client CPU* is the processor time of the measured process. Where a queue is drained, this is the worker alone.

@@ -16,13 +16,17 @@ KEPT: Final = 100_000
 NOTED: Final = 1_000
 """The microseconds from which a call is noted. Shorter ones are not, because a note costs time as well."""
 LONGEST: Final = "longest call: "
-"""The prefix of the rows of the longest calls."""
+"""The prefix of the rows of the longest function calls."""
+LONGEST_COMMAND: Final = "longest command: "
+"""The prefix of the rows of the longest commands of the bare loop."""
+LOOP_COMMANDS: Final = frozenset({"XADD", "XREADGROUP", "XACK", "XDEL"})
 
 
 class Call(NamedTuple):
-    """One function call in the slow log."""
+    """One command in the slow log, and the function that it calls, or ""."""
 
     number: int
+    command: str
     function: str
     seconds: float
 
@@ -50,7 +54,7 @@ async def durations_of(wire: Wire, function: str | None = None) -> AsyncGenerato
         taken.seconds += [
             call.seconds
             for call in await _calls(wire)
-            if call.number > before and (wanted is None or call.function == wanted)
+            if call.number > before and call.function and (wanted is None or call.function == wanted)
         ]
         if not taken.seconds:
             raise RuntimeError(f"the slow log contains no call of {function or 'any function'}; the run is void")
@@ -60,14 +64,19 @@ async def durations_of(wire: Wire, function: str | None = None) -> AsyncGenerato
 
 @contextlib.asynccontextmanager
 async def longest_calls(wire: Wire, name: str) -> AsyncGenerator[Rows]:
-    """Note the longest call of each function as a row. The rows are available after the block."""
+    """Note the longest call of each function, and of each command of the bare loop, as a row.
+
+    The rows are available after the block.
+    """
     rows: Rows = {}
     await ask(wire, "SLOWLOG", "RESET")
     await _note_from(wire, NOTED)
     yield rows
     for call in await _calls(wire):
-        row = rows.setdefault(f"{LONGEST}{call.function}, {name}", {"most_us": 0.0})
-        row["most_us"] = max(row["most_us"], call.seconds * 1e6)
+        if call.function or call.command in LOOP_COMMANDS:
+            title = f"{LONGEST}{call.function}" if call.function else f"{LONGEST_COMMAND}{call.command}"
+            row = rows.setdefault(f"{title}, {name}", {"most_us": 0.0})
+            row["most_us"] = max(row["most_us"], call.seconds * 1e6)
 
 
 async def _note_from(wire: Wire, microseconds: int) -> None:
@@ -77,10 +86,10 @@ async def _note_from(wire: Wire, microseconds: int) -> None:
 async def _calls(wire: Wire) -> list[Call]:
     found: list[Call] = []
     for item in as_list(await ask(wire, "SLOWLOG", "GET", -1)) or []:
-        number, _, microseconds, command, *_ = as_list(item) or []
-        words = as_list(command) or []
+        number, _, microseconds, line, *_ = as_list(item) or []
+        words = as_list(line) or []
         assert isinstance(number, int)
         assert isinstance(microseconds, int)
-        if words[0] == b"FCALL" and isinstance(words[1], bytes):
-            found.append(Call(number, words[1].decode(), microseconds / 1e6))
+        command, function = (word.decode() if isinstance(word, bytes) else "" for word in (*words, b"")[:2])
+        found.append(Call(number, command, function if command == "FCALL" else "", microseconds / 1e6))
     return found

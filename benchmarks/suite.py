@@ -33,6 +33,10 @@ SERVERS: Final[dict[str, Callable[[], AbstractContextManager[str]]]] = {
 """The servers by the name that a scenario uses. The first two listen on a unix socket, the others on TCP."""
 
 
+class SampleFailed(Exception):
+    """A sample ended without figures. Its process has printed the reason."""
+
+
 def in_turns(scenarios: Sequence[Scenario], number: int) -> list[Scenario]:
     """Return the scenarios of one round. Every second round runs backwards, so that a drift favours no side."""
     chosen = [scenario for scenario in scenarios if number < scenario.rounds]
@@ -48,8 +52,13 @@ async def run_suite(
         urls = {name: stack.enter_context(SERVERS[name]()) for name in {scenario.server for scenario in scenarios}}
         for number in range(rounds):
             for scenario in in_turns(scenarios, number):
-                progress(f"round {number + 1}/{rounds}: {scenario.run}{scenario.suffix}")
-                figures.add(number, await _sample(urls[scenario.server], scenario, sizes), scenario.suffix)
+                name = f"round {number + 1}/{rounds}: {scenario.run}{scenario.suffix}"
+                progress(name)
+                try:
+                    figures.add(number, await _sample(urls[scenario.server], scenario, sizes), scenario.suffix)
+                except SampleFailed as error:  # the figures of the others took minutes
+                    figures.failures.append(f"{name}: {error}")
+                    progress(f"!!! {figures.failures[-1]}")
     return figures
 
 
@@ -64,5 +73,5 @@ async def _sample(url: str, scenario: Scenario, sizes: Sizes) -> Rows:
             process.kill()
             await process.wait()
     if process.returncode:
-        raise RuntimeError(f"the sample of {scenario.run} failed with status {process.returncode}")
+        raise SampleFailed(f"the process ended with status {process.returncode}")
     return cast("Rows", json.loads(output))

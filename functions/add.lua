@@ -1,17 +1,23 @@
 -- add: adds jobs. No other code creates a job.
---   addJob    channel number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes }
+--   addJob    channel number n { id name data opts extra }*n incarnation -> { now, first, ids, outcomes, added }
 --     id      '' for a generated one; extra: '', or 'k' and a key if that is the only option, or cmsgpack { delay | at,
 --             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
 --             mode } (see dedup.lua)
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
 --     outcomes  flat { position, status, id }: positions (from 1) that were not added: "duplicate" or "completed", with
 --               the id of the existing job; and added jobs that wait for the end of another job: "held"
---   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids }
+--     added     the call has considered the first `added` jobs. Its budget was spent then, and the caller sends the
+--               others in its next call.
+--   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids, added }
 --     Add plain jobs, see plain.lua: with generated ids and without options but `opts`.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
 local FIELDS = 5
+-- The number of jobs that a call adds between two looks at the clock. Jobs with deduplication, and jobs whose keys are
+-- costly to review, cost several times as much as others.
+local STEP, COSTLY_STEP = 64, 16
+local NOTHING = {}
 local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
 
 -- Return the options of one add, nil for ''.
@@ -25,7 +31,7 @@ function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated, numeric, last, extra = {}, 0, nil, nil, nil
+  local extras, generated, numeric, last, extra, deduplicates = {}, 0, nil, nil, nil, false
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -38,11 +44,15 @@ function add.parse(args, from)
     local text = args[at + 5]
     if text ~= '' then
       -- Jobs of one kind are usually added together, with the same text.
-      if text ~= last then last, extra = text, add.extra(text) end
+      if text ~= last then
+        last, extra = text, add.extra(text)
+        deduplicates = deduplicates or extra.dedup ~= nil
+      end
       extras[i] = extra
     end
   end
-  return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric}
+  return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric,
+    deduplicates = deduplicates}
 end
 
 -- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once: how
@@ -52,7 +62,7 @@ local function numbers_of(base, n, at_once, skips, numeric)
   local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
   local function reserve()
     local wanted = math.min(n, at_once)
-    last = redis.call('INCRBY', key, wanted)
+    last = redis.call('INCRBY', key, digits(wanted))
     candidate = last - wanted + 1
   end
   local function is_used(id) return (numeric and numeric[id]) or exists(base .. ':job:' .. id) end
@@ -140,15 +150,15 @@ end
 
 -- Note the reply channel of a job that is being added.
 local function note_waiter(base, id, channel, call)
-  local key = base .. ':waiters'
-  if not call.widened and (call.many or not call.seen.waiters) then
+  local is_new = not call.seen.waiters
+  local key = queue_flags.create(base, 'waiters', call.seen)
+  if not call.widened and (call.many or is_new) then
     redis.call('HSET', key, SEP, WIDENER, id, channel)
     redis.call('HDEL', key, SEP)
     call.widened = true
   else
     redis.call('HSET', key, id, channel)
   end
-  call.seen.waiters = true
 end
 
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
@@ -157,8 +167,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   local key, now = base .. ':job:' .. id, call.now
   local due = extra.at or (extra.delay and now + extra.delay)
   if extra.ttl then
-    redis.call('ZADD', base .. ':expiry', digits(now + extra.ttl), id)
-    call.seen.expiry = true
+    redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(now + extra.ttl), id)
   end
   if extra.reply then note_waiter(base, id, extra.reply, call) end
   local deduped
@@ -279,13 +288,6 @@ local function add_other(base, jobs, i, next_number, call, new)
   if first then return 'held', id end
 end
 
-local function has_dedup(extras)
-  for _, extra in pairs(extras) do
-    if extra.dedup then return true end
-  end
-  return false
-end
-
 -- Return the first of some ids and nothing else if they are consecutive, otherwise '' and the ids.
 local function shortened(ids)
   if not ids[1] then return '', nil end
@@ -293,41 +295,60 @@ local function shortened(ids)
   return '', ids
 end
 
--- Add the jobs of a parsed list, except those at the positions in `known`. quiet: write no events for duplicates. new:
--- the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice. Return the call,
--- which the caller ends with wakeup.finish, and first, ids and outcomes as described above.
-function add.all(base, jobs, known, quiet, new)
-  local args, from, n, extras = jobs.args, jobs.from, jobs.n, jobs.extras
-  local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
-  incarnation.check(args[from + 1 + n * FIELDS], meta[4])
-  add.check_mode(meta[3], n, extras)
-  -- A plain add needs no other flags of its queue.
-  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
-  -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.
-  local at_once = has_dedup(extras) and 1 or n
-  local next_number = numbers_of(base, n, at_once, meta[2] == '1' or jobs.numeric, jobs.numeric)
-  jobs.ids = {}
-  for i = 1, n do
+-- Add the jobs of one step.
+local function add_step(base, jobs, from, to, next_number, how, call, outcomes)
+  local known = how.known
+  for i = from, to do
     if not (known and known[i]) then
-      local status, owner = add_other(base, jobs, i, next_number, call, new)
+      local status, owner = add_other(base, jobs, i, next_number, call, how.new)
       if status then
         local k, extra = #outcomes, extras[i]
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, status, owner
-        if status ~= 'held' and not quiet then
+        if status ~= 'held' and not how.quiet then
           events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id)
         end
       end
     end
   end
+end
+
+-- Add the jobs of a parsed list. how: { known, quiet, new, budget }
+--   known   the positions to leave out, as a set
+--   quiet   write no events for duplicates
+--   new     the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice
+--   budget  ends the call after a step when it is spent; without it, the call adds all jobs
+-- Return the call, which the caller ends with wakeup.finish, and first, ids, outcomes and the number of jobs that were
+-- considered.
+function add.all(base, jobs, how)
+  local args, n, extras = jobs.args, jobs.n, jobs.extras
+  local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
+  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
+  add.check_mode(meta[3], n, extras)
+  -- A plain add needs no other flags of its queue.
+  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
+  local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
+  local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
+  -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.
+  local at_once = jobs.deduplicates and 1 or step
+  local next_number = numbers_of(base, n, at_once, meta[2] == '1' or jobs.numeric, jobs.numeric)
+  jobs.ids = {}
+  repeat
+    local from = last + 1
+    last = math.min(last + step, n)
+    add_step(base, jobs, from, last, next_number, how, call, outcomes)
+    if last < n then keyed.review(base, call) end    -- its time counts too
+  until last == n or budget.has_added_enough(how.budget)
   local first, ids = shortened(jobs.ids)
-  return call, first, ids, outcomes
+  return call, first, ids, outcomes, last
 end
 
 request.register('addJob', function(base, args)
-  local call, first, ids, outcomes = add.all(base, add.parse(args, 3))
+  -- The number is an argument of its own, so a small call need not read the clock.
+  local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
+  local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
   wakeup.finish(base, call)
-  return {call.now, first, ids or {}, outcomes}
+  return {call.now, first, ids or {}, outcomes, added}
 end)
 
 -- Return the number of jobs in the groups of an addPlain call.
@@ -378,6 +399,6 @@ request.register('addPlain', function(base, args)
     at = at + 3 + count
   end
   wakeup.finish(base, call)
-  if added[#added - 1] - added[2] == total - 1 then return {call.now, added[2], {}} end
-  return {call.now, '', ids_in(added)}
+  if added[#added - 1] - added[2] == total - 1 then return {call.now, added[2], {}, total} end
+  return {call.now, '', ids_in(added), total}
 end)

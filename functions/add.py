@@ -26,7 +26,8 @@ _name_and_options = attrgetter("name", "opts")
 class AddReply(NamedTuple):
     """Reply of `addJob`: the server's time (ms), an id for each job, and the outcome of jobs that were not added.
 
-    For a job that was not added, `ids` has the id of the existing job that blocked it.
+    For a job that was not added, `ids` has the id of the existing job that blocked it. There are fewer ids than jobs if
+    the call has ended early: the other jobs belong into the next call.
     """
 
     now: int
@@ -40,18 +41,28 @@ class AddCalls(Calls):
     __slots__ = ()
 
     async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
-        """Add jobs in one call. Return one id and outcome per input, in order."""
+        """Add jobs in as many calls as they need. Return one id and outcome per input, in order."""
+        now, ids, outcomes = await self.some(jobs, wait)
+        while len(ids) < len(jobs):
+            reply = await self.some(jobs[len(ids) :], wait)
+            now, outcomes = reply.now, outcomes | {len(ids) + at: outcome for at, outcome in reply.outcomes.items()}
+            ids += reply.ids
+        return AddReply(now, ids, outcomes)
+
+    async def some(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
+        """Add the first of these jobs in one call, as many as the server adds before it serves other clients."""
         if all(not job.id and not job.extra for job in jobs):
             return await self._plain(jobs, wait)
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
         args.append(self._caller.incarnation)
-        now, first, listed, outcomes = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
+        now, first, listed, outcomes, added = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
         generated = _generated_ids(text(first), texts(listed))
         # The server sends only the first of consecutive ids, which saves 500 strings in the reply to a full call. Jobs
         # that were not added have used an id as well, so the numbering stays right, and their id is replaced below.
-        ids = [job.id or next(generated) for job in jobs]
+        done = jobs if added == len(jobs) else jobs[: cast("int", added)]
+        ids = [job.id or next(generated) for job in done]
         flat = cast("list[object]", outcomes)
         statuses: dict[int, str] = {}
         for i in range(0, len(flat), 3):
@@ -62,11 +73,11 @@ class AddCalls(Calls):
     async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
         """Add jobs with generated ids and without options that concern their place in the queue."""
         reply = await self._caller.once("addPlain", [self._caller.incarnation, *_groups(jobs)], wait=wait)
-        now, first, listed = cast("list[object]", reply)
+        now, first, listed, added = cast("list[object]", reply)
         if listed:
             return AddReply(cast("int", now), texts(listed), {})
         start = int(text(first))
-        return AddReply(cast("int", now), [str(number) for number in range(start, start + len(jobs))], {})
+        return AddReply(cast("int", now), [str(number) for number in range(start, start + cast("int", added))], {})
 
 
 def _groups(jobs: Sequence[AddRequest]) -> Iterator[Arg]:

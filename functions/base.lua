@@ -43,15 +43,20 @@ local function integer(name, text)
   return n
 end
 
-local counting, three_digits
-
--- Return a whole number as text, exact below 2^53. (Formatting it as a double costs several times as much.)
-local function digits(n)
-  return string.format('%d', n)
-end
+local digits, counting, three_digits
 
 do
-  local tails = {}               -- texts of the numbers 0 to 999, each stored when it is first used
+  local small, tails = {}, {}    -- texts of the numbers 0 to 999, each stored when it is first used
+
+  -- Return a whole number as text, exact below 2^53. Pass numbers to commands as texts: the server formats a number as
+  -- a double, which costs 2,000 instructions.
+  function digits(n)
+    local text = small[n]
+    if text then return text end
+    text = string.format('%d', n)
+    if #text < 4 then small[n] = text end
+    return text
+  end
 
   -- Return a number below 1000 as text with three digits.
   function three_digits(n)

@@ -4,8 +4,12 @@
 local budget = {}
 -- Seconds, and bytes: freeing memory costs time after the clock has been read.
 local ENOUGH = 0.002
+-- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. Each of these calls ends
+-- with work that these do not contain, for example its events.
+local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
 local HEAVY = 8388608
 local ANSWER = 524288
+local CLAIMED_BYTES = 1048576
 
 do
   local asked_for_clock, processor_time
@@ -28,6 +32,18 @@ do
     return {began = seconds(), bytes = 0, most = most or HEAVY}
   end
 
+  -- Return the budget of a call that settles and claims. is_small: the call has work for a step or two, so the time
+  -- before the first look at the clock does not count, and most small calls never read the clock.
+  function budget.of_claim(is_small)
+    return {began = not is_small and seconds() or nil, bytes = 0, most = CLAIMED_BYTES}
+  end
+
+  local function has_lasted(it, limit)
+    local now = seconds()
+    if not it.began then it.began = now end
+    return now - it.began >= limit
+  end
+
   -- Return the budget of a function that returns payloads. Each byte costs time again when it is sent.
   function budget.of_answer()
     return budget.new(ANSWER)
@@ -35,6 +51,22 @@ do
 
   function budget.is_spent(it)
     return it.bytes >= it.most or seconds() - it.began >= ENOUGH
+  end
+
+  -- Return true if a call should add no more jobs.
+  function budget.has_added_enough(it)
+    return has_lasted(it, ADDED)
+  end
+
+  -- Return true if a call should settle no more runs, because it has to claim jobs too.
+  function budget.has_settled_enough(it)
+    return has_lasted(it, SETTLED)
+  end
+
+  -- Return true if a call should claim no more jobs, and note it in `spent`.
+  function budget.has_claimed_enough(it)
+    it.spent = it.spent or it.bytes >= it.most or has_lasted(it, CLAIMED)
+    return it.spent
   end
 
   -- Count the values of a flat record.

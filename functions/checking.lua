@@ -309,6 +309,9 @@ register('checkQueue', function(base, args)
   if not number then
     check_running(base, report)
     check_numbers(base, report)
+    for _, name in ipairs(queue_flags.missing(base)) do
+      found(report, 'I13', name, 'exists without its flag in meta, so claims may not see it until the next sweep')
+    end
     return {'1 0', report}
   end
   number = tonumber(number)

@@ -2,14 +2,15 @@
 -- Every claimed job becomes a pending entry: of `fifo` if it waited there, otherwise of `lane`, the active stream. A
 -- job is appended to `lane` and made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
 -- Order: `returned`; then `fifo`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
--- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by bytes, and by the number
--- of jobs that cannot start (for example expired ones).
+-- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
+-- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after
+-- each step.
 --   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
 local claim = {}
 local FIRST_STEP = 8
-local LARGEST_STEP = 512
-local MAX_BYTES = 1048576
+local LARGEST_STEP = 64
+local LARGEST_COSTLY_STEP = 8
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
 local PROGRESS = 4               -- position of the progress in a history; it may be as large as the data
@@ -88,6 +89,7 @@ local function start(key, reader, id, entry, order, first, call, out)
   local claimed = first
   if opts or order or fence ~= '1' then
     local own = plain.own_lease(opts)
+    if own and own < call.shortest then call.shortest = own end
     claimed = fence .. string.match(first, ' %d+ ') .. (own and digits(own) or string.match(first, '%d+$'))
     if order then claimed = claimed .. ' ' .. order end
   end
@@ -171,11 +173,11 @@ end
 -- Return the new entries for a consumer, and how many were delivered.
 local function read_new(base, consumer, count, call)
   local fifo = base .. ':fifo'
-  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', fifo, '>')
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(count), 'STREAMS', fifo, '>')
   if reply and reply.err then
     entries.ensure_fifo_group(base)
     call.seen.regrouped = tonumber(redis.call('HGET', base .. ':meta', 'regrouped') or nil)
-    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', count, 'STREAMS', fifo, '>')
+    reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(count), 'STREAMS', fifo, '>')
   end
   local rows = reply and reply[1][2] or {}
   if not rows[1] or not call.seen.regrouped then return rows, #rows end
@@ -187,7 +189,7 @@ end
 -- Append jobs to `lane` and make them pending for this consumer. Return their entries.
 local function enter_active_stream(base, consumer, ids, keys)
   local stream, made, prefix, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
-  local command = {'XCLAIM', stream, GROUP, consumer, 0}
+  local command = {'XCLAIM', stream, GROUP, consumer, '0'}
   for i = 1, n do
     local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
     made[i], command[i + 5] = prefix .. raw, raw
@@ -242,7 +244,7 @@ end
 
 function source.returned(base, consumer, count, call, out)
   local batch = {ids = {}, orders = {}}
-  local popped = redis.call('ZPOPMIN', base .. ':returned', count)
+  local popped = redis.call('ZPOPMIN', base .. ':returned', digits(count))
   for i = 1, #popped, 2 do
     batch.ids[#batch.ids + 1] = popped[i]
     batch.orders[#batch.orders + 1] = digits(tonumber(popped[i + 1]))
@@ -252,14 +254,14 @@ end
 
 function source.lifo(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMAX', base .. ':lifo', count)
+  local popped = redis.call('ZPOPMAX', base .. ':lifo', digits(count))
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
   return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
   local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMIN', base .. ':prioritized', count)
+  local popped = redis.call('ZPOPMIN', base .. ':prioritized', digits(count))
   for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
   return start_in_active_stream(base, consumer, batch, call, out)
 end
@@ -272,57 +274,71 @@ function source.ready(base, consumer, count, call, out)
   return call.touched and count or found, bytes
 end
 
--- Take from one source in growing steps, so that large payloads stop it early, until it is empty or `most` jobs are
--- claimed. Return the bytes so far, and true if the source is empty.
-local function take_from(name, base, consumer, most, bytes, call, out)
-  local step = FIRST_STEP
-  while out.n < most and bytes < MAX_BYTES do
+-- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim
+-- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
+local usual_bytes = 0
+
+-- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
+-- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
+local function take_from(name, base, consumer, most, call, out)
+  local it, step = call.budget, FIRST_STEP
+  if usual_bytes * step > it.most then step = math.max(1, math.floor(it.most / usual_bytes)) end
+  local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
+  while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
-    bytes = bytes + size
-    if found < wanted then return bytes, true end
-    step = math.min(step * 2, LARGEST_STEP)
+    it.bytes = it.bytes + size
+    if found < wanted then return true end
+    if out.n >= most or budget.has_claimed_enough(it) then return false end
+    -- The next step may have as many jobs of the same size as the bytes still allow.
+    step = math.min(step * 2, largest, math.ceil((it.most - it.bytes) * found / math.max(1, size)))
   end
-  return bytes, false
+end
+
+-- Return true if the claim should take from another source. If the sources so far had no job, it does so even when the
+-- budget is spent. Otherwise due jobs that come faster than they are promoted could keep it from starting any job.
+local function is_unfinished(slots, call, out)
+  return out.n < slots and (out.n == 0 or not budget.has_claimed_enough(call.budget))
 end
 
 -- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
-local function take_turns(base, consumer, slots, bytes, call, out)
+local function take_turns(base, consumer, slots, call, out)
   local last, names, at, first = call.seen.turn, {}, 1, nil
   for i = last, last + 2 do
     local turn = i % #TURNS + 1
     if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
   end
-  while #names > 0 and out.n < slots and bytes < MAX_BYTES do
+  repeat
     if at > #names then at = 1 end
-    local before, dry = out.n, nil
+    local before = out.n
     local share = math.ceil((slots - before) / #names)
-    bytes, dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), bytes, call, out)
+    local dry = take_from(TURNS[names[at]], base, consumer, math.min(slots, before + share), call, out)
     if out.n > before then first = first or names[at] end
     if dry then table.remove(names, at) else at = at + 1 end
-  end
+  until #names == 0 or not is_unfinished(slots, call, out)
   if first and first ~= last then redis.call('HSET', base .. ':meta', 'turn', first) end
-  return bytes
 end
 
 -- Claim up to `slots` jobs. Return them as they are sent, with their number `n` and their `tokens`, and true if
--- the claim stopped early because of its size: then the caller should claim again. call: with lock, the caller's
--- lease; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of `prioritized`.
+-- the claim stopped early because its budget was spent: then the caller should claim again. call: with lock, the
+-- caller's lease; budget; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of
+-- `prioritized`.
 function claim.take(base, consumer, slots, call)
-  local out, bytes, seen = {n = 0, tokens = {}}, 0, call.seen
-  if seen.returned then bytes = take_from('returned', base, consumer, slots, bytes, call, out) end
-  if out.n < slots and bytes < MAX_BYTES then
+  local out, seen, it = {n = 0, tokens = {}}, call.seen, call.budget
+  if seen.returned then take_from('returned', base, consumer, slots, call, out) end
+  if not seen.returned or is_unfinished(slots, call, out) then
     if seen.lifo or seen.ready then
-      bytes = take_turns(base, consumer, slots, bytes, call, out)
+      take_turns(base, consumer, slots, call, out)
     else
-      bytes = take_from('fifo', base, consumer, slots, bytes, call, out)
+      take_from('fifo', base, consumer, slots, call, out)
     end
   end
-  if seen.prioritized and not call.behind then
-    bytes = take_from('prioritized', base, consumer, slots, bytes, call, out)
+  if seen.prioritized and not call.behind and is_unfinished(slots, call, out) then
+    take_from('prioritized', base, consumer, slots, call, out)
   end
+  if out.n > 0 then usual_bytes = it.bytes / out.n end
   keyed.review(base, call)
-  return out, bytes >= MAX_BYTES and out.n < slots
+  return out, it.spent and out.n < slots
 end
 
 -- Read one job of an earlier claim again, if it still runs under its token.

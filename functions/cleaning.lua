@@ -126,16 +126,18 @@ do
     return passed
   end
 
-  -- Walk through a zset from a position on. Return where to continue, nil at the end.
+  -- Walk through a zset from a position on, in the order in which its jobs would start. Return where to continue, nil
+  -- at the end.
   local function walk_zset(base, structure, at, bound, step)
-    local key = base .. ':' .. structure
-    local passed = passed_at(key, at, false)
+    local key, newest_first = base .. ':' .. structure, structure == 'lifo'
+    local passed = passed_at(key, at, newest_first)
     local over = in_pieces(step, function(n)
-      local members = redis.call('ZRANGE', key, digits(passed), digits(passed + n - 1))
+      local range = newest_first and 'ZREVRANGE' or 'ZRANGE'
+      local members = redis.call(range, key, digits(passed), digits(passed + n - 1))
       if #members > 0 then passed = passed + (take_members(base, structure, members, bound, step)) end
       return #members
     end)
-    return not over and position_at(key, passed, false) or nil
+    return not over and position_at(key, passed, newest_first) or nil
   end
 
   -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, time of adding }.

@@ -82,8 +82,7 @@ function dedup.owner(base, wanted, now)
 end
 
 local function mark(base, d, id, call)
-  redis.call('HSET', base .. ':deduped', id, d)
-  call.seen.deduped = true
+  redis.call('HSET', queue_flags.create(base, 'deduped', call.seen), id, d)
 end
 
 -- Another job becomes the owner. The previous owner has no successor any more: a successor that waits for it starts.

@@ -8,8 +8,8 @@
 --            each argument of a command costs time.
 
 -- few: for fewer entries XDEL costs less than finding out what XTRIM may delete. A field of a table so that a test
--- build can change it.
-local entries = {few = 4}
+-- build can change it. fenced: false only in a test build.
+local entries = {few = 4, fenced = true}
 
 -- Return the fields of XINFO GROUPS for the group of a stream, {} if there is none.
 function entries.group_of(stream)
@@ -58,7 +58,7 @@ end
 do
   -- Return the id up to which every entry has been delivered and is not pending any more, exclusive; nil: none.
   local function first_open(stream)
-    local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', 1)
+    local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', '1')
     if rows.err then return nil end
     if rows[1] then return rows[1][1] end
     local last = entries.group_of(stream)['last-delivered-id']

@@ -138,7 +138,7 @@ function events.write(base, lines, now)
   if not next(lines) then return end
   local text, n = joined(lines)
   local key = base .. ':events'
-  local total = redis.call('HINCRBY', base .. ':meta', 'events', n)
+  local total = redis.call('HINCRBY', base .. ':meta', 'events', digits(n))
   redis.call('XADD', key, '*', 'seq', digits(total - n), 'n', digits(n), 't', digits(now), 'e', text)
   if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, now) end
 end

@@ -55,12 +55,16 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
   local waited = {}
-  for i, id in ipairs(ids) do
-    local channels = redis.call('HGET', key, id)
-    if channels then
-      waited[#waited + 1] = id
-      waited[id] = true
-      answer(base, channels, state, id, payloads[i])
+  for from = 1, #ids, CHUNK do
+    local last = math.min(from + CHUNK - 1, #ids)
+    for i, channels in ipairs(redis.call('HMGET', key, unpack(ids, from, last))) do
+      if channels then
+        local at = from + i - 1
+        local id = ids[at]
+        waited[#waited + 1] = id
+        waited[id] = true
+        answer(base, channels, state, id, payloads[at])
+      end
     end
   end
   return waited
@@ -81,9 +85,9 @@ local function remove_finished(base, state, ids, seen)
     ids = free
     if #ids > 0 then in_chunks('ZREM', base .. ':' .. state, nil, ids) end
   else
-    redis.call('ZREMRANGEBYRANK', base .. ':' .. state, 0, #ids - 1)
+    redis.call('ZREMRANGEBYRANK', base .. ':' .. state, '0', digits(#ids - 1))
   end
-  record.unlink(base, ids)
+  record.unlink(base, ids, seen)
   return wanted - #ids
 end
 
@@ -110,7 +114,7 @@ end
 
 -- Release at most `limit` records that were held long enough. Return their number.
 function finish.release_held(base, now, limit)
-  local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', now, 'LIMIT', 0, limit)
+  local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', digits(now), 'LIMIT', '0', digits(limit))
   release(base, ids)
   return #ids
 end
@@ -128,14 +132,16 @@ end
 -- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
 -- gone must not fill the memory.
 local function await_receipts(base, waited, now, seen)
-  local key, widen = base .. ':held', not seen.held or #waited >= MANY
-  if widen then redis.call('ZADD', key, 0, WIDENER) end
+  local widen = not seen.held or #waited >= MANY
+  local key = queue_flags.create(base, 'held', seen)
+  if widen then redis.call('ZADD', key, '0', WIDENER) end
   put(key, waited, now + HOLD_MS)
   if widen then redis.call('ZREM', key, WIDENER) end
-  seen.held = true
-  local over = redis.call('ZCOUNT', key, now, now + HOLD_MS) - REPLIES_MAX
+  local from = digits(now)
+  local over = redis.call('ZCOUNT', key, from, digits(now + HOLD_MS)) - REPLIES_MAX
   if over <= 0 then return end
-  release(base, redis.call('ZRANGEBYSCORE', key, now, '+inf', 'LIMIT', 0, math.min(over, REPLIES_MAX)), true)
+  local most = digits(math.min(over, REPLIES_MAX))
+  release(base, redis.call('ZRANGEBYSCORE', key, from, '+inf', 'LIMIT', '0', most), true)
 end
 
 -- Return a list of reply channels without one of them.
@@ -184,7 +190,8 @@ end
 -- Return the number of jobs of a set that policies apply to. A job whose time to live is over must not count.
 local function ordinary(base, key, now, seen)
   if not seen.held then return redis.call('ZCARD', key) end
-  return redis.call('ZCOUNT', key, '-inf', now) - redis.call('ZCOUNT', base .. ':held', '-inf', now)
+  local last = digits(now)
+  return redis.call('ZCOUNT', key, '-inf', last) - redis.call('ZCOUNT', base .. ':held', '-inf', last)
 end
 
 -- Remove up to `over` records of completed jobs and jobs in `results`, in the order in which they ended. A turn removes
@@ -262,22 +269,22 @@ local function adopt_policy(base, state, policy, seen)
 end
 
 -- Apply the policy "keep nothing": keep only records that a client waits for, for as long as they are held.
-local function keep_waited(base, ids, waited)
+local function keep_waited(base, ids, waited, seen)
   local kept, dropped = {}, {}
   for _, id in ipairs(ids) do
     local list = waited and waited[id] and kept or dropped
     list[#list + 1] = id
   end
   for _, id in ipairs(kept) do redis.call('HSET', base .. ':job:' .. id, 'drop', '1') end
-  record.unlink(base, dropped)
+  record.unlink(base, dropped, seen)
   return kept
 end
 
 -- Keep the records of ended jobs until an instant.
-local function keep_until(base, state, ids, instant)
+local function keep_until(base, state, ids, instant, seen)
   for _, id in ipairs(ids) do redis.call('HSET', base .. ':job:' .. id, 'drop', 't') end
   put(base .. ':' .. state, ids, instant)
-  put(base .. ':held', ids, instant)
+  put(queue_flags.create(base, 'held', seen), ids, instant)
 end
 
 -- Give an ended job a time to live in ms from now on; nil: the policy of its set applies again.
@@ -318,12 +325,11 @@ local function store_group(base, group, now, seen, left)
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
   local ttl = string.match(group.policy, ' t(%d+)$')
   if ttl then
-    keep_until(base, state, ids, now + ttl)
-    seen.held = true
+    keep_until(base, state, ids, now + ttl, seen)
     return left
   end
   local count, age = policy_of(state, group.policy)
-  if count == 0 then ids = keep_waited(base, ids, waited) end
+  if count == 0 then ids = keep_waited(base, ids, waited, seen) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
   if waited and waited[1] then await_receipts(base, waited, now, seen) end
   if count == 0 then return left end

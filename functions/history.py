@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, TypeAlias, cast
 
 from glidemq_async.functions.calling import Calls, text
 
-__all__ = ["Bounds", "HistoryCalls", "Located", "LossRow", "ReaderRow", "Sought"]
+__all__ = ["Bounds", "ByEntry", "ByNumber", "ByTime", "HistoryCalls", "Located", "LossRow", "ReaderRow", "Sought"]
 
-Sought: TypeAlias = tuple[Literal["n", "t", "i"], int | str]
-"""An event by its number, by time (ms) or by the id of its entry."""
+
+class ByNumber(NamedTuple):
+    """The entry with the event of this number, or the oldest entry if that is younger."""
+
+    number: int
+
+
+class ByTime(NamedTuple):
+    """The first entry of this time (ms) or a later one."""
+
+    ms: int
+
+
+class ByEntry(NamedTuple):
+    """The first entry from this id on."""
+
+    entry: str
+
+
+Sought: TypeAlias = ByNumber | ByTime | ByEntry
+"""An event that a reader looks for."""
 
 
 class Bounds(NamedTuple):
@@ -51,6 +70,9 @@ class LossRow(NamedTuple):
     stop: int | None
 
 
+_CODES: Mapping[type[Sought], str] = {ByNumber: "n", ByTime: "t", ByEntry: "i"}
+
+
 class HistoryCalls(Calls):
     """Callers of the functions in `history.lua`."""
 
@@ -58,7 +80,9 @@ class HistoryCalls(Calls):
 
     async def locate(self, sought: Sequence[Sought] = ()) -> tuple[Bounds, list[Located]]:
         """Return the range of stored events and the position of each sought event, both at one instant."""
-        args = [part for pair in sought for part in pair]
+        args: list[int | str] = []
+        for one in sought:
+            args += _CODES[type(one)], one[0]
         reply = cast("list[object]", await self._caller.read("locateEvents", args))
         incarnation, total, first, seq, last, *found = reply
         bounds = Bounds(text(incarnation), cast("int", total), text(first), cast("int", seq), text(last))

@@ -102,8 +102,7 @@ do
   -- Store the origin of an added job.
   local function mark(base, id, job, call)
     redis.call('HSET', base .. ':job:' .. id, 'letter', job.origin)
-    redis.call('ZADD', base .. ':moved', digits(job.failed_at), id)
-    call.seen.moved = true
+    redis.call('ZADD', queue_flags.create(base, 'moved', call.seen), digits(job.failed_at), id)
   end
 
   request.register('deliverJobs', function(base, args)

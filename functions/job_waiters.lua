@@ -25,7 +25,8 @@ register('awaitJob', function(base, args)
   plain.open(base, id)
   local channels = redis.call('HGET', base .. ':waiters', id)
   if not (channels and find(channels, channel)) then
-    redis.call('HSET', base .. ':waiters', id, channels and channels .. ' ' .. channel or channel)
+    local key = queue_flags.create(base, 'waiters')
+    redis.call('HSET', key, id, channels and channels .. ' ' .. channel or channel)
   end
   return {'waiting'}
 end, {'allow-oom'})

@@ -44,7 +44,7 @@ request.register('revokeJob', function(base, args)
   local call = queue_flags.call(base)
   if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
   if state == 'active' then
-    redis.call('SADD', base .. ':revoking', id)
+    redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
     notify_run(base, entry, 'r ' .. entry)
     events.note(call.lines, 'revoking', id)
     events.write(base, call.lines, call.now)

@@ -13,8 +13,8 @@
 local STEP = 50
 local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
 
--- Write the named limits into a hash. All of them are checked before the first one is written.
-local function set(key, args, from)
+-- Return the fields to write for the named limits. Raises an error if a name or a value is wrong.
+local function parse(args, from)
   local writes = {}
   for i = from, #args, 2 do
     local fields, value = FIELDS[args[i]], args[i + 1]
@@ -24,6 +24,11 @@ local function set(key, args, from)
     if value ~= '' and #numbers ~= #fields then fail('ARGUMENT', 'the limit ' .. args[i] .. ' cannot be ' .. value) end
     for j, field in ipairs(fields) do writes[#writes + 1] = {field, numbers[j]} end
   end
+  return writes
+end
+
+-- Write these fields of the limits into a hash.
+local function set(key, writes)
   for _, write in ipairs(writes) do
     if write[2] then redis.call('HSET', key, write[1], write[2]) else redis.call('HDEL', key, write[1]) end
   end
@@ -36,7 +41,8 @@ local function all_of(key, fields)
 end
 
 request.register('setLimits', function(base, args)
-  set(base .. ':limits', args, 3)
+  local writes = parse(args, 3)
+  set(queue_flags.create(base, 'limits'), writes)
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.keep_starts(base .. ':rate', tonumber(length)) else redis.call('UNLINK', base .. ':rate') end
   limits.note_use(base)
@@ -59,7 +65,7 @@ end
 
 request.register('setKeyLimits', function(base, args)
   local key = args[3]
-  set(base .. ':key:' .. key, args, 4)
+  set(base .. ':key:' .. key, parse(args, 4))
   if exists(base .. ':key:' .. key) then
     redis.call('SADD', base .. ':limited', key)
     redis.call('HSET', base .. ':meta', 'key_limits', '1')

@@ -28,7 +28,7 @@
 -- It touches the keys that can start more jobs; the others are touched when their run ends.)
 
 local keyed = {}
-local KEYS_A_STEP = 200
+local KEYS_A_STEP = 25
 local MOST_TOUCHED = 25
 local MEMBER = 18                -- where the id begins in a member of a line
 local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
@@ -65,7 +65,12 @@ function keyed.touch(call, key, waits)
   touched[key] = waits and touched[key] or waits or false
 end
 
--- Return whether a call that goes in steps should end. Each touched key costs some 40 us at the end of the call.
+-- Return whether the review of a key reads more than the number of its running jobs. It then takes some 40 us.
+function keyed.is_costly(seen)
+  return seen.limited or seen.resting or seen.pauses
+end
+
+-- Return whether a call that goes in steps should end, because the review at its end may be costly.
 function keyed.has_touched_many(call)
   return #(call.touched or {}) >= MOST_TOUCHED
 end
@@ -106,7 +111,7 @@ end
 
 -- Return the tokens that the first job in a line takes from its key's bucket.
 function keyed.cost_of_first(base, queue)
-  local first = redis.call('ZRANGE', queue, 0, 0)[1]
+  local first = redis.call('ZRANGE', queue, '0', '0')[1]
   local route = keyed.route_of(base, string.sub(first, MEMBER))
   return route and tonumber(route.cost) or 0
 end
@@ -175,12 +180,11 @@ do
   end
 
   local function note_ready(base, ready, seen)
-    local key = base .. ':ready'
     local widen = not seen.ready and #ready > 2 * AT_ONCE
-    if widen then redis.call('ZADD', key, 0, WIDENER) end
+    local key = queue_flags.create(base, 'ready', seen)
+    if widen then redis.call('ZADD', key, '0', WIDENER) end
     in_chunks('ZADD', key, 'NX', ready)
     if widen then redis.call('ZREM', key, WIDENER) end
-    seen.ready = true
   end
 
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
@@ -193,7 +197,7 @@ do
     local running = running_among(base, touched, call.released, call)
     call.touched, call.released = nil, nil
     local ready, not_ready, sleeping, awake = {}, {}, {}, {}
-    local now, simple, startable = call.now, not (seen.limited or seen.resting or seen.pauses), call.startable
+    local now, simple, startable = call.now, not keyed.is_costly(seen), call.startable
     for i = 1, #touched do
       local key = touched[i]
       local waits, left, at = touched[key], 0, false
@@ -222,8 +226,8 @@ do
     in_chunks('ZREM', base .. ':sleeping', nil, awake)
     if ready[1] then note_ready(base, ready, seen) end
     if sleeping[1] then
-      in_chunks('ZADD', base .. ':sleeping', nil, sleeping)
-      seen.sleeping, call.slept = true, true
+      in_chunks('ZADD', queue_flags.create(base, 'sleeping', seen), nil, sleeping)
+      call.slept = true
     end
   end
 end
@@ -337,8 +341,7 @@ end
 -- The job waits in `scheduled` for its next attempt. If its key runs one job at a time, the key waits with it.
 function keyed.rest(base, id, key, call)
   redis.call('SADD', base .. ':keyrest:' .. key, id)
-  redis.call('HSET', base .. ':resting', id, key)
-  call.seen.resting = true
+  redis.call('HSET', queue_flags.create(base, 'resting', call.seen), id, key)
   keyed.touch(call, key)
 end
 
@@ -351,19 +354,22 @@ function keyed.wake_up(base, id, call)
   keyed.touch(call, key)
 end
 
--- Touch the keys whose instant has come; the next review puts them into `ready`. Return true if there may be more of
--- them.
+-- Put the keys whose instant has come into `ready`. The caller ends with a review. Return true if there may be more of
+-- them. A review takes each of these keys out of `sleeping` or gives it a later instant, so the loop ends.
 function keyed.promote(base, call)
   if not call.seen.sleeping then return false end
-  local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, KEYS_A_STEP)
-  for _, key in ipairs(keys) do keyed.touch(call, key) end
-  return #keys == KEYS_A_STEP
+  repeat
+    local keys = redis.call('ZRANGEBYSCORE', base .. ':sleeping', '-inf', digits(call.now), 'LIMIT', 0, KEYS_A_STEP)
+    for _, key in ipairs(keys) do keyed.touch(call, key) end
+    if #keys < KEYS_A_STEP then return false end
+    keyed.review(base, call)
+  until budget.has_settled_enough(call.budget)
+  return true
 end
 
 function keyed.pause(base, key, at, call)
-  local pauses = base .. ':pauses'
+  local pauses = queue_flags.create(base, 'pauses', call.seen)
   local before = tonumber(redis.call('ZSCORE', pauses, key) or 0)
   if at > before then redis.call('ZADD', pauses, digits(at), key) end
-  call.seen.pauses = true
   keyed.touch(call, key)
 end

@@ -16,12 +16,12 @@ local take_first
 do
   -- Without limits, none of these keys had a running job; now each has one.
   local function note_started(base, keys, call)
-    local hash, started = base .. ':running', {}
+    local is_new, started = not call.seen.running, {}
+    local hash = queue_flags.create(base, 'running', call.seen)
     for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
-    if not call.seen.running then redis.call('HSET', hash, SEP, WIDENER) end
+    if is_new then redis.call('HSET', hash, SEP, WIDENER) end
     redis.call('HSET', hash, unpack(started))
-    if not call.seen.running then redis.call('HDEL', hash, SEP) end
-    call.seen.running = true
+    if is_new then redis.call('HDEL', hash, SEP) end
   end
 
   -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
@@ -58,7 +58,7 @@ local function take(base, key, n, call, out)
       limits.pay(paid, bucket, cost, call.now)
     end
     -- Without a bucket, one command takes all of them.
-    local popped = redis.call('ZPOPMIN', queue, bucket and 1 or n)
+    local popped = redis.call('ZPOPMIN', queue, bucket and '1' or digits(n))
     for i = 1, #popped, 2 do
       note_taken(out, popped[i], key)
       taken = taken + 1
@@ -66,8 +66,7 @@ local function take(base, key, n, call, out)
     if not bucket then break end
   end
   if taken > 0 then
-    redis.call('HINCRBY', base .. ':running', key, taken)
-    call.seen.running = true
+    redis.call('HINCRBY', queue_flags.create(base, 'running', call.seen), key, digits(taken))
   end
   if limits_now.max and taken > 0 then
     limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
@@ -81,7 +80,7 @@ function keyed_claim.pop(base, count, call)
   local out = {ids = {}, keys = {}, whats = {}}
   while #out.ids < count do
     local left = count - #out.ids
-    local popped = redis.call('ZPOPMIN', base .. ':ready', math.min(left, KEYS_AT_ONCE))
+    local popped = redis.call('ZPOPMIN', base .. ':ready', digits(math.min(left, KEYS_AT_ONCE)))
     if #popped == 0 then break end
     if call.seen.limited then
       local share = math.max(1, math.floor(left * 2 / #popped))

@@ -83,7 +83,7 @@ end
 
 local function report_alive(base, consumer, info, now)
   local key = base .. ':alive'
-  local newcomer = redis.call('ZADD', key, now, consumer) == 1
+  local newcomer = redis.call('ZADD', key, digits(now), consumer) == 1
   lease.sign_of_life(base, now, nil, newcomer)
   if newcomer then redis.call('HSET', base .. ':workers', consumer, info) end
 end
@@ -113,7 +113,7 @@ end
 local function extend(stream, consumer, raw, received)
   local renewed = {}
   for from = 1, #raw, CHUNK do
-    local command = {'XCLAIM', stream, GROUP, consumer, 0, unpack(raw, from, math.min(from + CHUNK - 1, #raw))}
+    local command = {'XCLAIM', stream, GROUP, consumer, '0', unpack(raw, from, math.min(from + CHUNK - 1, #raw))}
     local n = #command
     if received then command[n + 1], command[n + 2], n = 'RETRYCOUNT', RENEWED, n + 2 end
     command[n + 1] = 'JUSTID'
@@ -183,7 +183,7 @@ local function note_starts(base, args, renewed)
       flat[#flat + 1], flat[#flat + 2] = id, args[i + 1]
     end
   end
-  if flat[1] then in_chunks('HSET', base .. ':started', nil, flat) end
+  if flat[1] then in_chunks('HSET', queue_flags.create(base, 'started'), nil, flat) end
 end
 
 register('renewLeases', function(base, args)

@@ -129,11 +129,10 @@ end
 
 -- A handler raised RateLimited. No job of the queue starts before `at`.
 function limits.close_gate(base, at, call)
-  local key = base .. ':limits'
+  local key = queue_flags.create(base, 'limits', call.seen)
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
   redis.call('HSET', base .. ':meta', 'limits', '1')
-  call.seen.limits = true
 end
 
 -- Remove a gate that is open again, so that claims do not read it any more.

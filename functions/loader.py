@@ -57,6 +57,7 @@ FILES: Final = (
     "schedulers",
     "scheduler_list",
     "claim",
+    "completing",
     "settle",
     "set_back",
     "lease",

@@ -17,8 +17,8 @@ do
   function metrics.count(base, state, n, run_ms, now)
     local minute = math.floor(now / MINUTE_MS)
     local key, field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60)
-    if redis.call('HINCRBY', key, field .. ':n', n) == n then redis.call('PEXPIRE', key, KEEP_MS) end
-    if run_ms > 0 then redis.call('HINCRBY', key, field .. ':ms', run_ms) end
+    if redis.call('HINCRBY', key, field .. ':n', digits(n)) == n then redis.call('PEXPIRE', key, KEEP_MS) end
+    if run_ms > 0 then redis.call('HINCRBY', key, field .. ':ms', digits(run_ms)) end
   end
 
   local function minutes_of(base, state, hour, first, last, rows)

@@ -42,8 +42,9 @@ do
       fields[2 * i - 1], fields[2 * i] = name, values[i]
       bytes = bytes + #values[i]
     end
-    redis.call('XADD', base .. ':outbox', seen.outbox and '*' or first_entry(base, call.now), unpack(fields))
-    seen.outbox, seen.posted = true, (seen.posted or 0) + bytes
+    local entry = seen.outbox and '*' or first_entry(base, call.now)
+    redis.call('XADD', queue_flags.create(base, 'outbox', seen), entry, unpack(fields))
+    seen.posted = (seen.posted or 0) + bytes
   end
 
   local function held_by_another(base, holder, now)

@@ -65,7 +65,7 @@ end
 function plain.record_run(base, raw, fields, started, lease)
   local id = plain.id_of(raw)
   write(base, raw, fields, 'active', 'claim', '1 ' .. digits(started) .. ' ' .. digits(lease))
-  redis.call('SADD', base .. ':recorded', raw)
+  redis.call('SADD', queue_flags.create(base, 'recorded'), raw)
   redis.call('HDEL', base .. ':started', id)
 end
 
@@ -106,7 +106,7 @@ local function record_job(base, id)
     plain.record_run(base, raw, fields, plain.claim_of(base, detail, fields, clock.now()))
   else
     write(base, raw, fields, 'waiting')
-    redis.call('SADD', base .. ':recorded', raw)
+    redis.call('SADD', queue_flags.create(base, 'recorded'), raw)
   end
   return state, 'p' .. raw
 end

@@ -9,12 +9,14 @@
 --   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
 --         used), limits and key_limits (while there are any), events, keep_completed, keep_failed, turn (the source of
 --         a claim that came first), schedulers (once used), the state of the sweep and of the outbox: dead_letter,
---         relaying, outbox_last; planned (see writes.lua)
+--         relaying, outbox_last; planned (see writes.lua);
+--         features (see queue_flags.lua)
 
 local OWNER = 'glidemq_async'
 local LAYOUT = '2'
 local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
-  'touched', 'keep_completed', 'keep_failed', 'limits', 'key_limits', 'planned'}
+  'touched', 'keep_completed', 'keep_failed', 'limits', 'key_limits', 'planned',
+  'features'}
 
 local function refuse(base, asked, found)
   fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
@@ -61,6 +63,10 @@ register('openQueue', function(base, args)
   if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
   entries.ensure_fifo_group(base)
   entries.ensure_active_group(base)
+  queue_flags.compare(base)
+  -- Each call reads a dozen fields. The server stores a small hash as a list and would search it for each of them.
+  redis.call('HSET', key, SEP, WIDENER)
+  redis.call('HDEL', key, SEP)
   local answer = redis.call('HMGET', key, 'layout', 'mode', 'paused', 'schedulers', 'incarnation')
   if args[4] == '1' then answer[6] = rules end
   return answer

@@ -1,50 +1,128 @@
--- queue_flags: which features a queue uses, read with two commands at the start of a call.
+-- queue_flags: which features a queue uses, read with one command at the start of a call.
 -- Every command inside a function costs a microsecond or more, so a feature that a queue does not use must not cost
--- any. The structure of an unused feature does not exist. One EXISTS over all of them finds that out.
+-- any. The structure of an unused feature does not exist. Each structure that may exist has a flag in `meta`, and only
+-- the flagged ones are looked for.
+--   meta  features  one letter for each structure that may exist; absent until the queue is opened
+-- A missing flag would hide a structure and its jobs, so every command that may create one of the structures takes its
+-- store key from queue_flags.create, which sets the flag in the same call. (tests/unit/test_lua.py verifies that.)
+-- openQueue and sweeps compare the flags with the structures, set missing flags, and remove flags without a structure.
+--
+-- Two versions of this text can serve a queue in turn: an administrator may replace the library by an older one that
+-- knows no flags, and by this one again. So this text trusts the flags of a queue only after it has compared them
+-- itself (`compared`). Until then it looks for all structures. The same holds after a restart and after a failover.
 
 local queue_flags = {}
--- Neighbours often exist together, which saves steps of the search below.
+-- The first structure has the letter "a", the next one "b". The letters are stored, so append new structures at the
+-- end. Neighbours often exist together, which saves steps of the search below.
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running', 'results', 'recorded', 'started'}
+local ALL = 'abcdefghijklmnopqrstu'
+local FIRST_LETTER = 97
 
-local last_base, last_keys
-
--- Return the store keys of the structures. Calls of one queue often follow each other, so the last list is kept.
-local function keys_of(base)
-  if base ~= last_base then
-    local keys = {}
-    for i, name in ipairs(STRUCTURES) do keys[i] = base .. ':' .. name end
-    last_base, last_keys = base, keys
+-- Return the letter of a structure.
+local function letter_of(name)
+  for i, each in ipairs(STRUCTURES) do
+    if each == name then return string.sub(ALL, i, i) end
   end
-  return last_keys
 end
 
--- Note which of keys[from..last] exist. Few of them do, so bisecting needs few commands.
-local function look(base, keys, from, last, seen)
+local compared, n_compared = {}, 0
+local MOST_COMPARED = 10000      -- the table starts anew with more queues, because the memory of Lua is limited
+
+local last_base, last_letters, last_names, last_keys
+
+-- Return the names and the store keys of flagged structures. Calls of one queue often follow each other, so the last
+-- lists are kept.
+local function flagged(base, letters)
+  if base ~= last_base or letters ~= last_letters then
+    local names, keys = {}, {}
+    for i = 1, #letters do
+      -- `meta` may have been written by hand, or by a later version with more structures.
+      local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
+      if name then names[#names + 1], keys[#keys + 1] = name, base .. ':' .. name end
+    end
+    last_base, last_letters, last_names, last_keys = base, letters, names, keys
+  end
+  return last_names, last_keys
+end
+
+-- Note which of keys[from..last] exist. Bisecting needs few commands if few of them do, or nearly all.
+local function look(names, keys, from, last, seen)
+  if from > last then return end
   local count = redis.call('EXISTS', unpack(keys, from, last))
   if count == 0 then return end
   if count == last - from + 1 then
-    for i = from, last do seen[STRUCTURES[i]] = true end
+    for i = from, last do seen[names[i]] = true end
     return
   end
   local middle = math.floor((from + last) / 2)
-  look(base, keys, from, middle, seen)
-  look(base, keys, middle + 1, last, seen)
+  look(names, keys, from, middle, seen)
+  look(names, keys, middle + 1, last, seen)
 end
 
--- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, keep = { completed, failed },
--- <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost: `lane` may hold entries that
--- are not pending, see entries.lua. A function that creates one of the structures updates this table.
+-- Add <structure> = true to `seen` for each existing structure among the flagged ones.
+local function look_up(base, letters, seen)
+  local names, keys = flagged(base, letters)
+  look(names, keys, 1, #keys, seen)
+end
+
+-- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
+-- features, shortest_lease, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost:
+-- `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'horizon', 'regrouped')
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease', 'horizon',
+    'regrouped')
+  local features = meta[10]
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
-    limited = meta[8] == '1', lane_lost = meta[9] and true,
-    horizon = tonumber(meta[10] or nil), regrouped = tonumber(meta[11] or nil), keep = {completed = meta[2] or '', failed = meta[3] or ''}}
-  look(base, keys_of(base), 1, #STRUCTURES, seen)
+    limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
+    features = features, logs = meta[11] and true, shortest_lease = tonumber(meta[12] or nil),
+    horizon = tonumber(meta[13] or nil), regrouped = tonumber(meta[14] or nil)}
+  local letters = features and compared[base] and features or ALL
+  if letters ~= '' then look_up(base, letters, seen) end
   return seen
+end
+
+-- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of
+-- queue_flags.at, or nothing in a call that has not read it. The caller writes the structure in any case, and does that
+-- before it calls another function.
+function queue_flags.create(base, name, seen)
+  local key = base .. ':' .. name
+  if seen and seen[name] then return key end
+  local features, letter = seen and seen.features, letter_of(name)
+  if features == nil then features = redis.call('HGET', base .. ':meta', 'features') end
+  if features and not string.find(features, letter, 1, true) then
+    features = features .. letter
+    redis.call('HSET', base .. ':meta', 'features', features)
+  end
+  if seen then seen[name], seen.features = true, features end
+  return key
+end
+
+-- Return the names of existing structures without a flag.
+function queue_flags.missing(base)
+  local features, found, missing = redis.call('HGET', base .. ':meta', 'features'), {}, {}
+  if not features then return missing end
+  look_up(base, ALL, found)
+  for _, name in ipairs(STRUCTURES) do
+    if found[name] and not string.find(features, letter_of(name), 1, true) then missing[#missing + 1] = name end
+  end
+  return missing
+end
+
+-- Compare the flags with the structures and correct them. From now on, this text trusts them.
+function queue_flags.compare(base)
+  local found, letters, key = {}, '', base .. ':meta'
+  look_up(base, ALL, found)
+  for _, name in ipairs(STRUCTURES) do
+    if found[name] then letters = letters .. letter_of(name) end
+  end
+  if redis.call('HGET', key, 'features') ~= letters then redis.call('HSET', key, 'features', letters) end
+  if compared[base] then return end
+  if n_compared == MOST_COMPARED then compared, n_compared = {}, 0 end
+  compared[base], n_compared = true, n_compared + 1
 end
 
 -- The state of one function call:
@@ -59,7 +137,7 @@ end
 --   block, nth   the sequence numbers used so far, see order.lua
 --   open_at, full   when more jobs may start, or that only the end of a run makes room, see limits.lua
 --   behind     there may be more due jobs or keys, see scheduled.lua
---   lock       of a claim: the caller's lease, ms
+--   lock       of a claim: the caller's lease, ms; shortest: the shortest lease of the jobs that it claims
 function queue_flags.call(base)
   local now, past = clock.now()
   return {now = now, past = past, seen = queue_flags.at(base), lines = {}, startable = 0}

@@ -59,11 +59,14 @@ local function unlink_all(prefix, ids)
   in_chunks('UNLINK', nil, nil, keys)
 end
 
--- Remove records and logs. The caller has removed the jobs from their locations.
-function record.unlink(base, ids)
+-- Remove records and logs. The caller has removed the jobs from their locations. seen: the table of queue_flags.at, if
+-- the caller has it.
+function record.unlink(base, ids, seen)
   if #ids == 0 then return end
   unlink_all(base .. ':job:', ids)
-  if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then unlink_all(base .. ':logs:', ids) end
+  local logs = seen and seen.logs
+  if logs == nil then logs = redis.call('HEXISTS', base .. ':meta', 'logs') == 1 end
+  if logs then unlink_all(base .. ':logs:', ids) end
 end
 
 -- Remove the marks that features keep outside of the record. A feature that is not in use costs nothing here.

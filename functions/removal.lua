@@ -21,7 +21,7 @@ function removal.strip(base, ids, call)
   for i = 1, #waited do payloads[i] = '' end
   finish.answer_waiters(base, 'removed', waited, payloads, call.seen)
   if call.seen.waiters then in_chunks('HDEL', base .. ':waiters', nil, ids) end
-  record.unlink(base, ids)
+  record.unlink(base, ids, call.seen)
 end
 
 -- Remove an existing job in any state. detail: for the event. The caller has already notified the worker of a running

@@ -32,7 +32,7 @@ end
 -- Store the outcomes of completed jobs: flat { number value }.
 function results.store(base, flat, seen)
   if not flat[1] then return end
-  in_chunks('HSET', base .. ':results', nil, flat)
+  in_chunks('HSET', queue_flags.create(base, 'results', seen), nil, flat)
   seen.results, seen.kept = true, nil
 end
 

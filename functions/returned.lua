@@ -22,7 +22,6 @@ function returned.push(base, id, entry, call)
   local position = string.sub(entry, 1, 1) == 'p' and order_of(entry)
     or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%d+)') or order_of(entry)
   redis.call('HSET', key, 'place', 'waiting r')
-  redis.call('ZADD', base .. ':returned', position, id)
-  call.seen.returned = true
+  redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), position, id)
   call.startable = call.startable + 1
 end

@@ -32,15 +32,13 @@ local enter = {}
 
 function enter.p(base, id, route, call)
   local sequence = order.next(base, call)
-  redis.call('ZADD', base .. ':prioritized', string.sub(route, 3), sequence .. id)
-  call.seen.prioritized = true
+  redis.call('ZADD', queue_flags.create(base, 'prioritized', call.seen), string.sub(route, 3), sequence .. id)
   call.startable = call.startable + 1
   return 'prioritized ' .. sequence
 end
 
 function enter.l(base, id, _, call)
-  redis.call('ZADD', base .. ':lifo', order.next(base, call), id)
-  call.seen.lifo = true
+  redis.call('ZADD', queue_flags.create(base, 'lifo', call.seen), order.next(base, call), id)
   call.startable = call.startable + 1
   return 'waiting i'
 end

@@ -2,13 +2,14 @@
 --   scheduled  zset  <16 digits of sequence><id> -> due ms; jobs with the same due time start in order of arrival
 
 local scheduled = {}
+-- per call, and between two looks at the clock
 local PROMOTE_STEP = 200
+local PIECE = 25
 
 -- Return the job's location, which the caller writes.
 function scheduled.push(base, id, due, call)
   local sequence = order.next(base, call)
-  redis.call('ZADD', base .. ':scheduled', digits(due), sequence .. id)
-  call.seen.scheduled = true
+  redis.call('ZADD', queue_flags.create(base, 'scheduled', call.seen), digits(due), sequence .. id)
   return 'delayed ' .. sequence
 end
 
@@ -37,15 +38,24 @@ function scheduled.start(base, member, call, detail)
   return true
 end
 
+-- Promote due jobs. Return true if there may be more of them.
+local function promote_due(base, call)
+  local key, left = base .. ':scheduled', PROMOTE_STEP
+  repeat
+    local wanted = math.min(left, PIECE)
+    local due = redis.call('ZRANGEBYSCORE', key, '-inf', digits(call.now), 'LIMIT', '0', digits(wanted))
+    for _, member in ipairs(due) do scheduled.start(base, member, call) end
+    if #due > 0 then in_chunks('ZREM', key, nil, due) end
+    if #due < wanted then return false end
+    left = left - #due
+    keyed.review(base, call)
+  until left == 0 or budget.has_settled_enough(call.budget)
+  return true
+end
+
 -- Promote due jobs, and keys whose instant has come; a bounded number per call. call.behind: there may be more of them.
 function scheduled.promote(base, call)
   call.behind = keyed.promote(base, call)
-  if call.seen.scheduled then
-    local key = base .. ':scheduled'
-    local due = redis.call('ZRANGEBYSCORE', key, '-inf', call.now, 'LIMIT', 0, PROMOTE_STEP)
-    for _, member in ipairs(due) do scheduled.start(base, member, call) end
-    if #due > 0 then in_chunks('ZREM', key, nil, due) end
-    if #due == PROMOTE_STEP then call.behind = true end
-  end
+  if call.seen.scheduled and promote_due(base, call) then call.behind = true end
   keyed.review(base, call)
 end

@@ -156,8 +156,7 @@ do
 
   -- Set the next fire time when this job has ended.
   local function wait_for(base, id, job, call)
-    redis.call('HSET', base .. ':deduped', job, SEP .. id)
-    call.seen.deduped = true
+    redis.call('HSET', queue_flags.create(base, 'deduped', call.seen), job, SEP .. id)
   end
 
   -- Make the first process look at the schedules again.
@@ -195,7 +194,7 @@ do
     redis.call('HDEL', key, 'paused')
     -- The end of its last job sets its next fire time.
     if after_end(stored[3]) and has_not_ended(base, stored[4]) then
-      redis.call('HSET', base .. ':deduped', stored[4], SEP .. id)
+      redis.call('HSET', queue_flags.create(base, 'deduped'), stored[4], SEP .. id)
       return {'ok', now, 0}
     end
     redis.call('ZADD', base .. ':schedules', score, id)

@@ -32,7 +32,10 @@
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
 --     posted   1: the call wrote to the outbox, which should be relayed; plus 2: the server does not know the caller's
 --              previous call, see below
--- O(n + slots), both limited by the caller.
+--     settled  the number of runs that the call has settled, the first ones of the n. The others keep their leases, and
+--              the caller sends them in its next call.
+-- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
+-- of runs, then claims at least one step of jobs.
 --
 -- The fence. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended there.
 -- Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job has lost
@@ -41,19 +44,24 @@
 -- is short does `release` read each record to find the runs that were stale. The order matters: acknowledge before any
 -- outcome is written, and write no outcome for a run in `refused`.
 --
--- After a failover that lost a claim this is not enough. The job waits again under the same entry of `stream`, another
+-- After a failover that lost a claim this is not enough. The job waits again under the same entry of `fifo`, another
 -- worker claims it, and XACK does not check which consumer owns an entry. Replication keeps the order of writes. So a
 -- server that knows the caller's previous call also knows every claim before it. A server that does not know it checks
 -- the consumer of each entry (`disown`) and reports this in `posted`. From then on the caller sends "v", until it has
 -- renewed its leases and so knows which of them it lost.
 
-local settle = {fenced = true}
+local settle = {}
 local FIELDS = 5
-local HEAD = 9                   -- the position of the number of groups
+local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
+-- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
+-- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
+local STEP, COSTLY_STEP = 128, 16
+local SMALL = 8
 local FIFO, KEYED = 112, 107     -- the first bytes of the tokens "p…" and "k…"
 
--- Return code, id, entry, payload and option of the i-th run. (A table for each run would cost more than reading them.)
+-- Return code, id, entry, payload and option of the i-th run outside of the groups. (A table for each run would cost
+-- more than reading them.)
 local function run_at(args, i)
   local at = args.runs + (i - 1) * FIELDS
   return args[at + 1], args[at + 2], args[at + 3], args[at + 4], args[at + 5]
@@ -81,25 +89,11 @@ local function split(args, i, at)
   args.rests[i] = rest
 end
 
--- Read the groups. Return the position after them, and the number of their jobs.
-local function parse_groups(args)
-  local groups, at, total = {}, HEAD + 1, 0
-  for g = 1, integer('number of groups', args[HEAD]) do
-    local started, count = args[at], integer('count', args[at + 2])
-    integer('started', started)
-    if args[at + 1] ~= '' then finish.check_policy(args[at + 1]) end
-    local same = at + 3 + count
-    local m = integer('number of results', args[same])
-    if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
-    groups[g] = {started = started, policy = args[at + 1], first = at + 3, last = same - 1, results = same, many = m > 1}
-    at, total = same + m + 1, total + count
-  end
-  args.groups = groups
-  return at, total
-end
-
+-- Check the arguments. Return the number of runs outside of the groups, and of those in groups. Sets in args: groups;
+-- runs, the position before the first other run; rests, what follows the tokens of these, by position; has_keys; and
+-- has_others, if some outcomes are not `c`.
 local function parse(args)
-  local at, total = parse_groups(args)
+  local groups, at, total = completing.parse(args, GROUPS + 1, integer('number of groups', args[GROUPS]))
   local n = integer('count', args[at])
   if n < 0 or n + total > MAX_BATCH or #args ~= at + n * FIELDS then
     fail('ARGUMENT', 'the argument list does not hold ' .. tostring(args[at]) .. ' runs')
@@ -107,12 +101,16 @@ local function parse(args)
   if not string.find(args[7], '^%d+ %d+$') then
     fail('ARGUMENT', 'ran must be "<ms> <ms>", found ' .. args[7])
   end
-  args.runs, args.rests = at, {}
+  args.groups, args.runs, args.rests = groups, at, {}
   for i = 1, n do
     local code, entry, option = args[at + 1], args[at + 3], args[at + 5]
     if not check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
-    if option ~= '' or code ~= 'c' then check[code](option) end
+    if option ~= '' or code ~= 'c' then
+      check[code](option)
+      if code ~= 'c' then args.has_others = true end
+    end
     if not string.find(entry, '^[plk]%d+%-%d+$') then split(args, i, at + 3) end
+    if string.byte(entry) == KEYED then args.has_keys = true end
     at = at + FIELDS
   end
   return n, total
@@ -126,19 +124,6 @@ function settle.claimed_last(base, consumer)
   return readable and type(answer) == 'table' and answer[2] or {}
 end
 
--- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. Whoever
--- takes a lease away deletes the entry, or the job has completed. So an entry that exists was pending, unless it has not
--- been delivered, which means after the group was destroyed that it will be delivered again.
-local function leased(base, raw, call)
-  local found = redis.call('XRANGE', base .. ':fifo', raw, raw)[1]
-  if not found or found[2][1] == '' then return nil end
-  local id = plain.id_of(raw)
-  if redis.call('HEXISTS', base .. ':results', id) == 1 then return nil end
-  local lost = call.seen.regrouped and tonumber(id) <= call.seen.regrouped
-  if not lost and entries.before(entries.last_delivered(base .. ':fifo'), raw) then return nil end
-  return found[2]
-end
-
 -- Return true if a job has a record, or had one that somebody deleted by hand.
 local function has_record(base, id, raw, call)
   return exists(base .. ':job:' .. id)
@@ -147,13 +132,13 @@ end
 
 -- Give the plain jobs among the runs their records, before their entries are deleted. Return the entries that must not
 -- be deleted: their plain jobs do not run under them.
-local function record_plain(base, args, n, call)
+local function record_plain(base, args, first, last, call)
   local staying, named = {}, {}
-  for i = 1, n do
+  for i = first, last do
     local _, id, entry = run_at(args, i)
     local raw = string.sub(entry, 2)
     if string.byte(entry) == FIFO and not has_record(base, id, raw, call) then
-      local fields = not named[raw] and leased(base, raw, call)
+      local fields = not named[raw] and completing.leased(base, raw, call)
       if fields then
         local started = tonumber(args.rests[i] or call.now)
         plain.record_run(base, raw, fields, started, plain.own_lease(fields[3]) or call.lock)
@@ -175,10 +160,11 @@ local function without(list, removed)
   return rest
 end
 
--- Acknowledge and delete the entries of all runs, and release their keys. Return true if every entry was still pending.
-local function release_entries(base, args, n, call)
+-- Acknowledge and delete the entries of these runs, and release their keys. Return true if every entry was still
+-- pending.
+local function release_entries(base, args, first, last, call)
   local waited, active, of_keys, keys = {}, {}, {}, {}
-  for i = 1, n do
+  for i = first, last do
     local entry = args[args.runs + (i - 1) * FIELDS + 3]
     local prefix, raw = string.byte(entry), string.sub(entry, 2)
     if prefix == FIFO then
@@ -188,10 +174,11 @@ local function release_entries(base, args, n, call)
       if prefix == KEYED then of_keys[#of_keys + 1], keys[#keys + 1] = raw, args.rests[i] end
     end
   end
-  local valid = entries.acknowledge(base .. ':fifo', waited) + entries.acknowledge(base .. ':lane', active) == n
+  local acknowledged = entries.acknowledge(base .. ':fifo', waited) + entries.acknowledge(base .. ':lane', active)
+  local valid = acknowledged == last - first + 1
   -- The keys that the caller sent are trusted only if every run holds its lease.
   if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
-  local staying = waited[1] and record_plain(base, args, n, call)
+  local staying = waited[1] and record_plain(base, args, first, last, call)
   if not valid and waited[1] then waited = without(waited, staying) end
   -- If a run had lost its lease, the entries are not all acknowledged by this call.
   entries.delete_acknowledged(base .. ':fifo', waited, not valid or call.seen.results)
@@ -201,14 +188,8 @@ local function release_entries(base, args, n, call)
 end
 
 -- Replace the entries that another consumer owns with an id that no entry has. They are then refused like a lost lease.
-local function disown(base, args, n)
-  for _, group in ipairs(args.groups) do
-    for i = group.first, group.last do
-      local holder = entries.consumer_of(base, 'p' .. args[i])
-      if holder and holder ~= args[3] then args[i] = '0-0' end
-    end
-  end
-  for i = 1, n do
+local function disown(base, args, first, last)
+  for i = first, last do
     local at = args.runs + (i - 1) * FIELDS + 3
     local entry = args[at]
     local holder = entries.consumer_of(base, entry)
@@ -217,10 +198,10 @@ local function disown(base, args, n)
 end
 
 -- Release the leases and keys of the runs. Return, by position, the runs that had already lost their lease.
-local function release(base, args, n, call)
+local function release(base, args, first, last, call)
   local refused, settled = {}, {}
-  if release_entries(base, args, n, call) or not settle.fenced then return refused end
-  for i = 1, n do
+  if release_entries(base, args, first, last, call) or not entries.fenced then return refused end
+  for i = first, last do
     local _, id, entry = run_at(args, i)
     local state, at = plain.location(base, id)
     if state ~= 'active' or at ~= entry or settled[entry] then refused[i] = state and 'stale' or 'missing' end
@@ -313,146 +294,79 @@ local function after_revocation(base, id, code, option)
   return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
--- Acknowledge the entries of a group. Return true if all of them were pending.
-local function acknowledge(base, args, group)
-  local met = 0
-  for from = group.first, group.last, CHUNK do
-    met = met + redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, math.min(from + CHUNK - 1, group.last)))
-  end
-  return met == group.last - group.first + 1
-end
-
--- Return which jobs of a group have records, by position in args; nil if none can have one.
-local function recorded_in(base, args, group, call)
-  if not call.seen.recorded then return nil end
-  local found = {}
-  for i = group.first, group.last do
-    found[i] = redis.call('SISMEMBER', base .. ':recorded', args[i]) == 1
-  end
-  return found
-end
-
--- Complete a job of a group as a job with a record. Return why that is refused, or nil.
-local function complete_as_record(base, raw, group, payload, done, call)
-  local id, entry = plain.id_of(raw), 'p' .. raw
-  local missing = not exists(base .. ':job:' .. id)
-  if missing and redis.call('SISMEMBER', base .. ':recorded', raw) == 1 then
-    entries.delete(base .. ':fifo', {raw})
-    record.lost(base, id, call)
-    return 'missing'
-  elseif missing then
-    local found = redis.call('XRANGE', base .. ':fifo', raw, raw)[1]
-    if not found then return 'missing' end     -- the entry was deleted by hand
-    local fields = found[2]
-    plain.record_run(base, raw, fields, tonumber(group.started), plain.own_lease(fields[3]) or call.lock)
-  end
-  entries.delete(base .. ':fifo', {raw})
-  return apply.c(base, digits(call.now), call, done, id, entry, payload, group.policy)
-end
-
--- Return the highest number of a group.
-local function newest_in(args, group)
-  local newest = 0
-  for i = group.first, group.last do
-    local number = tonumber(plain.id_of(args[i])) or 0
-    if number > newest then newest = number end
-  end
-  return newest
-end
-
--- Return why a job of a group does not complete; nil if its lease was valid.
-local function refusal(base, raw, named, call)
-  local first = not named[raw]
-  named[raw] = true
-  if raw == '0-0' then return 'stale' end
-  local id = plain.id_of(raw)
-  local state, at = record.location(base, id)
-  if state == 'active' and at == 'p' .. raw and first then return nil end
-  if not state and first and leased(base, raw, call) then return nil end
-  return (state or plain.find(base, id)) and 'stale' or 'missing'
-end
-
--- Complete the plain jobs of a group. refused: by position, filled from `at` on.
-local function complete_group(base, args, group, at, refused, done, call)
-  local valid, recorded = acknowledge(base, args, group), recorded_in(base, args, group, call)
-  local count, ttl = finish.kept_by(group.policy)
-  local newest, named = newest_in(args, group), {}
-  local line, stored, left, n = nil, {}, {}, 0
-  local head = digits(call.now) .. ' ' .. group.started .. ' '
-  for i = group.first, group.last do
-    local raw, position = args[i], at + i - group.first
-    local payload = args[group.results + (group.many and i - group.first + 1 or 1)]
-    local why = not valid and settle.fenced and refusal(base, raw, named, call)
-    if why then
-      refused[position] = why
-    else
-      local id = plain.id_of(raw)
-      if ttl or (recorded and recorded[i]) or (count ~= 0 and results.is_late(base, tonumber(id), newest, count, call.seen)) then
-        refused[position] = complete_as_record(base, raw, group, payload, done, call)
-      else
-        line = line or events.line(call.lines, 'completed')
-        line[#line + 1] = id
-        left[#left + 1] = raw
-        n = n + 1
-        if count ~= 0 then stored[2 * n - 1], stored[2 * n] = id, head .. payload end
-      end
-    end
-  end
-  done.plain = (done.plain or 0) + n
-  if call.seen.started and n > 0 then plain.forget_starts(base, left) end
-  if count == 0 then
-    entries.delete_acknowledged(base .. ':fifo', left, not valid or call.seen.results)
-  elseif n > 0 then
-    results.store(base, stored, call.seen)
-    finish.trim_results(base, group.policy, n, call)
-  end
-end
-
--- Return the token of a run in a group, by its position.
-local function group_entry(args, position)
-  for _, group in ipairs(args.groups) do
-    local count = group.last - group.first + 1
-    if position <= count then return 'p' .. args[group.first + position - 1] end
-    position = position - count
-  end
-end
-
--- Settle the runs. total: how many of them are in groups. Return the refused ones, flat.
-local function settle_runs(base, args, n, total, call)
-  if n + total == 0 then return {} end
-  local refused, done, seen, position = {}, {}, call.seen, 1
-  call.left = finish.most_removed(n + total)
-  for _, group in ipairs(args.groups) do
-    complete_group(base, args, group, position, refused, done, call)
-    position = position + group.last - group.first + 1
-  end
-  local stale = n > 0 and release(base, args, n, call) or {}
-  local stamp = digits(call.now)
-  local revoking = seen.revoking and base .. ':revoking'
-  for i = 1, n do
-    if not stale[i] then
+-- Settle the runs of one step. before: how many runs the groups have. Collect the jobs that have ended in `done`, and
+-- the refused runs, flat, in `answer`.
+local function settle_step(base, args, first, last, before, done, answer, call)
+  if call.verify then disown(base, args, first, last) end
+  local refused = release(base, args, first, last, call)
+  local stamp, revoking = digits(call.now), call.seen.revoking and base .. ':revoking'
+  for i = first, last do
+    if not refused[i] then
       local code, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
         code, option = after_revocation(base, id, code, option)
       end
-      stale[i] = apply[code](base, stamp, call, done, id, entry, payload, option)
+      refused[i] = apply[code](base, stamp, call, done, id, entry, payload, option)
     end
   end
+  for i, status in pairs(refused) do
+    if status == 'missing' then record.lost(base, (select(2, run_at(args, i))), call) end
+    answer[#answer + 1], answer[#answer + 2] = before + i, status
+    -- If the job was removed, this outcome proves that the run has ended.
+    stopping.finish(base, args[3], {(select(3, run_at(args, i)))}, call)
+  end
+end
+
+-- Complete the plain jobs of the groups until the time is spent. Return how many runs are settled, and true if all are.
+local function settle_groups(base, args, done, answer, call)
+  local settled = 0
+  for _, group in ipairs(args.groups) do
+    local from, is_enough = group.first, false
+    repeat
+      local to = math.min(from + STEP - 1, group.last)
+      completing.step(base, args, group, from, to, settled + 1, done, answer, call, apply.c)
+      settled, from = settled + to - from + 1, to + 1
+      is_enough = settled >= STEP and budget.has_settled_enough(call.budget)
+    until from > group.last or is_enough
+    completing.finish(base, group, call)
+    if is_enough then return settled, false end
+  end
+  return settled, true
+end
+
+-- Settle the runs outside of the groups until the time is spent. Return how many are settled.
+local function settle_others(base, args, n, total, done, answer, call)
+  local is_costly = args.has_others or (args.has_keys and keyed.is_costly(call.seen))
+  local step, last = is_costly and COSTLY_STEP or STEP, 0
+  while last < n do
+    local first = last + 1
+    last = math.min(last + step, n)
+    settle_step(base, args, first, last, total, done, answer, call)
+    if last == n then break end
+    -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.
+    keyed.review(base, call)
+    if budget.has_settled_enough(call.budget) then break end
+  end
+  return last
+end
+
+-- Settle runs from the first one on, until the time is spent; total: how many of them are in groups. Return the refused
+-- ones, flat, and how many are settled.
+--
+-- A step writes everything that its runs need, except for what finish.store writes for all of them. So the call may end
+-- after any step. The runs of the other steps still hold their leases and keys, because only a step acknowledges
+-- entries, and the next call of the worker settles them like any other runs. `ran` is the exception. The worker cannot
+-- know how many of its runs this call settles, so this call counts the duration of all of them, and the worker
+-- subtracts the others from the duration of its next call (worker/run_times.py).
+local function settle_runs(base, args, n, total, call)
+  if n + total == 0 then return {}, 0 end
+  call.left = finish.most_removed(n + total)
+  local answer, done = {}, {}
+  local settled, goes_on = settle_groups(base, args, done, answer, call)
+  if goes_on and n > 0 then settled = settled + settle_others(base, args, n, total, done, answer, call) end
   local completed, failed = string.match(args[7], '^(%d+) (%d+)$')
   finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
-  local answer = {}
-  for i, status in pairs(refused) do
-    answer[#answer + 1], answer[#answer + 2] = i, status
-    stopping.finish(base, args[3], {group_entry(args, i)}, call)
-  end
-  for i, status in pairs(stale) do
-    local _, id, entry = run_at(args, i)
-    if status == 'missing' then record.lost(base, id, call) end
-    answer[#answer + 1], answer[#answer + 2] = total + i, status
-    -- If the job was removed, this outcome proves that the run has ended.
-    stopping.finish(base, args[3], {entry}, call)
-  end
-  return answer
+  return answer, settled
 end
 
 -- The caller has no free slot left. Wake other workers for the rest of the startable jobs, because the caller may have
@@ -491,29 +405,38 @@ local function claim_or_wait(base, caller, call)
   return jobs, due
 end
 
+-- Note the shortest lease in the queue. Sweeps then pass over the runs that cannot have expired yet.
+local function note_lease(base, call)
+  if call.shortest >= (call.seen.shortest_lease or math.huge) then return end
+  redis.call('HSET', base .. ':meta', 'shortest_lease', digits(call.shortest))
+end
+
 local function first_call(base, args, unbroken)
   local flags = args[6]
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
   local lock = integer('lock', args[5])
+  local spent = budget.of_claim(caller.slots <= SMALL and #args <= GROUPS + 2 + SMALL * FIELDS)
   local n, total = parse(args)
   local call = queue_flags.call(base)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[8], call.seen.incarnation) end
-  call.lock = lock
-  if n + total > 0 and (not unbroken or string.find(flags, 'v', 1, true)) then disown(base, args, n) end
-  local refused = settle_runs(base, args, n, total, call)
-  limits.freed(n + total, call)
+  call.lock, call.shortest, call.budget = lock, lock, spent
+  call.verify = not unbroken or string.find(flags, 'v', 1, true)
+  local refused, settled = settle_runs(base, args, n, total, call)
+  limits.freed(settled, call)
   local jobs, due = claim_or_wait(base, caller, call)
+  if jobs.n > 0 then note_lease(base, call) end
   keyed.review(base, call)
   local seen = call.seen
   if seen.limits or ((n + total > 0 or call.slept) and (seen.scheduled or seen.sleeping)) then
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   events.write(base, call.lines, call.now)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, not unbroken, lock, call.now}, request.WEEK_MS)
+  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now},
+    request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0,
-    call.now}
+    settled, call.now}
 end
 
 register('settleAndClaim', function(base, args)
@@ -522,8 +445,9 @@ register('settleAndClaim', function(base, args)
   local answer
   if kept then
     local now, past = clock.now()
-    local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[4] and 2 or 0)
-    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[6] or now}
+    local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[6] and 2 or 0)
+    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[4],
+      kept[7] or now}
   else
     answer = first_call(base, args, unbroken)
   end

@@ -152,7 +152,8 @@ class SettleRequest:
 class SettleReply(NamedTuple):
     """Reply of `settleAndClaim`. `due` is the instant (server ms) at which to claim again, 0: after a wake-up.
 
-    `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`.
+    `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`. `settled`: the number of runs that the
+    call has settled, the first ones of the request. The other runs keep their leases and belong into the next call.
     """
 
     now: int
@@ -162,6 +163,7 @@ class SettleReply(NamedTuple):
     listeners: int
     posted: bool
     past: int
+    settled: int
     is_broken: bool = False
     """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
     claimed_at: int = 0
@@ -217,12 +219,13 @@ class SettleCalls(Calls):
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
         # claim loop repeats it over many calls of this method, during an outage for hours.
         reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
-        now, refused, jobs, due, listeners, posted, past, claimed_at = cast(
-            "tuple[int, list[object], list[Any], int, int, int, int, int]", reply
+        now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
+            "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
         return SettleReply(
-            *(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, posted & 2 == 2),
+            *(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, settled),
+            is_broken=posted & 2 == 2,
             claimed_at=claimed_at,
         )
 

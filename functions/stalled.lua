@@ -9,6 +9,7 @@
 --   closeWorker  channel number consumer -> { more, returned }
 --     Return all jobs that are pending under a consumer that stops, then remove the consumer.
 --   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is not done yet);
+--               shortest_lease (ms; no job of the queue runs with a shorter lease);
 --               lane_lost (the entries of `lane` up to this id lost their group and must be returned); for gap_ms and
 --               outages see lease.lua
 -- Two counters end a job that crashes its workers: `stalls` counts runs whose lease expired, up to max_stalled;
@@ -16,6 +17,7 @@
 
 local stalled = {}
 local STEP = 100
+local MOST_STEPS = 20
 local TRIM_STEP = 200
 local EXPIRE_STEP = 10
 local SHORTEST_LEASE_MS = 1000
@@ -145,11 +147,12 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
 end
 
 -- Check one step of a stream's pending list. Return the cursor of the next step, '' at the end.
-local function sweep_stream(base, stream, from, outage, max_stalled, call, report, it)
-  local rows = pending(stream, from)
+local function sweep_step(base, stream, from, outage, max_stalled, call, report, it)
+  local rows, shortest = pending(stream, from), call.seen.shortest_lease or SHORTEST_LEASE_MS
   for _, row in ipairs(rows) do
-    local idle = lease.counted(row[3], outage)
-    if idle >= SHORTEST_LEASE_MS then
+    -- Most runs are healthy. They cost no command, because no lease is shorter than `shortest`.
+    local idle = row[3] >= shortest and lease.counted(row[3], outage) or 0
+    if idle >= shortest then
       sweep_entry(base, stream, row, idle, max_stalled, call, report)
       if is_enough(it, call) then return '(' .. row[1] end
     elseif row[3] == 0 then
@@ -159,6 +162,16 @@ local function sweep_stream(base, stream, from, outage, max_stalled, call, repor
     end
   end
   return #rows == STEP and '(' .. rows[STEP][1] or ''
+end
+
+-- Check a stream's pending list in steps until the budget is spent. Return the cursor of the next call, '' at the end.
+local function sweep_stream(base, stream, from, outage, max_stalled, call, report, it)
+  local steps = 0
+  repeat
+    from = sweep_step(base, stream, from, outage, max_stalled, call, report, it)
+    steps = steps + 1
+  until from == '' or steps == MOST_STEPS or is_enough(it, call)
+  return from
 end
 
 -- Remove consumers that have nothing pending and gave no sign of life for long. After an outage, wait until the live
@@ -231,6 +244,12 @@ local function housekeeping(base, outage, call, it)
   return true
 end
 
+-- Forget the shortest lease when no job runs, because its worker may be gone.
+local function forget_lease(base)
+  if entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane') > 0 then return end
+  redis.call('HDEL', base .. ':meta', 'shortest_lease')
+end
+
 local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
@@ -238,6 +257,7 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
+  queue_flags.compare(base)
   local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
   local cursors, left = {fifo = state[2] or '', lane = state[3] or ''}, state[4] == '1'
@@ -257,6 +277,7 @@ local function sweep(base, args)
   wakeup.finish(base, call)
   local due = schedulers.next(base)
   local more = left or not is_mended or cursors.fifo ~= '' or cursors.lane ~= ''
+  if not more and call.seen.shortest_lease then forget_lease(base) end
   return {more and 1 or 0, report.recovered, report.failed, call.seen.outbox and 1 or 0,
     due and digits(math.max(0, due - call.now)) or ''}
 end

@@ -16,7 +16,7 @@ end
 register('testControl', function(base, args)
   redis.call('HSET', base .. ':test', args[1], args[2])
   if args[1] == 'clock_shift' then switches.clock_shift = integer('clock_shift', args[2]) end
-  if args[1] == 'unfenced' then settle.fenced = args[2] ~= '1' end
+  if args[1] == 'unfenced' then entries.fenced = args[2] ~= '1' end
   return 'ok'
 end)
 

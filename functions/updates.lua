@@ -32,7 +32,7 @@ request.register('updateJob', function(base, args)
   if not write[kind] then fail('ARGUMENT', 'unknown kind of update ' .. kind) end
   local state, at = plain.open(base, id)
   if not state then return 'missing' end
-  if entry ~= '' and settle.fenced then
+  if entry ~= '' and entries.fenced then
     if state ~= 'active' or at ~= entry then return 'stale' end
     if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
   end

@@ -44,7 +44,7 @@ local function is_idle(base, consumer)
 end
 
 local function head(key)
-  local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
+  local first = redis.call('ZRANGE', key, '0', '0', 'WITHSCORES')
   return first[2] and tonumber(first[2])
 end
 
@@ -63,7 +63,7 @@ end
 
 -- Register a worker that found nothing. Return the instant at which it should wake itself (0: it will be woken).
 function wakeup.register(base, consumer, slots, call)
-  redis.call('ZADD', base .. ':idle', slots, consumer)
+  redis.call('ZADD', base .. ':idle', digits(slots), consumer)
   local due = wakeup.next_due(base, call)
   local timer = base .. ':timer'
   if not due then
@@ -74,7 +74,7 @@ function wakeup.register(base, consumer, slots, call)
   local holders = redis.call('HMGET', timer, 'first', 'second', 'due')
   local first, second = holders[1], holders[2]
   if first == consumer or not is_idle(base, first) or tonumber(holders[3]) > due then
-    redis.call('HSET', timer, 'first', consumer, 'due', digits(due))
+    redis.call('HSET', queue_flags.create(base, 'timer', call.seen), 'first', consumer, 'due', digits(due))
     if second == consumer then redis.call('HDEL', timer, 'second') end
     return due
   end

@@ -216,7 +216,8 @@ do
     local known, again = replayed(ledger, args, from, n, ttl)
     local call, outcomes, _ = nil, NOTHING, nil
     if again < n then
-      call, _, _, outcomes = add.all(base, jobs, known, quiet, all_new(base, args, from, jobs))
+      call, _, _, outcomes = add.all(base, jobs,
+        {known = known, quiet = quiet, new = all_new(base, args, from, jobs)})
     elseif jobs then
       incarnation.check(args[from + 1 + n * FIELDS], redis.call('HGET', base .. ':meta', 'incarnation'))
     end

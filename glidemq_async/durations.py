@@ -64,7 +64,7 @@ def instant_to_ms(option: str, value: datetime) -> int:
         raise TypeError(f"{option} must be a datetime, not {value!r}")
     if value.utcoffset() is None:
         raise ValueError(
-            f"{option} must carry a time zone, got {value!r}: use datetime.now(tz=UTC), or .astimezone() for local time"
+            f"{option} must have a time zone, got {value!r}: use datetime.now(tz=UTC), or .astimezone() for local time"
         )
     milliseconds = -((_EPOCH - value) // _MILLISECOND)
     if milliseconds < 0:

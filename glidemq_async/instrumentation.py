@@ -66,7 +66,7 @@ class RunJob(Protocol):
 
 
 class Addition:
-    """One job that is being added.
+    """One job that is being added: its `queue`, its `name` and its `headers`.
 
     A hook may change `headers` before the job is sent. `id`, `outcome` ("added", "duplicate" or "completed") and `size`
     (in bytes) are set after the add has succeeded.
@@ -83,7 +83,7 @@ class Addition:
 
 
 class RunReport:
-    """The end of a run: its outcome, the exception of the handler, and the duration in seconds."""
+    """The end of a run: its `outcome`, the handler's exception as `error` (or None), and its duration in `seconds`."""
 
     __slots__ = ("error", "outcome", "seconds")
 

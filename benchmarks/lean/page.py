@@ -11,6 +11,7 @@ from benchmarks.lean.scenarios import VALKEY, on
 from benchmarks.lean.targets import LEAN_TARGETS
 from benchmarks.report import (
     Table,
+    failure_lines,
     longest_table,
     main_table,
     markdown,
@@ -29,7 +30,7 @@ OWN: Final = on(OWN_VERSION)
 
 def share_table(figures: MeasuredRows) -> Table:
     """Return the figures that have no target as shares of the bare loop: versions of Python, and Valkey."""
-    columns = {"jobs/s": "rate", "client CPU": "client_us", "server CPU": "server_us"}
+    columns = {"rate": "rate", "client CPU": "client_us", "server CPU": "server_us"}
     lines: Table = [["relative to the bare loop", *columns]]
     pairs = [(f"drain, concurrency 100{suffix}", f"loop, drain{suffix}") for suffix in (*map(on, VERSIONS), VALKEY)]
     pairs += [
@@ -63,7 +64,7 @@ Written by `make bench` and by `make bench-lean`. This part runs on TCP with the
 that it writes no snapshots. The figures are medians of {rounds} rounds. Every second round runs backwards.
 
 {facts}
-
+{failure_lines(figures)}
 {markdown(target_table(judge(figures, LEAN_TARGETS)))}
 
 {markdown(share_table(figures))}
@@ -77,7 +78,8 @@ that it writes no snapshots. The figures are medians of {rounds} rounds. Every s
 - *two hops*: one XADD to the bare loop, and one XADD from it to a stream from which the caller reads.
 - *bytes*: the server's memory for a waiting job, without the buffers of clients.
 - *longest calls*: the time between the start and the end of one function call, from the slow log. It includes the time
-  during which the kernel ran another process, so a busy machine makes calls longer.
+  during which the kernel ran another process, so a busy machine makes calls longer. The longest commands of the bare
+  loop, which need a few microseconds, show how long that was.
 {END}"""
 
 

@@ -1,4 +1,4 @@
-"""`glidemq demo`: run one job for each Python file of a directory, kill a worker half way, and count lost jobs."""
+"""`glidemq demo`: run a job for each Python file of a directory, kill a worker halfway through, and count lost jobs."""
 
 # command            the options of the command
 # demonstration      the course of a run: it adds the jobs, starts the workers, kills one and audits the result

@@ -28,7 +28,7 @@ Url = Annotated[
         help="The server of the queue: file:///directory, redis://host:port, …",
     ),
 ]
-Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="Kill one worker process half way.")]
+Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="Kill one worker process halfway through.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the figures as JSON and nothing else.")]
 
 
@@ -40,7 +40,7 @@ def demo(
     kill: Kill = True,
     as_json: AsJson = False,
 ) -> None:
-    """Run one job for each Python file of PATH, kill a worker half way, and count lost jobs.
+    """Run one job for each Python file of PATH, kill a worker halfway through, and count lost jobs.
 
     Some jobs fail on purpose at their first run and are retried. Exit code 1: a job was lost or ended twice, or the
     stored data did not pass the self-check. Exit code 130: interrupted.

@@ -1,4 +1,4 @@
-"""The course of a demonstration: add the jobs, run workers, kill one half way, stop them, and audit the result."""
+"""The course of a demonstration: add jobs, run workers, kill one halfway through, stop them, and audit the result."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class _Demonstration:
     async def _kill_half_way(self, workers: WorkerProcesses) -> None:
         await self._tally.reached(self._total // 2)
         await workers.kill_one()
-        self._display.note(f"half way: {workers.killed} received SIGKILL while it ran jobs")
+        self._display.note(f"halfway through: {workers.killed} received SIGKILL while it ran jobs")
 
     async def _lose_patience(self) -> None:
         before = -1

@@ -18,7 +18,7 @@ Workers = Annotated[int, typer.Option("--workers", "-w", min=1, max=16, help="Nu
 Rate = Annotated[
     int, typer.Option("--rate", min=1, help="Maximum number of jobs that start in a second, of all workers together.")
 ]
-Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="Kill Spark and a worker half way.")]
+Kill = Annotated[bool, typer.Option("--kill/--no-kill", help="Kill Spark and a worker halfway through.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--folder", file_okay=False, show_default="a new one", help="Folder of the lake and the report."),
@@ -36,7 +36,8 @@ def demo(
 ) -> None:
     """Add a job with Spark for each file of this interpreter, and report on the jobs by their events.
 
-    Some jobs fail on purpose. With --kill, the process with Spark and a worker are killed half way and started again.
+    Some jobs fail on purpose. With --kill, the process with Spark and a worker are killed halfway through and started
+    again.
     Exit code 1 means that a figure differs from the expected one. Needs Java 17 and no server.
     """
     from glidemq_async.cli.exits import INTERRUPTED, UNAVAILABLE, CommandError

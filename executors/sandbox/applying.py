@@ -85,7 +85,7 @@ def _other_threads() -> list[str]:
     with suppress(OSError):
         threads = sum(1 for _ in Path("/proc/self/task").iterdir())
         if threads > 1:
-            return [f"everything: the process has {threads} threads, and only the calling one is confined"]
+            return [f"all permissions: the process has {threads} threads, and only the calling one is confined"]
     return []
 
 

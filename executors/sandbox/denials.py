@@ -35,7 +35,7 @@ _WATCHED: Final = (
 )
 """Events of operations. Other events describe Python's internal work, and are frequent."""
 
-_NO_ADVICE: Final = "its permissions do not cover that"
+_NO_ADVICE: Final = "the permissions of the job do not allow this operation"
 
 # Per thread, because audit events of all threads arrive in one hook. Without that, the error of a job could be
 # explained by an operation of the thread that reads the channel.
@@ -74,7 +74,7 @@ def denied(error: BaseException, permissions: Permissions) -> PermissionDenied |
         refused = isinstance(found, OSError) and (found.errno in _REFUSALS or isinstance(found, PermissionError))
         unresolved = isinstance(found, socket.gaierror) and permissions.network is False
         if refused or unresolved:
-            result = PermissionDenied(f"{_said(found)}: {_advice(found, permissions)}")
+            result = PermissionDenied(f"{_type_and_text(found)}: {_advice(found, permissions)}")
             result.__cause__ = error
             return result
     return None
@@ -95,7 +95,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             left += cast("BaseExceptionGroup[BaseException]", found).exceptions
 
 
-def _said(error: BaseException) -> str:
+def _type_and_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
@@ -137,7 +137,7 @@ def _changed(_event: str, arguments: tuple[Any, ...], path: str | None, permissi
 
 
 def _described(event: str, *_: object) -> str:
-    return f"{event} changes what a file is, not what it holds, and that is refused unless write=True is granted"
+    return f"{event} changes the metadata of a file; grant Permissions(write=True), as a list of paths is not enough"
 
 
 def _started(*_: object) -> str:
@@ -145,7 +145,9 @@ def _started(*_: object) -> str:
 
 
 def _signalled(*_: object) -> str:
-    return "signals reach only the job's own process and those that it started; no permission grants more"
+    return (
+        "a job can send signals only to its own process and to processes that it started; no permission allows others"
+    )
 
 
 def _connected(event: str, arguments: tuple[Any, ...], _path: str | None, permissions: Permissions) -> str:
@@ -156,18 +158,18 @@ def _connected(event: str, arguments: tuple[Any, ...], _path: str | None, permis
         return f"grant Permissions(network=[{port}]) to connect to TCP port {port}, or network=True"
     if permissions.network is False:
         return "grant Permissions(network=True), or the TCP ports to connect to"
-    return "with a list of TCP ports nothing but connecting to these is granted: network=True grants all sockets"
+    return "a list of TCP ports allows only connections to these; grant Permissions(network=True) to allow all sockets"
 
 
 def _path_advice(path: str | None, permissions: Permissions) -> str:
     if path is None:
         return "grant the path with Permissions(read=[...]) or Permissions(write=[...])"
     if path.startswith("/proc/"):
-        return "what the kernel shows of other processes stays closed, whatever is granted"
+        return "a job cannot read files of other processes in /proc; no permission allows it"
     if _covered(path, permissions.write):
-        return f"{path} is granted by write=, its own mode or owner refuses it"
+        return f"write= covers {path}, but its mode or owner refuses the operation"
     if _covered(path, permissions.read):
-        return f"grant Permissions(write=[{path!r}]); to read it is granted, unless its mode or owner refuses that"
+        return f"grant Permissions(write=[{path!r}]) to write it; read= covers it, so its mode or owner refuses a read"
     return f"grant Permissions(read=[{path!r}])"
 
 
@@ -175,8 +177,8 @@ def _write_advice(path: str | None, permissions: Permissions) -> str:
     if path is None:
         return "grant the path with Permissions(write=[...])"
     if _covered(path, permissions.write):
-        return f"{path} is granted by write=, its own mode or owner refuses it"
-    return f"grant Permissions(write=[{path!r}]), or a directory above it"
+        return f"write= covers {path}, but its mode or owner refuses the operation"
+    return f"grant Permissions(write=[{path!r}]), or grant a directory above it"
 
 
 def _covered(path: str, granted: bool | tuple[str, ...]) -> bool:

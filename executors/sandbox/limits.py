@@ -88,7 +88,7 @@ def _limit_processes(permissions: Permissions, *, apart: bool, threads: int) -> 
     import resource
 
     if os.getuid() == 0:
-        return ["processes: the kernel does not limit root's; run the worker as another user"]
+        return ["processes: the kernel does not limit the processes of root; run the worker as another user"]
     if apart:
         _lower(resource.RLIMIT_NPROC, permissions.processes + threads)
         return []
@@ -102,10 +102,10 @@ def _limit_processes_of_the_user(processes: int, threads: int) -> list[str]:
 
     running = _tasks_of_the_user()
     if running is None:
-        return ["processes: there is no user namespace, and no /proc to count the user's processes by"]
+        return ["processes: this system has no user namespaces, and no /proc in which the processes can be counted"]
     _lower(resource.RLIMIT_NPROC, running - 1 + processes + threads)
-    counted = f"the limit is the {running} running now and {processes - 1} more, for all of them together"
-    return [f"processes: without a user namespace the kernel counts all processes of the user: {counted}"]
+    counted = f"the limit for all of them together is {processes - 1} more than the {running} that run now"
+    return [f"processes: without a user namespace the kernel counts all processes of the user; {counted}"]
 
 
 def _tasks_of_the_user() -> int | None:
@@ -136,8 +136,8 @@ def _check_memory(permissions: Permissions) -> None:
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGESIZE")
         if used >= permissions.memory:
             raise ExecutorError(
-                f"memory is {permissions.memory} bytes, but the child has {used} bytes of address space before the "
-                "first job; grant more"
+                f"memory={permissions.memory} bytes is too little: the child process has {used} bytes of address space "
+                "before the first job; grant more"
             )
 
 

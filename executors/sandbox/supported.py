@@ -13,8 +13,8 @@ from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.sandbox import filters, landlock
 from glidemq_async.executors.sandbox.kernel import IS_LINUX, machine
 
-_NO_LANDLOCK: Final = "Landlock is missing (Linux 5.13, switched on)"
-_NO_FILTERS: Final = "seccomp filters are missing (Linux, on x86_64 or aarch64)"
+_NO_LANDLOCK: Final = "Landlock is missing (it needs Linux 5.13, and must be enabled in the kernel)"
+_NO_FILTERS: Final = "seccomp filters are missing (they need Linux on x86_64 or aarch64)"
 _FEATURES: Final = (
     ("landlock", 1, "paths: reading, writing, creating, removing (Linux 5.13)"),
     ("landlock refer", 2, "moves and links between granted directories (5.19); before, they are refused"),
@@ -60,11 +60,11 @@ def unenforced(permissions: Permissions, version: int, *, filtered: bool) -> lis
         missing.append(f"memory and environment of the user's other processes, in /proc: {_NO_LANDLOCK}")
         missing += [f"{name}: {_NO_LANDLOCK}" for name in ("read", "write") if getattr(permissions, name) is not True]
     elif version < 3 and not filtered and permissions.write is not True:
-        missing.append("write: truncation is not refused (Linux 6.2)")
+        missing.append("write: truncation is not refused (needs Linux 6.2)")
     if isinstance(permissions.network, tuple) and version < 4:
         missing.append("network: TCP ports cannot be restricted (needs Linux 6.7), so every port can be reached")
     if version < 6 and (permissions.subprocess or not filtered):
-        missing.append("signals to other processes of the user (Linux 6.12)")
+        missing.append("signals to other processes of the user (needs Linux 6.12)")
     missing += _uncounted(permissions)
     return missing if filtered else missing + _unfiltered(permissions)
 
@@ -113,5 +113,5 @@ def _user_namespaces() -> Support:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)  # noqa: S603 - ours
         found = done.stdout.strip() or "failed"
         if found == "ok" and os.getuid() == 0:
-            found = "the kernel does not limit root's; run the worker as another user"
+            found = "the kernel does not limit the processes of root; run the worker as another user"
     return Support("user namespaces", found == "ok", f"an exact count of processes: {found}")

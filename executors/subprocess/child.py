@@ -53,7 +53,7 @@ from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_values
 from glidemq_async.payloads.serialization import MsgpackSerializer
-from glidemq_async.storage.urls import withhold_default
+from glidemq_async.storage.urls import disable_default
 
 CHANNEL: Final = 3
 """The descriptor of the channel, the only one besides stdin, stdout and stderr."""
@@ -115,8 +115,8 @@ class JobProcess:
         # its later threads. Each import may set up logging, so `_take_over_logging` follows each of them. `gc.freeze`
         # comes last: it exempts everything that exists now from collections.
         lacking = self._apply_permissions()
-        if self._config["withheld"]:
-            withhold_default()
+        if self._config["storage_disabled"]:
+            disable_default()
         self._take_over_logging()
         self._import_functions()
         gc.freeze()

@@ -147,7 +147,7 @@ class SubprocessExecutor:
             "setup": self._setup,
             "levels": None if self._levels is None else self._levels.now(),
             "handlers": sorted(set(self._references.values())),
-            "withheld": VARIABLE in os.environ and VARIABLE not in self._environment(),
+            "storage_disabled": VARIABLE in os.environ and VARIABLE not in self._environment(),
         }
 
     def _loaded(self) -> list[str]:
@@ -187,21 +187,21 @@ class SubprocessExecutor:
     ) -> ChildOutcome:
         """Run the job in the next free process."""
         # A process runs one job after another, so everything that an earlier job left behind must be kept out of this
-        # one. The increment of `child.jobs` is the number of the run, and frames carry it. `channel.begin` drops the
-        # frames that arrived since the previous run. Log records and output are assigned to this job only between
+        # one. `child.begin_run` numbers the run, and frames carry the number. `channel.begin` drops the frames that
+        # arrived since the previous run. Log records and output are assigned to this job only between
         # `begin` and `end`. All of that comes before the frame "run", after which the new job may send its first frame.
         #
         # After any error here the state of the process is unknown, so it is killed and not returned to the pool.
         with waiting():
             child = await pool.take()
-        child.jobs += 1
+        child.begin_run()
         child.channel.begin(payload_limit(job) + SLACK)
         child.records.begin(job)
         if child.output is not None:
             child.output.begin(job)
         try:
             self._send_levels(child)
-            child.channel.send("run", child.jobs, *work)
+            child.channel.send("run", child.run, *work)
             outcome = await self._await_outcome(pool, child, job, timeout)
         except BaseException:
             pool.end(child)

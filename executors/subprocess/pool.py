@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -52,6 +53,16 @@ class PooledChild:
         """The levels that were last sent to it."""
         self.output: Output | None = None
         self.jobs = 0
+        self.run = 0
+        """The number of its current run."""
+
+    def begin_run(self) -> None:
+        """Count another job, and number its run."""
+        self.jobs += 1
+        # A random number. The process is free for its next job as soon as the worker has read the outcome of the last
+        # one, and that job may have written more frames. They arrive during the next run. With consecutive numbers, a
+        # hostile job could so send a result for the next job.
+        self.run = secrets.randbits(48)
 
     @property
     def is_alive(self) -> bool:

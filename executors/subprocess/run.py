@@ -52,7 +52,7 @@ class ChildRun:
 
     def __init__(self, child: PooledChild, job: Job[Any, Any], silence: float | None, cpu: int | None = None) -> None:
         self._child = child
-        self._number = child.jobs
+        self._number = child.run
         """The number of the run in its process. A frame with another number is from an earlier job and is dropped."""
         self._cpu = cpu
         self._job = job

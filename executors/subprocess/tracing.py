@@ -28,7 +28,7 @@ def current_trace() -> Trace:
         found: dict[str, str] = {}
         propagate.inject(found)
     except Exception:  # noqa: BLE001 - telemetry must not fail a job
-        _log.exception("the trace of a job is not known in its process")
+        _log.exception("the trace of a job could not be read; its spans in the child process begin a new trace")
         return None
     return found or None
 
@@ -42,7 +42,7 @@ def adopt_trace(trace: Trace) -> None:
 
         context.attach(propagate.extract(trace, context=context.Context()))
     except Exception:  # noqa: BLE001 - telemetry must not fail a job
-        _log.exception("the trace of a job is not known in its process")
+        _log.exception("the trace of a job could not be set; its spans in this process begin a new trace")
 
 
 def flush_spans() -> None:

@@ -179,8 +179,8 @@ async def page_of(pages: Pages, path: str) -> Page:
     try:
         return await make()
     except Exception:  # noqa: BLE001 - a broken page must not end the worker's port
-        _log.exception("the page %s cannot be made", path)
-        return Page(b"the page cannot be made: see the log\n", status=500)
+        _log.exception("the page %s could not be created", path)
+        return Page(b"the page could not be created; see the log\n", status=500)
 
 
 def _encoded(page: Page, *, with_body: bool) -> bytes:

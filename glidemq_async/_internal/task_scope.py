@@ -23,6 +23,10 @@ class TaskScope:
     ends, it cancels its children and waits for them. A child that raises an exception cancels the others. Services
     handle their own errors, so that happens only after a defect.
 
+    `BackgroundTasks` is for the other components. It needs no `await` before its first task, so callbacks can start
+    tasks. Its tasks are independent: one that fails does not cancel the others, and nothing cancels them with their
+    owner's host.
+
     The children are asyncio tasks and not those of an anyio group, because they run handlers. A handler that is
     cancelled may await its own cleanup. An anyio scope would cancel each of these awaits again.
     """

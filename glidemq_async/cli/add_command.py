@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
 from glidemq_async.cli.exits import USAGE, CommandError
-from glidemq_async.cli.private_stores import refuse_private
+from glidemq_async.cli.memory_stores import refuse_memory_store
 from glidemq_async.errors import SerializationError
 from glidemq_async.options.job_options import merge
 
@@ -25,7 +25,7 @@ async def add_job(store: Store, queue: str, name: str, payload: object, options:
     Raises CommandError before anything is sent: if the arguments do not fit the task, or if the store would end with
     this command.
     """
-    refuse_private(store.storage, "and the job would be lost at the end of this command")
+    refuse_memory_store(store.storage, "and the job would be lost at the end of this command")
     task = None if store.app is None else _task(store.app, queue, name)
     if store.app is None or task is None:
         async with store.queue(queue) as opened:

@@ -15,31 +15,31 @@ from glidemq_async.cli.exits import FAILED, CommandError, code_of
 if TYPE_CHECKING:
     from typer._click import Command, Context
 
-RUN, LOOK, CHANGE, CARE = "Running", "Looking", "Changing", "Care"
+RUN, INSPECT, MODIFY, MAINTAIN = "Run", "Inspect", "Modify", "Maintain"
 
 COMMANDS: Final = {
     "worker": (RUN, "glidemq_async.cli.worker.command"),
     "demo": (RUN, "glidemq_async.demo.jobs.command"),
     "pipeline": (RUN, "glidemq_async.cli.pipeline"),
-    "queues": (LOOK, "glidemq_async.cli.inspect_commands"),
-    "jobs": (LOOK, "glidemq_async.cli.inspect_commands"),
-    "job": (LOOK, "glidemq_async.cli.inspect_commands"),
-    "events": (LOOK, "glidemq_async.cli.events_command"),
-    "workers": (LOOK, "glidemq_async.cli.inspect_commands"),
-    "schedulers": (LOOK, "glidemq_async.cli.inspect_commands"),
-    "add": (CHANGE, "glidemq_async.cli.change_commands"),
-    "retry": (CHANGE, "glidemq_async.cli.change_commands"),
-    "remove": (CHANGE, "glidemq_async.cli.change_commands"),
-    "revoke": (CHANGE, "glidemq_async.cli.change_commands"),
-    "promote": (CHANGE, "glidemq_async.cli.change_commands"),
-    "dlq": (CHANGE, "glidemq_async.cli.change_commands"),
-    "clean": (CHANGE, "glidemq_async.cli.bulk_commands"),
-    "release": (CHANGE, "glidemq_async.cli.bulk_commands"),
-    "pause": (CHANGE, "glidemq_async.cli.change_commands"),
-    "resume": (CHANGE, "glidemq_async.cli.change_commands"),
-    "doctor": (CARE, "glidemq_async.cli.doctor.command"),
-    "functions": (CARE, "glidemq_async.cli.servers"),
-    "healthcheck": (CARE, "glidemq_async.cli.healthcheck"),
+    "queues": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "jobs": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "job": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "events": (INSPECT, "glidemq_async.cli.events_command"),
+    "workers": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "schedulers": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "add": (MODIFY, "glidemq_async.cli.change_commands"),
+    "retry": (MODIFY, "glidemq_async.cli.change_commands"),
+    "remove": (MODIFY, "glidemq_async.cli.change_commands"),
+    "revoke": (MODIFY, "glidemq_async.cli.change_commands"),
+    "promote": (MODIFY, "glidemq_async.cli.change_commands"),
+    "dlq": (MODIFY, "glidemq_async.cli.change_commands"),
+    "clean": (MODIFY, "glidemq_async.cli.bulk_commands"),
+    "release": (MODIFY, "glidemq_async.cli.bulk_commands"),
+    "pause": (MODIFY, "glidemq_async.cli.change_commands"),
+    "resume": (MODIFY, "glidemq_async.cli.change_commands"),
+    "doctor": (MAINTAIN, "glidemq_async.cli.doctor.command"),
+    "functions": (MAINTAIN, "glidemq_async.cli.servers"),
+    "healthcheck": (MAINTAIN, "glidemq_async.cli.healthcheck"),
 }
 """The panel of the help, and the module, of each command. The module contains a function or a Typer of its name."""
 

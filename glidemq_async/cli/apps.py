@@ -28,8 +28,8 @@ class Runnable(AbstractAsyncContextManager[Any], Protocol):
         """Run jobs until it is stopped, or until no job waits."""
         ...
 
-    def stop(self, *, at_once: bool = False) -> None:
-        """Ask `run` to shut down gracefully. `at_once` releases running jobs; it can follow a first call."""
+    def stop(self, *, immediately: bool = False) -> None:
+        """Ask `run` to shut down gracefully. `immediately` releases running jobs; it can follow a first call."""
         ...
 
 
@@ -58,7 +58,7 @@ def load(spec: str, directory: Path) -> object:
     try:
         return attrgetter(names[0])(module)
     except AttributeError:
-        raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_near(module, names[0])}") from None
+        raise _bad(spec, f"module {module_name!r} has no {names[0]!r}{_suggestion(module, names[0])}") from None
 
 
 def _import(spec: str, name: str, directory: Path) -> object:
@@ -91,7 +91,7 @@ def _line_of(error: BaseException) -> str:
     return last
 
 
-def _near(module: object, wanted: str) -> str:
+def _suggestion(module: object, wanted: str) -> str:
     import difflib
 
     found = difflib.get_close_matches(wanted, [name for name in vars(module) if not name.startswith("_")], 1)

@@ -25,9 +25,9 @@ def clean(
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of jobs.")] = MOST_CLEANED,
     as_json: AsJson = False,
 ) -> None:
-    """Remove jobs in one state. Ended jobs count their age from their end, the others from their add.
+    """Remove jobs in one state. The age counts from the end of an ended job, and from the add of any other job.
 
-    Ended jobs are removed from the oldest on, other jobs from the one that would start next.
+    The oldest ended jobs are removed first. Of other jobs, the one that would start next is removed first.
     """
     from glidemq_async.cli import targets
 

@@ -30,7 +30,7 @@ Args = Annotated[
 Kwargs = Annotated[
     str | None, typer.Option("--kwargs", metavar="JSON", help="For a task: its keyword arguments, an object.")
 ]
-Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait so many seconds for its result.")]
+Wait = Annotated[float | None, typer.Option("--wait", min=0, help="Wait up to this many seconds for the result.")]
 
 
 @with_target
@@ -151,10 +151,13 @@ def retry(
     target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All jobs in --state.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The newest jobs in --state.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Run all jobs in --state again.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the newest in --state.")
+    ] = None,
     state: Annotated[
-        Literal["failed", "completed"], typer.Option("--state", "-s", help="Jobs in another state are refused.")
+        Literal["failed", "completed"],
+        typer.Option("--state", "-s", help="The state of the jobs. Jobs in another state are refused."),
     ] = "failed",
     as_json: AsJson = False,
 ) -> None:
@@ -226,8 +229,10 @@ def promote(
     target: CommandTarget,
     queue: QueueName,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="All delayed jobs.")] = False,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="The jobs that are due next.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Start all delayed jobs.")] = False,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the next due ones first.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Start delayed jobs now: the named ones, --all, or --count of them."""
@@ -307,7 +312,7 @@ def dlq(
     limit: Annotated[
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
     ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="Run them again, the oldest first.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Replay the dead letters, the oldest first.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters of a queue (jobs that failed for good), or replay them."""
@@ -328,10 +333,10 @@ def dlq(
     def show(done: Document) -> None:
         if replay:
             typer.echo(f"replayed {done['replayed']}")
-            hint_at_more(done, "more dead letters: without --limit all are replayed")
+            hint_at_more(done, "more dead letters; without --limit the command replays all of them")
             return
         shown = [documents.letter_row(one) for one in done["dead_letters"]]
         show_jobs(shown, DEAD_LETTER_COLUMNS, target, empty="no dead letters")
-        hint_at_more(done, "more of them: --limit")
+        hint_at_more(done, "more dead letters; a higher --limit shows them")
 
     answer(do(), show, as_json=as_json)

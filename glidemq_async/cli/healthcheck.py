@@ -71,8 +71,8 @@ def _lines(found: Document) -> list[str]:
     """One line per worker."""
     if found["problem"] is not None:
         return [found["problem"]]
-    return [f"{_who(name, each)}: {'; '.join(each['problems']) or 'ok'}" for name, each in found["workers"].items()]
+    return [f"{_title(name, each)}: {'; '.join(each['problems']) or 'ok'}" for name, each in found["workers"].items()]
 
 
-def _who(name: str, worker: Document) -> str:
+def _title(name: str, worker: Document) -> str:
     return f"{name} ({worker['queue']})" if worker["queue"] is not None else name

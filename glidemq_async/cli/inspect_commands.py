@@ -37,7 +37,7 @@ StateOption = Annotated[
 ]
 NewestFirst = Annotated[
     bool | None,
-    typer.Option("--newest-first/--oldest-first", help="The direction for every state.", show_default="by state"),
+    typer.Option("--newest-first/--oldest-first", help="List every state in this direction.", show_default="by state"),
 ]
 JobName = Annotated[str | None, typer.Option("--name", help="Only jobs of this name.")]
 Data = Annotated[
@@ -104,7 +104,7 @@ def jobs(
     offset: Annotated[int, typer.Option("--offset", min=0, help="Number of jobs to skip. Only with --state.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs of a queue in the order in which they will start. Ended jobs are listed from the newest on."""
+    """List jobs of a queue in the order in which they will start. Ended jobs are listed newest first."""
     from glidemq_async.cli import documents, targets
 
     wanted = None if data is None else parse_json("--data", data)
@@ -123,7 +123,7 @@ def jobs(
 
     def show(found: Document) -> None:
         show_jobs(found["jobs"], JOB, target, empty="no jobs")
-        hint_at_more(found, "more of them: --limit, or --offset with --state; glidemq queues counts them")
+        hint_at_more(found, "more jobs; a higher --limit, or --offset with --state, shows them")
 
     answer(look(), show, as_json=as_json)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from glidemq_async.cli.option_groups import declare
 from glidemq_async.options.table import Flag
 
 
@@ -32,12 +33,7 @@ def with_flags(
         own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
         at = [each.name for each in own].index(after) + 1
         added = [_parameter(name, flag, default, note) for name, (flag, default) in flags.items()]
-        # Typer reads the parameters of a command from `inspect.signature`, and `inspect.signature` prefers
-        # `__signature__`. The types are evaluated above (`eval_str`), in the module of the command, whose names this
-        # module does not know.
-        run.__signature__ = signature.replace(parameters=[*own[:at], *added, *own[at:]])  # type: ignore[attr-defined]
-        run.__annotations__ = {}
-        return run
+        return declare(run, [*own[:at], *added, *own[at:]])
 
     return decorate
 
@@ -53,4 +49,4 @@ def _parameter(name: str, flag: Flag, default: object, note: str) -> inspect.Par
         show_default=default is not None and str(default),
     )
     annotation: object = Annotated[flag.kind | None, option]
-    return inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=annotation)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)

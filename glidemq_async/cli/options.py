@@ -12,6 +12,8 @@ from typing import Annotated, Any, Concatenate, Final, NoReturn
 
 import typer
 
+from glidemq_async.cli.option_groups import declare
+
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.")]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The id of the job.")]
 Url = Annotated[
@@ -69,11 +71,8 @@ def with_target(command: Callable[Concatenate[CommandTarget, ...], None]) -> Cal
         for name, annotation, default in _SHARED
     ]
     before = [each for each in own if each.name != "as_json"]
-    after = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own if each.name == "as_json"]
-    # Typer builds the options of a command from its signature.
-    run.__signature__ = signature.replace(parameters=[*before, *shared, *after])  # type: ignore[attr-defined]
-    run.__annotations__ = {}
-    return run
+    after = [each for each in own if each.name == "as_json"]
+    return declare(run, [*before, *shared, *after])
 
 
 _SHARED: Final = (("url", Url, None), ("prefix", Prefix, None), ("app", App, None), ("app_dir", AppDir, Path()))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from glidemq_async.cli.exits import NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.pipeline_needs import lake_in, need_java, need_spark
@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
     from glidemq_async.spark.pipeline import Pipeline
     from glidemq_async.spark.pipeline.slo import Slo
-
-OBJECTIVE: Final = 0.99
-"""Copy of the library's default, because `--help` must not import pyspark."""
 
 
 @contextmanager
@@ -66,22 +63,10 @@ def _builder(master: str) -> SparkSession.Builder:
     return builder
 
 
-def _slo(objective: float, latency_ms: int | None) -> Slo:
-    from glidemq_async.spark.pipeline.slo import Slo
-
-    try:
-        return Slo(objective=objective, latency_ms=latency_ms)
-    except ValueError as error:
-        raise CommandError(str(error), USAGE) from None
-
-
 @contextmanager
-def open_pipeline(
-    folder: Path, master: str, objective: float = OBJECTIVE, latency_ms: int | None = None, *, made: bool = False
-) -> Generator[Pipeline]:
+def open_pipeline(folder: Path, master: str, slo: Slo | None = None, *, made: bool = False) -> Generator[Pipeline]:
     """Start Spark with a lake for the block. With `made` the lake must have tables."""
     need_spark()
-    slo = _slo(objective, latency_ms)
     lake = lake_in(folder)
     if made and not lake.current:
         raise CommandError(f"{lake.root} has no tables yet; run `glidemq pipeline run` for it first", NOT_FOUND)

@@ -121,10 +121,10 @@ def _check_made(storage: ServerStorage) -> None:
         return
     directory = storage.directory
     if directory.is_dir():
-        found = f"{directory} is a directory in which no queues are"
+        found = f"the directory {directory} contains no queues"
     else:
         there = next((one for one in directory.parents if one.is_dir()), directory)
-        found = f"{there} has no {directory.relative_to(there).parts[0]!r}"
+        found = f"{there} contains no {directory.relative_to(there).parts[0]!r}"
     raise NoStore(f"there are no queues at {storage.url}, and this command creates none: {found}", NOT_FOUND)
 
 
@@ -211,15 +211,15 @@ async def ask(wire: Wire, *words: str | bytes | int) -> Reply:
     Raises CommandError if the server refuses the command or the connection ends.
     """
     loop = asyncio.get_running_loop()
-    # A command asks once, by a person who waits. It does not repeat the call for 30 seconds as a client does, and it
-    # waits only for a server that says that it is loading.
+    # A person waits for this command. So it does not repeat the call for 30 seconds as a client does, and it waits only
+    # for a server that reports that it is loading.
     deadline = loop.time() + ASK_SECONDS
     while True:
         reply = await wire.send(pack(*words), deadline)
         if not isinstance(reply, Exception):
             return reply
         if not str(reply).startswith("LOADING") or loop.time() + LOADING_PAUSE > deadline:
-            raise CommandError(f"{wire.where} answered {words[0]!s} with: {reply}", UNAVAILABLE)
+            raise CommandError(f"{words[0]!s} failed on {wire.where}: {reply}", UNAVAILABLE)
         await asyncio.sleep(LOADING_PAUSE)
 
 

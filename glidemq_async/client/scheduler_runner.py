@@ -34,7 +34,7 @@ LONGEST_PAUSE: Final = 30.0
 """Pause between two attempts while the storage is unreachable."""
 LEAVE_SECONDS: Final = 2.0
 """Time limit for giving up a role when the queue closes. Otherwise the role expires after the next fire time."""
-SLOTS_A_CALL: Final = 100
+FIRE_TIMES_A_CALL: Final = 100
 """Maximum number of fire times in one call. The server fires fewer if the call reaches its time limit."""
 UNREADABLE_SECONDS: Final = 600.0
 """Pause before a scheduler that this process cannot read is tried again, unless it is changed before."""
@@ -98,7 +98,7 @@ class SchedulerRunner:
 
     async def fire(self) -> None:
         """Fire what is due now. Used by tests that control the clock."""
-        await self._come()
+        await self._fire_all_due()
 
     async def close(self) -> None:
         """Stop, and give up the role immediately. Idempotent."""
@@ -125,10 +125,10 @@ class SchedulerRunner:
         # A timer does not reference the queue strongly, so a queue that is never closed can be collected. A sleeping
         # task would keep it alive.
         me: weakref.ref[SchedulerRunner] = weakref.ref(self)
-        self._timer = asyncio.get_running_loop().call_later(delay, self._ring, me)
+        self._timer = asyncio.get_running_loop().call_later(delay, self._on_timer, me)
 
     @staticmethod
-    def _ring(reference: weakref.ref[SchedulerRunner]) -> None:
+    def _on_timer(reference: weakref.ref[SchedulerRunner]) -> None:
         scheduler_runner = reference()
         if scheduler_runner is not None:
             scheduler_runner.begin()
@@ -142,7 +142,7 @@ class SchedulerRunner:
 
     async def _run(self) -> None:
         try:
-            pause = await self._come()
+            pause = await self._fire_all_due()
             self._failures = 0
         except Exception as error:  # noqa: BLE001 - one failure must not end the firing of schedulers
             self._failures += 1
@@ -157,7 +157,7 @@ class SchedulerRunner:
     def _base(self) -> str:
         return self._functions.caller.base
 
-    async def _come(self) -> float:
+    async def _fire_all_due(self) -> float:
         """Fire until nothing is due. Return the seconds until the next round."""
         if self._behind and asyncio.get_running_loop().time() >= self._behind_until:
             self._behind = None
@@ -247,7 +247,7 @@ class SchedulerRunner:
 def _batch(firings: Iterable[Firing]) -> list[Firing]:
     """Return the first items whose fire times fit into one call."""
     batch: list[Firing] = []
-    room = SLOTS_A_CALL
+    room = FIRE_TIMES_A_CALL
     for firing in firings:
         batch.append(firing.first(room))
         room -= len(firing.fire_times)

@@ -44,5 +44,5 @@ def get_queue(request: web.Request, name: str, **options: Unpack[QueueOptions]) 
     # `config_dict` also looks into the apps that contain this one.
     queues = request.config_dict.get(QUEUES)
     if queues is None:
-        raise RuntimeError("the web app has no queues; call app.cleanup_ctx.append(queues_context(url)) at creation")
+        raise RuntimeError("the web app has no queues; add them with app.cleanup_ctx.append(queues_context(url))")
     return queues.get(name, **options)

@@ -124,7 +124,7 @@ def _seconds(check: checks.Check, meaning: str, stored: str, flag: Flag | None, 
     return JobOption(check, meaning, stored=stored, pack=_to_ms, unpack=_from_ms, flag=flag, **more)
 
 
-def _keep(stored: str, state: str, limits: str) -> JobOption:
+def _retention(stored: str, state: str, limits: str) -> JobOption:
     return JobOption(
         checked_keep,
         f"retention of {state} jobs: a bool for all or none, a count, or `KeepJobs` ({limits})",
@@ -175,7 +175,7 @@ JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
         default=False,
         sent="lifo",
         column="boolean",
-        flag=Flag("Let the newest of these jobs start first.", bool),
+        flag=Flag("Start the newest of these jobs first.", bool),
     ),
     "key": JobOption(
         checks.optional_id,
@@ -242,8 +242,8 @@ JOB_OPTIONS: Final[Mapping[str, JobOption]] = {
         "l",
         Flag("Lease of a run in seconds.", float, least=1),
     ),
-    "keep_completed": _keep("c", "completed", "24 hours and 1,000 jobs"),
-    "keep_failed": _keep("f", "failed", "30 days and 10,000 jobs"),
+    "keep_completed": _retention("c", "completed", "24 hours and 1,000 jobs"),
+    "keep_failed": _retention("f", "failed", "30 days and 10,000 jobs"),
     "result_ttl": _seconds(
         checks.optional_positive_seconds,
         "seconds for which the record and the result are kept after the end; overrides the retention",

@@ -50,7 +50,7 @@ def from_extension(code: int, data: bytes) -> object:
         return read(data)
     # Decimal raises ArithmeticError. OverflowError, for a duration out of range, is a subclass of it.
     except (ValueError, ArithmeticError, TypeError) as error:
-        raise ValueError(f"extension type {code} holds something else than its value") from error
+        raise ValueError(f"extension type {code} contains invalid data") from error
 
 
 def _datetime(data: bytes) -> datetime:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
@@ -18,8 +18,10 @@ from glidemq_async.functions.add import AddReply, AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.storage.protocol import FunctionError
 
-MAX_JOBS: Final = 500
-"""Maximum number of jobs in one call. A call blocks the server for all clients, so it must stay short."""
+Value = TypeVar("Value")
+
+MAX_JOBS: Final = 250
+"""Maximum number of jobs in one call. The server adds about as many plain jobs before it serves other clients."""
 MAX_BYTES: Final = 1024 * 1024
 """Size of the payloads in bytes at which a call is full."""
 
@@ -69,6 +71,8 @@ class Adder:
         self._client = client
         self._wait: Wait = wait
         self._line: deque[_Entry] = deque()
+        self._max_added = MAX_JOBS
+        """Maximum number of jobs in the next call, adapted to the number that the server added in the last one."""
         self._sending = False
         # True if the last call carried several jobs. Their callers have just received their replies and are likely to
         # add again, so the next job waits one iteration of the loop for them instead of being sent alone.
@@ -147,6 +151,28 @@ class Adder:
         self._crowded = len(batch) > 1
         return batch
 
+    async def _add_all(self, jobs: Sequence[AddRequest]) -> Added:
+        """Add the jobs in as many calls as they need."""
+        now, ids, outcomes = await self._call(jobs[: self._max_added])
+        self._adapt(len(ids), len(jobs))
+        try:
+            while (done := len(ids)) < len(jobs):
+                now, more, others = await self._call(jobs[done : done + self._max_added])
+                self._adapt(len(more), len(jobs) - done)
+                outcomes |= {done + at: outcome for at, outcome in others.items()}
+                ids += more
+        except Exception as error:  # noqa: BLE001 - the jobs of the earlier calls are stored
+            rest = range(len(ids), len(jobs))
+            return Added([*ids, *("" for _ in rest)], outcomes, now, dict.fromkeys(rest, error))
+        return Added(ids, outcomes, now)
+
+    def _adapt(self, added: int, wanted: int) -> None:
+        """Send fewer jobs per call if the server has ended the last one early."""
+        if added < min(wanted, self._max_added):
+            self._max_added = added
+        elif self._max_added < MAX_JOBS:
+            self._max_added = min(2 * self._max_added, MAX_JOBS)
+
     async def _call(self, jobs: Sequence[AddRequest]) -> AddReply:
         if failpoints.armed:
             failpoints.hit("add.before_send")
@@ -163,7 +189,7 @@ class Adder:
             functions = self._client.functions
             meant = functions.caller.incarnation
             try:
-                return await functions.add.jobs(jobs, self._wait)
+                return await functions.add.some(jobs, self._wait)
             except FunctionError as error:
                 if error.code != "UNDECLARED":
                     raise self._client.refused(error) from None
@@ -172,7 +198,7 @@ class Adder:
     async def _send(self, batch: Sequence[_Entry]) -> None:
         jobs = batch[0].jobs if len(batch) == 1 else [job for entry in batch for job in entry.jobs]
         try:
-            reply = await self._call(jobs)
+            reply = await self._add_all(jobs)
         except BaseException as error:
             if isinstance(error, IncompatibleQueueError) and len(jobs) > 1:
                 # The mode of the queue was set after the jobs were checked. Find the job that does not fit it.
@@ -184,14 +210,21 @@ class Adder:
             if not isinstance(error, Exception):
                 raise
             return
-        now, ids, outcomes = reply
+        ids, outcomes, now, errors = reply
         start = 0
         for jobs, _, future in batch:
             end = start + len(jobs)
             # The future of a cancelled caller is done already. Its jobs are sent all the same: the call may have been
             # in flight when the caller was cancelled, so a cancelled add may have stored its jobs in any case.
             if not future.done():
-                future.set_result(Added(ids[start:end], _outcomes(outcomes, start, end) if outcomes else outcomes, now))
+                future.set_result(
+                    Added(
+                        ids[start:end],
+                        _between(outcomes, start, end) if outcomes else outcomes,
+                        now,
+                        _between(errors, start, end) if errors else errors,
+                    )
+                )
             start = end
 
     async def _send_singly(self, batch: Sequence[_Entry]) -> None:
@@ -220,8 +253,8 @@ def _refuse(batch: Sequence[_Entry], error: BaseException) -> None:
             entry.future.set_result(Added([], {}, 0, dict.fromkeys(range(len(entry.jobs)), error)))
 
 
-def _outcomes(outcomes: Mapping[int, str], start: int, end: int) -> dict[int, str]:
-    return {at - start: outcome for at, outcome in outcomes.items() if start <= at < end}
+def _between(by_position: Mapping[int, Value], start: int, end: int) -> dict[int, Value]:
+    return {at - start: value for at, value in by_position.items() if start <= at < end}
 
 
 def _joined(singles: Sequence[Added]) -> Added:

@@ -231,7 +231,7 @@ class Inspection(QueuePart[Data, Result]):
                 fresh = [job_id for job_id in ids if job_id not in met]
                 async for job in self._each(fresh):
                     # The record is read after the list, so the job may have left the wanted states by now.
-                    if (data is None or _holds(job, data)) and (state is None or job.state in states):
+                    if (data is None or _matches(job, data)) and (state is None or job.state in states):
                         met.add(job.id)
                         found.append(job)
                         if len(found) == limit:
@@ -282,7 +282,7 @@ def _known_states(state: State | Sequence[State]) -> tuple[State, ...]:
     return states
 
 
-def _holds(job: Job[Data, Result], wanted: object) -> bool:
+def _matches(job: Job[Data, Result], wanted: object) -> bool:
     try:
         data = cast("object", job.data)
     except SerializationError:

@@ -71,8 +71,8 @@ SINGLE_KEYS: Final = frozenset(
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.
 KEY_LINES: Final = frozenset({"keyq", "keyrest"})
-#: Store keys that expire, or that stay until the call that created them removes them. A "call" key holds a reply for a
-#: repeated call and has no other owner.
+#: Store keys without an owner that could be missing: they expire, or a user removes them (limits of a key). A "call"
+#: key contains a reply for a repeated call.
 FREE_STANDING: Final = frozenset(
     {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
 )
@@ -84,8 +84,8 @@ async def check_queue(client: QueueClient) -> list[Finding]:
     suspects = [finding async for finding in _walk(client)]
     if not suspects:
         return []
-    # A job that moves between two calls of the walk looks like a fault: it is missing in one structure and not yet seen
-    # in the next. The second walk finds it elsewhere. A real fault stays where it is.
+    # A job that moves between two calls of a walk can look like a fault. The second walk then finds no fault there. A
+    # real fault is found by both walks.
     again = {(f.invariant, f.subject) async for f in _walk(client)}
     return [finding for finding in suspects if (finding.invariant, finding.subject) in again]
 

@@ -6,8 +6,8 @@ import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypedDict, Unpack, cast
+from datetime import datetime
+from typing import Any, Final, Generic, Unpack, cast
 
 import msgpack
 
@@ -30,9 +30,8 @@ from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.schedules.schedule import (
     FireTimes,
-    Missed,
-    Overlap,
     Schedule,
+    ScheduleDict,
     have_same_fire_times,
     interval_ms,
     jitter_ms,
@@ -41,30 +40,13 @@ from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 from glidemq_async.stored.names import MAX_ID_BYTES, check_id
 from glidemq_async.stored.record import whole
 
-__all__ = ["JobScheduler", "ScheduleDict", "SchedulerOptionsDict", "Schedulers"]
+__all__ = ["JobScheduler", "SchedulerOptionsDict", "Schedulers"]
 
 #: The job of a fire time has the id "<scheduler id>@<fire time in ms>".
 MAX_SCHEDULER_ID_BYTES: Final = MAX_ID_BYTES - 20
 PAGE: Final = 20
 _NO_DATA: Final[Any] = None
 _log = logging.getLogger(__name__)
-
-
-class ScheduleDict(TypedDict, total=False):
-    """The fields of a Schedule as keywords."""
-
-    cron: str | None
-    every: float | timedelta | None
-    tz: str
-    start: datetime | None
-    end: datetime | None
-    limit: int | None
-    missed: Missed
-    catch_up: int
-    overlap: Overlap
-    immediately: bool
-    after_completion: bool
-    jitter: float | timedelta | None
 
 
 class SchedulerOptionsDict(ScheduleDict, JobOptionsDict, total=False):

@@ -199,7 +199,7 @@ class Cron:
     def _after_fixed(self, instant: int) -> int | None:
         local = self.local_from(instant + self._offset(instant) + 1)
         while local is not None:
-            found = self._once(local)
+            found = self._instant_of(local)
             if found > instant:
                 return found
             local = self.local_from(local + 1)
@@ -208,13 +208,13 @@ class Cron:
     def _upto_fixed(self, instant: int) -> int | None:
         local = self._local_upto(max(instant + self._offset(instant), self._end_of_overlap(instant)))
         while local is not None:
-            found = self._once(local)
+            found = self._instant_of(local)
             if found <= instant:
                 return found
             local = self._local_upto(local - 1)
         return None
 
-    def _once(self, local: int) -> int:
+    def _instant_of(self, local: int) -> int:
         """Return the instant of a local time: the first of two, or the first one after the gap that contains it."""
         before, after = self._offsets(local)
         if self._offset(local - before) == before:
@@ -229,11 +229,11 @@ class Cron:
         offset = self._offset(instant)
         here = instant + offset
         return min(
-            filter(None, (self._again(instant, here, offset), self._first(self.local_from, here + 1, 1, instant))),
+            filter(None, (self._repeated(instant, here, offset), self._first(self.local_from, here + 1, 1, instant))),
             default=None,
         )
 
-    def _again(self, instant: int, here: int, offset: int) -> int | None:
+    def _repeated(self, instant: int, here: int, offset: int) -> int | None:
         """Return the first match in the local times that repeat because the clock is set back soon."""
         later = self._offset(instant + _LONGEST_OVERLAP)
         if later >= offset:

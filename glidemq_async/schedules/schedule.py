@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple, TypeAlias, get_args
+from typing import Final, Literal, NamedTuple, TypeAlias, TypedDict, get_args
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from glidemq_async.durations import LAST_MS, from_ms, instant_to_ms, to_ms
@@ -24,6 +24,8 @@ __all__ = [
     "Overlap",
     "Plan",
     "Schedule",
+    "ScheduleDict",
+    "ScheduleOptionsDict",
     "have_same_fire_times",
     "interval_ms",
     "jitter_ms",
@@ -45,6 +47,28 @@ GRACE_MS: Final = 90_000
 that the other processes are gone."""
 _MOST_COUNTED: Final = 1_000
 """Missed fire times of a cron expression are counted up to this number."""
+
+
+class ScheduleOptionsDict(TypedDict, total=False):
+    """The fields of a Schedule as keywords, without the fire times themselves."""
+
+    tz: str
+    start: datetime | None
+    end: datetime | None
+    limit: int | None
+    missed: Missed
+    catch_up: int
+    overlap: Overlap
+    immediately: bool
+    after_completion: bool
+    jitter: float | timedelta | None
+
+
+class ScheduleDict(ScheduleOptionsDict, total=False):
+    """The fields of a Schedule as keywords."""
+
+    cron: str | None
+    every: float | timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +98,7 @@ class Schedule:
     - `overlap`: "skip" skips a fire time while the scheduler's last job has not ended; "allow" does not.
 
     Clock changes are handled as in Vixie cron: a fixed local time that is skipped runs at the first instant after the
-    gap, and one that is repeated runs once. Jobs whose minute or hour begins with * follow elapsed time.
+    gap, and one that is repeated runs once. If the minute or the hour field begins with *, elapsed time counts.
 
     Raises TypeError or ValueError for an invalid schedule; the message names the option.
     """

@@ -10,9 +10,9 @@ from typing_extensions import override
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.embedded.file import FileStorage
 
-WITHHELD: Final = (
-    "$GLIDEMQ_URL is set in the worker and kept from the processes of its jobs: give the Queue or the app here a URL, "
-    'or the executor Permissions(environment=["GLIDEMQ_URL"], ...)'
+DISABLED: Final = (
+    "$GLIDEMQ_URL is set in the worker, but the processes of its jobs do not receive it: give the Queue or the app "
+    'here a URL, or grant the variable with Permissions(environment=["GLIDEMQ_URL"], ...)'
 )
 REQUIRED: Final = (
     "$GLIDEMQ_URL is not set, and {cause} forbids the embedded default: set GLIDEMQ_URL=redis://host:6379/0, or give "
@@ -23,8 +23,8 @@ REQUIRED: Final = (
 # Creating it must not fail: modules create queues and apps when they are imported, and the process of a job imports
 # them for a function that may never touch a queue. It is a FileStorage so that code which looks at the storage of an
 # app finds one of the usual kinds.
-class WithheldStorage(FileStorage):
-    """A storage that modules can create and that refuses to connect, because no worker reads jobs of its process."""
+class DisabledStorage(FileStorage):
+    """A storage that modules can create and that refuses to connect, because no worker would find its jobs."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Path.home())
@@ -41,6 +41,6 @@ class WithheldStorage(FileStorage):
         raise StorageUnavailable(self._message)
 
     @override
-    def clone(self) -> WithheldStorage:
+    def clone(self) -> DisabledStorage:
         """Return another one with the same message."""
-        return WithheldStorage(self._message)
+        return DisabledStorage(self._message)

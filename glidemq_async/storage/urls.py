@@ -27,7 +27,7 @@ SENTINEL_PORT: Final = 26379
 FORMS: Final = (
     "memory://, memory://name, file:///directory, redis://host:port/db, rediss://host:port/db (TLS), "
     "unix:///socket, redis+cluster://host:port,host:port, redis+sentinel://host:port,host:port/service; "
-    "valkey may stand for redis"
+    "valkey can replace redis in each of them"
 )
 _TRUE: Final = {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
 _LOGIN_OPTIONS: Final = ("username", "password")
@@ -71,8 +71,8 @@ def open_storage(
         return found
     if seconds is not None and given is not None:
         raise ValueError(
-            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; give the timeout where "
-            "it is made: open_storage(url, timeout=...), or ?timeout= in its URL"
+            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; set the timeout when "
+            "you create the storage: open_storage(url, timeout=...), or ?timeout= in its URL"
         )
     return place
 
@@ -93,36 +93,36 @@ def _from_url(place: str, timeout: float | None) -> Storage:
         shown = masked(place)
         # The error may quote a part of a password that could not be recognized as one.
         reason = _SIGNS if shown == _hidden(place) else str(error)
-        raise ValueError(f"{shown!r} is no storage URL: {reason}. The forms are {FORMS}.") from None
+        raise ValueError(f"{shown!r} is not a storage URL: {reason}. The forms are {FORMS}.") from None
 
 
-def withhold_default() -> None:
+def disable_default() -> None:
     """Record that `$GLIDEMQ_URL` is set in the parent process and was not passed on to this one.
 
     From now on a queue without a URL can be created here, and cannot be used unless the variable is set.
     """
     # The process of a job does not get `$GLIDEMQ_URL` unless its permissions name it. Without this mark, a queue
     # without a URL would be the embedded default there. Its adds would succeed, and no worker would ever find the jobs.
-    global _is_withheld  # noqa: PLW0603 - the environment belongs to the process
-    _is_withheld = True
+    global _is_disabled  # noqa: PLW0603 - the environment belongs to the process
+    _is_disabled = True
 
 
-_is_withheld = False
+_is_disabled = False
 
 
 def _default(*, require_url: bool) -> str | Storage:
     """Return the storage for queues without a URL when `$GLIDEMQ_URL` is not set."""
     demanded = _is_demanded()
-    if not (_is_withheld or require_url or demanded):
+    if not (_is_disabled or require_url or demanded):
         url = default_url()
         if url not in _mentioned:
             _mentioned.add(url)
             _log.info("$%s is not set: using the embedded server with its data at %s", VARIABLE, url)
         return url
-    from glidemq_async.storage.disabled import REQUIRED, WITHHELD, WithheldStorage
+    from glidemq_async.storage.disabled import DISABLED, REQUIRED, DisabledStorage
 
     cause = f"${DEMAND}" if demanded else "require_url=True"
-    return WithheldStorage(WITHHELD if _is_withheld else REQUIRED.format(cause=cause))
+    return DisabledStorage(DISABLED if _is_disabled else REQUIRED.format(cause=cause))
 
 
 _mentioned: Final = set[str]()
@@ -153,7 +153,7 @@ def _home() -> Path:
             f"there is no default storage, because this user has no home directory: {error} {remedy}"
         ) from None
     if not home.is_absolute():
-        raise ValueError(f"there is no default storage, because $HOME is no absolute path: {str(home)!r}. {remedy}")
+        raise ValueError(f"there is no default storage, because $HOME is not an absolute path: {str(home)!r}. {remedy}")
     return home
 
 
@@ -203,7 +203,7 @@ def _open(url: str, timeout: float | None) -> Storage:
 def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
     if "://" not in url:
-        raise ValueError("it has no scheme with '://' behind")
+        raise ValueError("it has no scheme, such as redis://")
     if parts.fragment:
         raise ValueError("'#' must be written as %23")
     return parts
@@ -320,7 +320,7 @@ def _hosts(parts: SplitResult, default_port: int) -> list[tuple[str, int]]:
         # `urlsplit` and not a split at the colon, because an IPv6 address in brackets contains colons.
         one = urlsplit(f"//{text}")
         if text and not one.hostname:
-            raise ValueError(f"{text!r} is no host")
+            raise ValueError(f"{text!r} is not a host")
         hosts.append((one.hostname or "localhost", one.port or default_port))
     return hosts
 

@@ -98,9 +98,9 @@ class AppWorker(Runs):
         return Worker(name, executor.handler, app.storage, options=replace(options, executor=executor), **settings)
 
     @override
-    def stop(self, *, at_once: bool = False) -> None:
+    def stop(self, *, immediately: bool = False) -> None:
         super().stop()
-        self._pool.stop(at_once=at_once)
+        self._pool.stop(immediately=immediately)
 
     @override
     async def _run_until_empty(self) -> None:

@@ -161,7 +161,7 @@ class AppCore:
             self._connected = False
             await self.leave(as_worker=False)
         elif not self._users:
-            await self._let_go()
+            await self._close_resources()
 
     async def enter(self, *, as_worker: bool) -> None:
         """Open the app for one more user."""
@@ -184,7 +184,7 @@ class AppCore:
             except BaseException:
                 self._users -= 1
                 if not self._users:
-                    await self._let_go()
+                    await self._close_resources()
                 raise
             self._connected = self._connected or connecting
 
@@ -198,7 +198,7 @@ class AppCore:
                 # A forked child may leave a block that its parent has entered.
                 self._users = max(0, self._users - 1)
                 if not self._users:
-                    await self._let_go()
+                    await self._close_resources()
 
     async def _open(self) -> None:
         if self._storage is None:
@@ -217,7 +217,7 @@ class AppCore:
                 **explicit(definition.options),
             )
 
-    async def _let_go(self) -> None:
+    async def _close_resources(self) -> None:
         # Forgotten before they are closed. A task that adds a job during the close gets a new queue and not one that is
         # closing.
         queues, self._queues = self._queues, {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import Any, Final, Protocol, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
@@ -13,7 +12,7 @@ from glidemq_async.executors.registry import check_executor, check_permissions
 from glidemq_async.options.job_options import JobOptionsDict, merge
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.validation import refuse_unknown
-from glidemq_async.schedules.schedule import Missed, Overlap, Schedule
+from glidemq_async.schedules.schedule import Schedule, ScheduleOptionsDict
 from glidemq_async.stored.names import check_name
 from glidemq_async.tasks.core import AppCore, CronTask
 from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
@@ -36,19 +35,8 @@ class TaskOptionsDict(JobOptionsDict, total=False):
     give_up_on: ErrorTypes | None
 
 
-class CronOptionsDict(TaskOptionsDict, total=False):
+class CronOptionsDict(TaskOptionsDict, ScheduleOptionsDict, total=False):
     """The keywords of `mq.cron`: the options of the schedule, and the keywords of `mq.task`."""
-
-    tz: str
-    start: datetime | None
-    end: datetime | None
-    limit: int | None
-    missed: Missed
-    catch_up: int
-    overlap: Overlap
-    immediately: bool
-    after_completion: bool
-    jitter: float | timedelta | None
 
 
 class TaskDecorator(Protocol):

@@ -118,11 +118,17 @@ def _check_places(function: Callable[..., Any], found: dict[str, Dependency]) ->
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in found:
             if before and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.VAR_POSITIONAL):
-                raise TypeError(f"{name_of}: move the dependency {before!r} after {name!r}, or after a `*`")
+                raise TypeError(
+                    f"{name_of}: the dependency {before!r} comes before the argument {name!r}, so positional arguments "
+                    f"would be ambiguous; move the dependency {before!r} after {name!r}, or after a `*`"
+                )
         elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
             before = name
         elif parameter.kind is not parameter.KEYWORD_ONLY:
-            raise TypeError(f"{name_of}: the dependency {name!r} must be passable by keyword")
+            raise TypeError(
+                f"{name_of}: the dependency {name!r} is positional-only, but workers pass dependencies by keyword; "
+                "move it after the `/`"
+            )
 
 
 def _node(dependency: Dependency, above: tuple[Provider, ...]) -> ProviderNode:

@@ -89,7 +89,12 @@ class Chain:
             try:
                 await one.after_add(task, job)
             except Exception:  # noqa: BLE001 - logged
-                _log.exception("%s.after_add, job %s of task %s", type(one).__name__, job.id, task.name)
+                _log.exception(
+                    "%s.after_add raised an exception; job %s of task %s is stored",
+                    type(one).__name__,
+                    job.id,
+                    task.name,
+                )
 
     async def on_failure(
         self, begun: list[Middleware], task: AnyTask, job: Job[Any, Any], error: BaseException
@@ -101,4 +106,6 @@ class Chain:
             try:
                 await one.on_failure(task, job, error)
             except Exception:  # noqa: BLE001 - logged
-                _log.exception("%s.on_failure, job %s of task %s", type(one).__name__, job.id, task.name)
+                _log.exception(
+                    "%s.on_failure raised an exception for job %s of task %s", type(one).__name__, job.id, task.name
+                )

@@ -23,8 +23,8 @@ class OpenContext:
         self._ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # The waiting task may have been cancelled, so mark the exception as retrieved.
         self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
-        self._over = asyncio.Event()
-        self._task = asyncio.create_task(self._keep(opening))
+        self._closing = asyncio.Event()
+        self._task = asyncio.create_task(self._hold_open(opening))
 
     async def value(self) -> Any:
         """Return the yielded value when it is available. Raises the exceptions of entering."""
@@ -36,13 +36,13 @@ class OpenContext:
         """Return whether entering has failed."""
         return self._ready.done() and (self._ready.cancelled() or self._ready.exception() is not None)
 
-    async def _keep(self, opening: AbstractAsyncContextManager[Any]) -> None:
+    async def _hold_open(self, opening: AbstractAsyncContextManager[Any]) -> None:
         # The task inherits the context of the job that came first, but its value outlives that job.
         set_current_job(None)
         try:
             async with opening as value:
                 self._ready.set_result(value)
-                await self._over.wait()
+                await self._closing.wait()
         except BaseException as error:
             if self._ready.done():
                 raise
@@ -53,10 +53,10 @@ class OpenContext:
 
     async def close(self) -> None:
         """Leave the context manager, or cancel entering it. Raises the exceptions of leaving."""
-        # The context manager has not yielded yet, so `_over` would never be looked at.
+        # A context manager that has not yielded yet is still being entered, and its task does not wait for `_closing`.
         if not self._ready.done():
             self._task.cancel()
-        self._over.set()
+        self._closing.set()
         await asyncio.wait([self._task])
         with suppress(asyncio.CancelledError):
             self._task.result()

@@ -186,8 +186,8 @@ class TaskExecutor:
         try:
             return function(*args, **kwargs)
         except TypeError:
-            # Calling a coroutine function only binds its arguments. So they do not fit, or it is not a coroutine
-            # function.
+            # A call of a coroutine function only binds its arguments. So this error means that they do not fit, or that
+            # `function` is not a coroutine function and has raised the error itself.
             definition_of(self._tasks[job.name]).arguments.split(data)
             raise
 

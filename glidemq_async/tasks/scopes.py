@@ -59,8 +59,8 @@ class WorkerScope:
         try:
             return await kept.value()
         except BaseException:
-            # The waiting job was cancelled, in which case other jobs may still need the value, or the provider itself
-            # was.
+            # Either the provider has failed, or the job that waits here was cancelled. In the second case other jobs
+            # may still need the value, so it stays.
             if kept.has_failed and self._kept.get(node.provider) is kept:
                 del self._kept[node.provider]
                 await kept.close()

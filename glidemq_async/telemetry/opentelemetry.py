@@ -51,10 +51,10 @@ class OpenTelemetry(Instrumentation):
     - `add` is a span `send <queue>`; its context travels in the job's headers (traceparent, tracestate, baggage), by
       the program's propagator. `add_bulk` is a span `send <queue>` with a span `create <queue>` per job, whose
       contexts travel.
-    - Each run is a span `process <queue>`, linked to where the job was added, and its child too unless
-      `parent=False`, which begins a new trace with each run. A run that fails is a span with an error.
+    - Each run is a span `process <queue>` with a link to the span of the add. It is also a child of that span. With
+      `parent=False` each run begins a new trace and keeps only the link. The span of a failed run has an error.
 
-    Needs the extra `otel`, and an SDK to see anything. Raises ImportError without the extra.
+    Needs the extra `otel`, and an SDK that exports the spans. Raises ImportError without the extra.
     """
 
     def __init__(
@@ -77,16 +77,16 @@ class OpenTelemetry(Instrumentation):
         meter = metrics.get_meter(_SCOPE, meter_provider=meter_provider)
         self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs that were added.")
         self._consumed = meter.create_counter(
-            "messaging.client.consumed.messages", "{message}", "Runs of jobs that workers began."
+            "messaging.client.consumed.messages", "{message}", "Runs that were started."
         )
         self._operation = meter.create_histogram(
             "messaging.client.operation.duration",
             "s",
-            "How long adding took.",
+            "Duration of adds.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
         self._process = meter.create_histogram(
-            "messaging.process.duration", "s", "How long runs took.", explicit_bucket_boundaries_advisory=_BUCKETS
+            "messaging.process.duration", "s", "Duration of runs.", explicit_bucket_boundaries_advisory=_BUCKETS
         )
         self._waited = meter.create_histogram(
             "glidemq.job.wait.duration",

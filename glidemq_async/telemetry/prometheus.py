@@ -74,11 +74,11 @@ class Prometheus(Instrumentation):
         counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
         options: Any = {"namespace": "glidemq", "registry": self.registry}
         self._added = counter("jobs_added", "Added jobs by outcome.", ["queue", "job", "outcome"], **options)
-        self._refused = counter("adds_failed", "Jobs whose add raised.", ["queue", "job", "error"], **options)
-        self._started = counter("runs_started", "Runs that began.", ["queue", "job"], **options)
+        self._refused = counter("adds_failed", "Jobs whose add failed.", ["queue", "job", "error"], **options)
+        self._started = counter("runs_started", "Runs that were started.", ["queue", "job"], **options)
         self._ended = counter("runs_ended", "Runs by stored outcome.", ["queue", "job", "outcome"], **options)
         self._duration = histogram(
-            "run_duration_seconds", "How long runs took.", ["queue", "job", "outcome"], buckets=_BUCKETS, **options
+            "run_duration_seconds", "Duration of runs.", ["queue", "job", "outcome"], buckets=_BUCKETS, **options
         )
         self._wait = histogram(
             "job_wait_seconds",
@@ -88,7 +88,7 @@ class Prometheus(Instrumentation):
             **options,
         )
         self._depth = gauge("jobs", "Jobs in the queue, by state.", ["queue", "state"], **options)
-        self._running = gauge("jobs_running", "Jobs that the workers of this process hold.", ["queue"], **options)
+        self._running = gauge("jobs_running", "Jobs that the workers of this process run.", ["queue"], **options)
         self._blind = counter("depth_errors", "Scrapes that could not read a queue.", ["queue"], **options)
 
     # -- what happens ---------------------------------------------------------------------------------------------

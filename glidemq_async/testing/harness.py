@@ -167,7 +167,7 @@ class Harness(Connectable):
         everything = "".join(f"\n  {job.name} {job.data!r}" for job in await self.added(queue)) or " nothing"
         wanted = f"{name or 'any name'}" + ("" if data is None else f" and data {data!r}")
         raise AssertionError(
-            f"expected {times} added to {asked!r} with {wanted}, found {len(found)}; it was given{everything}"
+            f"expected {times} jobs in {asked!r} with {wanted}, found {len(found)}; added jobs:{everything}"
         )
 
     async def assert_nothing_added(self, queue: str | AnyQueue) -> None:

@@ -142,11 +142,11 @@ class Batcher:
         """Call `call` when the call of the processor that got this job has ended. Return False if there is none."""
         for batch in (*self._running, *self._abandoned):
             if any(member.job is job for member in batch.members):
-                self._when_over(batch, call)
+                self._call_at_end(batch, call)
                 return True
         return False
 
-    def _when_over(self, batch: _Batch, call: Callable[[], None]) -> None:
+    def _call_at_end(self, batch: _Batch, call: Callable[[], None]) -> None:
         # The inner executor got the first job of the batch, and may abandon the thread of the call.
         first = batch.members[0].job
         if batch in self._running and batch.task is not None:
@@ -209,7 +209,7 @@ class Batcher:
         # spans.
         jobs = [member.job for member in batch.members]
         batch.task = self._tasks.start(self._call(jobs), self._context.copy())
-        batch.task.add_done_callback(partial(self._over, batch))
+        batch.task.add_done_callback(partial(self._end_call, batch))
         for member in batch.members:
             if member.timeout is not None:
                 member.timer = asyncio.get_running_loop().call_later(member.timeout, self._expire, batch, member)
@@ -231,7 +231,7 @@ class Batcher:
         except BaseException as error:  # noqa: BLE001 - whatever a processor raises is its jobs' failure
             return [error] * count
 
-    def _over(self, batch: _Batch, task: asyncio.Task[list[object]]) -> None:
+    def _end_call(self, batch: _Batch, task: asyncio.Task[list[object]]) -> None:
         self._running.discard(batch)
         if self._inner.occupied:
             self._abandoned.add(batch)

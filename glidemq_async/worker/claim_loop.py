@@ -17,7 +17,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel
-from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retry
+from glidemq_async.functions.outcomes import Completed, Failed, Retry
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
 from glidemq_async.jobs.snapshot import job_of_claim
 from glidemq_async.storage.protocol import FunctionError
@@ -26,6 +26,7 @@ from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
 from glidemq_async.worker.outcome_queue import OutcomeQueue
 from glidemq_async.worker.reports import Reports
+from glidemq_async.worker.run_times import RunTimes
 from glidemq_async.worker.runs import Run, fail_unreadable
 from glidemq_async.worker.slots import Slots
 
@@ -105,8 +106,7 @@ class ClaimLoop:
         self._polling = False
         self._stopping = self._finishing = False
         self._left = False
-        self._run_seconds: dict[type[Outcome], float] = {Completed: 0.0, Failed: 0.0}
-        """Duration of the runs that was not reported yet, of completed and of failed ones."""
+        self._run_times = RunTimes()
         self._registered = False
         """True if the store may expect this worker to react to a wake-up."""
         self._due = DueTimer(self.wake)
@@ -251,14 +251,11 @@ class ClaimLoop:
         reply = await self.calls.send(request)
         if failpoints.armed:
             _pass_after_reply(batch, reply)
-        self.outcomes.confirm()
+        settled = self._confirm(batch, reply.settled)
         self._registered = self.subscribed and len(reply.jobs) < slots
-        self._after_call(reply, batch, slots, asked)
+        self._after_call(reply, settled, slots, asked)
 
     def _request(self, batch: Sequence[Run], slots: int) -> SettleRequest:
-        for run in batch:
-            if (kind := type(run.outcome)) in self._run_seconds:
-                self._run_seconds[kind] += run.seconds
         request = self.calls.settle.request(
             self._channel,
             self._consumer,
@@ -268,18 +265,23 @@ class ClaimLoop:
             idle=self._registered,
             echo=self._polling,
             verify=self._broken_at > 0,
-            ran_ms=(self._whole_ms(Completed), self._whole_ms(Failed)),
+            ran_ms=self._run_times.report(batch),
         )
         for run in batch:
             job = run.job
             request.settle(job.id, run.entry, job.key, run.outcome, plain_since=run.plain_since)
         return request
 
-    def _whole_ms(self, kind: type[Outcome]) -> int:
-        """Take the whole milliseconds of the run time. The rest is added to a later call, so that short jobs count."""
-        whole = int(self._run_seconds[kind] * 1000)
-        self._run_seconds[kind] -= whole / 1000
-        return whole
+    def _confirm(self, batch: list[Run], settled: int) -> Sequence[Run]:
+        """Drop the settled runs of the call, which are the first ones, and keep the others. Return the settled ones."""
+        # A call ends after some milliseconds of the server. It has not looked at the runs that were left then: they
+        # hold their leases, their number was used for nothing, and they join the next call as if they had just ended.
+        unsettled = batch[settled:]
+        self.outcomes.confirm(settled)
+        if unsettled:
+            batch = batch[:settled]
+        self._run_times.counted(batch, unsettled)
+        return batch
 
     def known_calls(self, longest: float) -> tuple[int, int]:
         """Return the numbers of the last answered call and of the call in transit, 0 for none, from any thread.
@@ -295,7 +297,7 @@ class ClaimLoop:
 
     # -- after a reply --------------------------------------------------------------------------------------------
 
-    def _after_call(self, reply: SettleReply, batch: Sequence[Run], slots: int, asked: int) -> None:
+    def _after_call(self, reply: SettleReply, settled: Sequence[Run], slots: int, asked: int) -> None:
         # The server did not know this worker's previous call: a failover has lost it, and perhaps the claims before it.
         # Another worker may have claimed the same entries with the same fencing tokens. From now on every call asks the
         # server to compare the consumer of each entry, which costs one read per job, until a renewal that was sent
@@ -306,7 +308,7 @@ class ClaimLoop:
         if reply.posted:
             self._owner.relay_outbox()
         self._adapt(self.calls.last_reply - self.calls.sent_at, len(reply.jobs))
-        self._reports.settled(batch, reply.refused)
+        self._reports.settled(settled, reply.refused)
         self._take_jobs(reply.jobs, reply.claimed_at)
         self._set_timers(reply)
         if slots > asked == len(reply.jobs):

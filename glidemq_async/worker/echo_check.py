@@ -35,7 +35,7 @@ class EchoCheck:
         """Note that the server has published the echo to this number of subscriptions."""
         if self._expected and self._timer is None:
             seconds = ECHO_SECONDS if receivers else 0.0
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._miss)
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._report_missing)
 
     def cancel(self) -> None:
         """Stop waiting."""
@@ -43,6 +43,6 @@ class EchoCheck:
             self._timer.cancel()
             self._timer = None
 
-    def _miss(self) -> None:
+    def _report_missing(self) -> None:
         self._timer = None
         self._on_missing()

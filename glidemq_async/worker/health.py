@@ -42,7 +42,7 @@ def health_of(loop: ClaimLoop, *, poll_interval: float, free: int, running: int)
     """Return the health of a started worker, from its claim loop."""
     now = asyncio.get_running_loop().time()
     fatal = _stuck(loop, now, poll_interval, free)
-    problems = [*fatal, *_obstacles(loop, now)]
+    problems = [*fatal, *_readiness_problems(loop, now)]
     return Health(alive=not fatal, ready=not problems, problems=tuple(problems), running=running)
 
 
@@ -59,7 +59,7 @@ def _stuck(loop: ClaimLoop, now: float, poll_interval: float, free: int) -> list
     return []
 
 
-def _obstacles(loop: ClaimLoop, now: float) -> list[str]:
+def _readiness_problems(loop: ClaimLoop, now: float) -> list[str]:
     found: list[str] = []
     if loop.stopping:
         found.append("it is stopping")

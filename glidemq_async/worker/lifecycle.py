@@ -38,15 +38,15 @@ class Runs(Background):
     async def run(self, *, until_empty: bool = False) -> None:
         """Work until `stop()`, SIGTERM or SIGINT. Then let running jobs end, and release the others.
 
-        A second signal releases the running jobs immediately, like `stop(at_once=True)`. A start that is not complete
-        when the stop is requested is cancelled.
+        A second signal releases the running jobs immediately, like `stop(immediately=True)`. A start that is not
+        complete when the stop is requested is cancelled.
 
         With `until_empty` it returns when no job is waiting. It waits for jobs that are held back by a limit or a
         paused key, for retries of its own jobs, and for jobs of workers that may have died, until their leases expire.
         It does not wait for delayed jobs, for jobs of a worker that has just renewed its leases, or while the queue is
         paused. Raises what `start` raises, and ExecutorError when an executor cannot continue.
         """
-        with stop_on_signals(self.stop if self._handle_signals else None, partial(self.stop, at_once=True)):
+        with stop_on_signals(self.stop if self._handle_signals else None, partial(self.stop, immediately=True)):
             try:
                 if await self._start_unless_stopped():
                     await (self._run_until_empty() if until_empty else self._stop_requested.wait())
@@ -71,13 +71,13 @@ class Runs(Background):
         if part.broken is not None:
             self._break_off(part.broken)
 
-    def stop(self, *, at_once: bool = False) -> None:
+    def stop(self, *, immediately: bool = False) -> None:
         """Make `run` shut down. Returns immediately.
 
-        With `at_once` running jobs are cancelled and released instead of awaited, even if a shutdown is already in
+        With `immediately` running jobs are cancelled and released instead of awaited, even if a shutdown is already in
         progress.
         """
-        del at_once  # no jobs run here; subclasses use it
+        del immediately  # no jobs run here; subclasses use it
         self._stop_requested.set()
         _expire(self._stop_cuts)
 

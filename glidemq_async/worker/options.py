@@ -127,10 +127,10 @@ OPTIONS: Final[Mapping[str, WorkerOption]] = {
         3, checks.count, Flag("Number of times that a job may lose its lease before it fails.", int, least=0)
     ),
     "poll_interval": WorkerOption(
-        5.0, checks.positive_seconds, Flag("Seconds between two checks for jobs of an idle worker.", float)
+        5.0, checks.positive_seconds, Flag("Seconds between two checks of an idle worker for jobs.", float)
     ),
     "shutdown_timeout": WorkerOption(
-        30.0, checks.seconds, Flag("Seconds that running jobs get after the first SIGTERM.", float, least=0)
+        30.0, checks.seconds, Flag("Seconds for which running jobs continue after the first SIGTERM.", float, least=0)
     ),
     "backoff_strategies": WorkerOption(checked_strategies(None), _strategies),
     "retry_on": WorkerOption(None, _error_types),

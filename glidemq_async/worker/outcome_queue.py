@@ -27,6 +27,8 @@ class OutcomeQueue:
         """The outcomes in the current call, and the outcomes that wait for the next one."""
         self._separate = 0
         """Number of outcomes to send in separate calls, after a call with all of them was refused."""
+        self._max_settled = MAX_SETTLED
+        """Maximum number of outcomes in the next call, adapted to the number that the last call has settled."""
 
     def __bool__(self) -> bool:
         """Return whether an outcome waits for the next call."""
@@ -52,6 +54,7 @@ class OutcomeQueue:
         _, waiting = self._lists
         count = self._batch_size(waiting)
         batch, rest = (waiting, []) if count == len(waiting) else (waiting[:count], waiting[count:])
+        batch = _in_groups(batch)
         self._lists = batch, rest
         return batch
 
@@ -59,19 +62,22 @@ class OutcomeQueue:
         if self._separate and waiting:
             self._separate -= 1
             return 1
-        size = count = 0
+        size, count, most = 0, 0, self._max_settled
         for run in waiting:
             outcome = run.outcome
             # A completed run does not need a call of a function here. This loop passes over every run.
             size += len(outcome.result) if isinstance(outcome, Completed) else _weight(run)
-            if count == MAX_SETTLED or (size > MAX_BYTES and count):
+            if count == most or (size > MAX_BYTES and count):
                 break  # a large outcome is sent alone
             count += 1
         return count
 
-    def confirm(self) -> None:
-        """Drop the outcomes of the call, which has its reply."""
-        self._lists = [], self._lists[1]
+    def confirm(self, settled: int) -> None:
+        """Drop the first outcomes of the call, which are settled. The others return to the front of the queue."""
+        in_call, waiting = self._lists
+        complete = settled == len(in_call)
+        self._max_settled = min(2 * self._max_settled, MAX_SETTLED) if complete else settled
+        self._lists = [], waiting if complete else in_call[settled:] + waiting
 
     def put_back(self) -> None:
         """Return the outcomes of a failed call to the front of the queue."""
@@ -85,11 +91,25 @@ class OutcomeQueue:
         """
         in_call, _ = self._lists
         if len(in_call) == 1:
-            self.confirm()
+            self.confirm(1)
             return in_call[0]
         self._separate = len(in_call)
         self.put_back()
         return None
+
+
+# The server settles the completed plain jobs of a call before its other runs, and a call may end early. It reports how
+# many runs it has settled. The batch has the order of the arguments, so these are its first ones.
+def _in_groups(batch: list[Run]) -> list[Run]:
+    groups = dict[object, list[Run]]()
+    for run in batch:
+        outcome = run.outcome
+        is_grouped = run.plain_since is not None and isinstance(outcome, Completed)
+        groups.setdefault((run.plain_since, outcome.retention) if is_grouped else None, []).append(run)
+    if len(groups) == 1:
+        return batch
+    others = groups.pop(None, [])
+    return [*(run for group in groups.values() for run in group), *others]
 
 
 def _weight(run: Run) -> int:

@@ -44,10 +44,10 @@ class WorkerPool(Runs):
         await asyncio.gather(*(worker.until_empty() for worker in self._workers))
 
     @override
-    def stop(self, *, at_once: bool = False) -> None:
+    def stop(self, *, immediately: bool = False) -> None:
         super().stop()
         for worker in self._workers:
-            worker.stop(at_once=at_once)
+            worker.stop(immediately=immediately)
 
     @override
     async def _start(self) -> None:

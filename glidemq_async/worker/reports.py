@@ -57,7 +57,7 @@ class Reports:
         if self._instruments:
             self._instruments.settled(job, run_outcome(outcome) if refused is None else "lease_lost")
         if refused is not None:
-            _log.warning("job %s: the outcome of its run was refused as %s", job.id, refused, extra=_about(job))
+            _log.warning("job %s: the server refused the outcome of its run as %s", job.id, refused, extra=_about(job))
             self._notify("lease_lost", job)
         elif isinstance(outcome, Completed):
             settle_as_completed(job, outcome.result)

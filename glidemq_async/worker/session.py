@@ -13,6 +13,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
+from glidemq_async.functions import wakeup
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
@@ -128,19 +129,20 @@ class Session:
     # -- messages from the store ----------------------------------------------------------------------------------
 
     def _on_message(self, message: bytes) -> None:
-        """Handle a message on the worker's own channel. functions/wakeup.lua lists the messages."""
-        kind, _, detail = message.decode().partition(" ")
-        if kind == "w":
-            self.loop.wake()
-        elif kind == "e":
-            self.loop.on_echo()
-        elif kind == "x":
-            self.on_lost([detail])
-        elif kind == "r":
-            self.on_revoked([detail])
-        elif kind == "s":
-            # A fire time was set that no process waits for.
-            self._client.scheduler_runner.expect(0.0)
+        """Handle a message on the worker's own channel."""
+        match wakeup.read_message(message):
+            case wakeup.ClaimNow():
+                self.loop.wake()
+            case wakeup.Echo():
+                self.loop.on_echo()
+            case wakeup.LeaseGone(entry):
+                self.on_lost([entry])
+            case wakeup.RunRevoked(entry):
+                self.on_revoked([entry])
+            case wakeup.FireTimeSet():
+                self._client.scheduler_runner.expect(0.0)
+            case None:
+                pass
 
     def _on_link(self, up: bool) -> None:
         """Handle a confirmed or lost subscription."""

@@ -178,9 +178,9 @@ class Worker(Runs, Generic[Data, Result]):
     # -- running --------------------------------------------------------------------------------------------------
 
     @override
-    def stop(self, *, at_once: bool = False) -> None:
+    def stop(self, *, immediately: bool = False) -> None:
         super().stop()
-        if at_once:
+        if immediately:
             self._stop_now.set()
 
     @override
@@ -325,7 +325,7 @@ class Worker(Runs, Generic[Data, Result]):
             self._batcher.flush()
         with anyio.move_on_after(self._options.shutdown_timeout):
             await first_of(self._slots.all_free, self._stop_now)
-        # Runs are left that did not end in time. After `stop(at_once=True)` these are all. Their jobs return to the
+        # Runs are left that did not end in time. After `stop(immediately=True)` these are all. Their jobs return to the
         # queue and run elsewhere, so a run must not continue here. A coroutine is cancelled. A thread cannot be
         # stopped: its job is released, its late outcome has no run that could settle it, and its progress is refused by
         # the fencing token.

@@ -73,12 +73,12 @@ async def test_fast_progress_is_stored_in_part_and_always_with_the_last_value(qu
 
 
 async def test_delayed_progress_is_stored_while_the_run_continues(queue: AnyQueue) -> None:
-    go_on = asyncio.Event()
+    release = asyncio.Event()
 
     async def work(job: AnyJob) -> None:
         for number in range(100):
             await job.update_progress(number)
-        await go_on.wait()
+        await release.wait()
 
     async with worker_of(queue, work, budget=JobBudget(updates=10)):
         job = await queue.add("n")
@@ -87,7 +87,7 @@ async def test_delayed_progress_is_stored_while_the_run_continues(queue: AnyQueu
                 await asyncio.sleep(0.01)
                 await job.refresh()
         assert job.state == "active"
-        go_on.set()
+        release.set()
         await ended(job)
 
 

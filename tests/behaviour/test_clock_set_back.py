@@ -21,7 +21,7 @@ GAP = 15 * SECOND
 
 @pytest.fixture
 async def ahead(timed: Timed) -> Timed:
-    """A queue of a server whose clock is an hour ahead, at a time that workers have seen."""
+    """A queue that has had workers, on a server whose clock is an hour ahead."""
     await timed.clock.advance(HOUR)
     await timed.fake_worker.first_sweep(GAP)
     return timed
@@ -69,8 +69,8 @@ async def deliver_at(store: RunningStore, stream: str, raw: str, shift_ms: int) 
 async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: AnyQueue, store: RunningStore) -> None:
     job = await queue.add("n", 1)
     dead = FakeWorker(queue, store)
-    [hold] = await dead.claim(lock_ms=1500)
-    await deliver_at(store, f"{dead.base}:fifo", hold.entry[1:], HOUR)
+    [lease] = await dead.claim(lock_ms=1500)
+    await deliver_at(store, f"{dead.base}:fifo", lease.entry[1:], HOUR)
     async with worker_of(queue, echo, lock_duration=1):
         assert await job.result(8) == 1
     await job.refresh()
@@ -83,8 +83,8 @@ async def test_sweeps_continue_after_the_clock_was_set_back(ahead: Timed) -> Non
     job = await ahead.queue.add("n", 1)
     short = await ahead.queue.add("n", 2, delay=60, ttl=0.5)
     dead = FakeWorker(ahead.queue, ahead.store)
-    [hold] = await dead.claim(lock_ms=SECOND)
-    await dead.vanish(hold, for_ms=2 * SECOND)
+    [lease] = await dead.claim(lock_ms=SECOND)
+    await dead.vanish(lease, for_ms=2 * SECOND)
     functions = Functions(ahead.queue.storage, dead.base)
     first = await functions.stalled.sweep(3, SECOND, GAP, resume=False)
     assert first is not None, "the server must not refuse the sweep"
@@ -95,9 +95,9 @@ async def test_sweeps_continue_after_the_clock_was_set_back(ahead: Timed) -> Non
 
 async def test_workers_that_died_before_are_forgotten_in_time(ahead: Timed) -> None:
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.fake_worker.claim()
-    await ahead.fake_worker.renew(hold)
-    await ahead.fake_worker.settle(hold)
+    [lease] = await ahead.fake_worker.claim()
+    await ahead.fake_worker.renew(lease)
+    await ahead.fake_worker.settle(lease)
     other = FakeWorker(ahead.queue, ahead.store)
     await ahead.clock.advance(-HOUR)
     await other.first_sweep(GAP)
@@ -154,8 +154,8 @@ async def test_the_pause_of_a_key_ends(ahead: Timed) -> None:
 
 async def test_the_gate_of_the_queue_opens(ahead: Timed) -> None:
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.fake_worker.claim()
-    assert await ahead.fake_worker.settle(hold, "l", "10000") is None
+    [lease] = await ahead.fake_worker.claim()
+    assert await ahead.fake_worker.settle(lease, "l", "10000") is None
     await set_back(ahead)
     assert await ahead.run() == []
     await later(ahead, 12 * SECOND)
@@ -225,8 +225,8 @@ async def test_the_newest_results_are_kept(ahead: Timed) -> None:
 async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
     await ahead.queue.set_dead_letter_queue("dead")
     await ahead.queue.add("n", 1)
-    [hold] = await ahead.fake_worker.claim()
-    await ahead.fake_worker.settle(hold, "f")
+    [lease] = await ahead.fake_worker.claim()
+    await ahead.fake_worker.settle(lease, "f")
     functions = Functions(ahead.queue.storage, ahead.fake_worker.base)
     assert len((await functions.outbox.relay("dies", "", []))[1]) == 1
     assert (await functions.outbox.relay("waits", "", []))[1] == []
@@ -277,11 +277,11 @@ async def test_idle_workers_wake_at_due_times(ahead: Timed) -> None:
 async def test_a_clock_that_jumps_forward_and_back_ends_no_lease(timed: Timed) -> None:
     await timed.queue.add("n", 1)
     await timed.fake_worker.first_sweep(GAP)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     for jump in (HOUR, -HOUR, DAY, -2 * DAY, HOUR):
         # The age of the lease that the server reports jumps too, but never below zero.
-        await timed.fake_worker.vanish(hold, for_ms=max(0, jump))
+        await timed.fake_worker.vanish(lease, for_ms=max(0, jump))
         await timed.clock.advance(jump)
         assert await timed.fake_worker.first_sweep(GAP) == []
-        assert await timed.fake_worker.renew(hold) == []
-    assert await timed.fake_worker.settle(hold) is None
+        assert await timed.fake_worker.renew(lease) == []
+    assert await timed.fake_worker.settle(lease) is None

@@ -78,7 +78,7 @@ def parts_of_workers() -> list[str]:
 
 @KINDS
 @pytest.mark.parametrize("step", STEPS)
-async def test_nothing_works_after_a_close_during_the_start(made: Callable[[Held], Runs], step: str) -> None:
+async def test_a_close_during_the_start_ends_the_start(made: Callable[[Held], Runs], step: str) -> None:
     async with starting(made, step) as (runs, start, storage):
         await soon(runs.close())
         assert start.done(), "the start must release its resources before close() returns"

@@ -59,8 +59,8 @@ async def how_it_ended(queue: AnyQueue, store: RunningStore, job_id: str) -> str
     return f"{state.decode().partition(' ')[0]}: {reason.decode() if isinstance(reason, bytes) else None}"
 
 
-async def settle_down(queue: AnyQueue, store: RunningStore, job_id: str, *, runs: bool) -> None:
-    """Check that a damaged job ended or was dropped, clean up after it, and find nothing else wrong.
+async def check_the_rest(queue: AnyQueue, store: RunningStore, job_id: str, *, runs: bool) -> None:
+    """Check that a damaged job ended or was dropped, remove its data, and check that all other data is sound.
 
     runs: the damage does not prevent a run.
     """
@@ -86,7 +86,7 @@ async def test_jobs_next_to_a_damaged_record_run(queue: AnyQueue, store: Running
         assert await queue.add_and_wait("n", "later", wait_timeout=5) == "later"
         await until(lambda: worker.running == 0)
         await until_none_is_active(queue)
-    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
+    await check_the_rest(queue, store, bad.id, runs=damage is NO_TEXT)
 
 
 @damages
@@ -95,12 +95,12 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
 ) -> None:
     await queue.add_bulk([("n", number, damageable(number)) for number in range(4)])
     gone, sweeper = FakeWorker(queue, store), FakeWorker(queue, store)
-    holds = await gone.claim(4, lock_ms=1000)
-    bad = holds[1]
+    leases = await gone.claim(4, lock_ms=1000)
+    bad = leases[1]
     await apply(store, damage(record_key(queue, bad.id)))
-    await gone.vanish(*holds)
+    await gone.vanish(*leases)
     recovered = await sweeper.sweep()
-    healthy = {hold.id for hold in holds} - {bad.id}
+    healthy = {lease.id for lease in leases} - {bad.id}
     assert healthy <= set(recovered)
     async with worker_of(queue, echo, concurrency=4, lock_duration=1):
         for job_id in healthy:
@@ -109,7 +109,7 @@ async def test_a_damaged_record_does_not_keep_the_sweep_from_other_jobs(
             assert await job.result(5) == job.data
         await until_none_is_active(queue)
     assert await sweeper.sweep() == []
-    await settle_down(queue, store, bad.id, runs=damage is NO_TEXT)
+    await check_the_rest(queue, store, bad.id, runs=damage is NO_TEXT)
     await gone.leave()
 
 
@@ -177,10 +177,13 @@ async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue,
     assert (await queue.get_job_counts())["completed"] == 4
 
 
-async def hold_in_lane(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> None:
+async def claim_into_active_stream(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> None:
     """Claim this many jobs that were not in the stream."""
     await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
-    assert len(await fake_worker.claim(count)) == count
+    claimed = 0
+    # On a busy machine one claim may end before it has filled all slots.
+    while claimed < count:
+        claimed += len(await fake_worker.claim(count - claimed))
 
 
 @pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])
@@ -189,10 +192,10 @@ async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
 ) -> None:
     lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
     for _ in range(3):
-        await hold_in_lane(queue, lost, 400)
+        await claim_into_active_stream(queue, lost, 400)
     await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
     if claims:
-        await hold_in_lane(queue, later, 5)
+        await claim_into_active_stream(queue, later, 5)
     await lost.sweep()
     counts = await queue.get_job_counts()
     assert (counts["waiting"], counts["active"]) == (1_200, 5 if claims else 0)
@@ -206,7 +209,7 @@ async def test_an_opened_queue_keeps_the_entries_of_a_destroyed_group(
 ) -> None:
     """The open creates the group again. The next runs that end must not delete the entries of the lost runs."""
     lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
-    await hold_in_lane(queue, lost, 6)
+    await claim_into_active_stream(queue, lost, 6)
     await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
     async with Queue[Any, Any](queue.name, storage) as other:
         await other.connect()

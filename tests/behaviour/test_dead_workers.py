@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.storage import open_storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
-from tests.support.fake_worker import FakeWorker, Hold
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue, Gate, Heard, echo, ended, soon, worker_of
 from tests.support.servers import standalone
 from tests.support.stores import RunningStore, endpoint_of
@@ -63,68 +63,68 @@ async def test_a_new_worker_soon_reclaims_leases_that_expired_without_one(queue:
     assert job.stalled_count == 1
 
 
-async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[FakeWorker, Hold]:
+async def claim_and_renew(timed: Timed, lock_ms: int = 30 * SECOND) -> tuple[FakeWorker, Lease]:
     """A worker that has swept, claimed one job and renewed its lease."""
     worker = FakeWorker(timed.queue, timed.store)
     await worker.first_sweep(GAP)
-    [hold] = await worker.claim(lock_ms=lock_ms)
-    assert await worker.renew(hold) == []
-    return worker, hold
+    [lease] = await worker.claim(lock_ms=lock_ms)
+    assert await worker.renew(lease) == []
+    return worker, lease
 
 
-async def pass_unrenewed(timed: Timed, worker: FakeWorker, hold: Hold, ms: int) -> None:
-    """Let this time pass without a sign of life of any worker."""
-    await worker.vanish(hold, for_ms=ms)
+async def pass_unrenewed(timed: Timed, worker: FakeWorker, lease: Lease, ms: int) -> None:
+    """Let this time pass without a call of any worker."""
+    await worker.vanish(lease, for_ms=ms)
     await timed.clock.advance(ms)
 
 
 async def test_a_new_worker_counts_the_time_before_it_for_leases(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
-    worker, hold = await claim_and_renew(timed)
-    await pass_unrenewed(timed, worker, hold, MINUTE)
+    worker, lease = await claim_and_renew(timed)
+    await pass_unrenewed(timed, worker, lease, MINUTE)
     newcomer = FakeWorker(timed.queue, timed.store)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == [job.id]
     assert await timed.run() == ["n"]
 
 
-async def test_a_worker_that_was_present_proves_an_outage(timed: Timed) -> None:
+async def test_an_outage_is_recognized_by_a_worker_that_was_present_before_it(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
-    worker, hold = await claim_and_renew(timed)
+    worker, lease = await claim_and_renew(timed)
     survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
-    await pass_unrenewed(timed, worker, hold, MINUTE)
+    await pass_unrenewed(timed, worker, lease, MINUTE)
     await survivor.renew()
     assert await survivor.first_sweep(GAP) == []
     # Only the outage does not count: half of the lease had passed before it.
-    await worker.vanish(hold, for_ms=MINUTE + 16 * SECOND)
+    await worker.vanish(lease, for_ms=MINUTE + 16 * SECOND)
     await timed.clock.advance(SECOND)
     assert await survivor.first_sweep(GAP) == []
-    await worker.vanish(hold, for_ms=MINUTE + 31 * SECOND)
+    await worker.vanish(lease, for_ms=MINUTE + 31 * SECOND)
     assert await survivor.first_sweep(GAP) == [job.id]
     assert await timed.run() == ["n"]
 
 
 async def test_an_outage_in_two_parts_is_one_outage(timed: Timed) -> None:
     await timed.queue.add("n", 1)
-    worker, hold = await claim_and_renew(timed)
+    worker, lease = await claim_and_renew(timed)
     survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
     for passed in (MINUTE, 2 * MINUTE + SECOND):
         await timed.clock.advance(MINUTE)
-        await worker.vanish(hold, for_ms=passed)
+        await worker.vanish(lease, for_ms=passed)
         await survivor.renew()
         assert await survivor.first_sweep(GAP) == []
         await timed.clock.advance(SECOND)
         assert await survivor.first_sweep(GAP) == []
-    assert await worker.renew(hold) == []
-    assert await worker.settle(hold) is None
+    assert await worker.renew(lease) == []
+    assert await worker.settle(lease) is None
 
 
 async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
-    """A lease of a day, and each night all workers are away for a minute; scaled to an hour."""
+    """A lease of a day, during which all workers are absent for a minute each night. Here a day is an hour."""
     job = await timed.queue.add("n", 1)
-    worker, hold = await claim_and_renew(timed, lock_ms=HOUR)
+    worker, lease = await claim_and_renew(timed, lock_ms=HOUR)
     survivor = FakeWorker(timed.queue, timed.store)
     await survivor.renew()
     passed, recovered = 0, list[str]()
@@ -132,7 +132,7 @@ async def test_a_long_lease_expires_between_short_outages(timed: Timed) -> None:
         for step in (MINUTE, GAP - SECOND, GAP - SECOND, GAP - SECOND):
             passed += step
             await timed.clock.advance(step)
-            await worker.vanish(hold, for_ms=passed)
+            await worker.vanish(lease, for_ms=passed)
             recovered += await survivor.first_sweep(GAP)
         assert passed < 2 * HOUR
     assert recovered == [job.id]
@@ -147,8 +147,8 @@ async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> Non
             job = await queue.add("n", 1)
             worker = FakeWorker(queue, store)
             await worker.first_sweep(500)
-            [hold] = await worker.claim(lock_ms=2000)
-            await worker.renew(hold)
+            [lease] = await worker.claim(lock_ms=2000)
+            await worker.renew(lease)
             await asyncio.sleep(0.5)
             server.kill()
             await asyncio.sleep(2.5)  # longer than the lease
@@ -156,7 +156,7 @@ async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> Non
             newcomer = FakeWorker(queue, store)
             await newcomer.renew()
             assert await newcomer.first_sweep(500) == []
-            assert await worker.renew(hold) == []
+            assert await worker.renew(lease) == []
             recovered, began = list[str](), time.monotonic()
             while not recovered:  # from now on it can renew
                 await asyncio.sleep(0.2)
@@ -167,15 +167,15 @@ async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> Non
 
 async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) -> None:
     await timed.queue.add("n", 1)
-    worker, hold = await claim_and_renew(timed)
-    await pass_unrenewed(timed, worker, hold, MINUTE)
+    worker, lease = await claim_and_renew(timed)
+    await pass_unrenewed(timed, worker, lease, MINUTE)
     # The new primary has been up for long as a replica. It is unknown since when clients can write to it.
     await timed.store.ask("HSET", f"{timed.fake_worker.base}:meta", "server", "the previous primary")
     newcomer = FakeWorker(timed.queue, timed.store)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == []
-    assert await worker.renew(hold) == []
-    assert await worker.settle(hold) is None
+    assert await worker.renew(lease) == []
+    assert await worker.settle(lease) is None
 
 
 # -- run(until_empty=True) ------------------------------------------------------------------------------------------
@@ -185,8 +185,8 @@ async def test_a_burst_waits_for_the_job_of_a_dead_worker(queue: AnyQueue, store
     job = await queue.add("n", 1)
     dead = FakeWorker(queue, store)
     await dead.renew()
-    [hold] = await dead.claim(lock_ms=2000)
-    assert hold.id == job.id
+    [lease] = await dead.claim(lock_ms=2000)
+    assert lease.id == job.id
     await soon(worker_of(queue, echo, lock_duration=2).run(until_empty=True), 20)
     await job.refresh()
     assert (job.state, job.stalled_count) == ("completed", 1)

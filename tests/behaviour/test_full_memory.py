@@ -49,17 +49,21 @@ async def test_adding_is_refused_and_active_jobs_can_end() -> None:
             counts = await queue.get_job_counts()
             assert counts["waiting"] >= stored
             fillers = [job async for job in queue.iter_jobs("waiting") if job.name == "filler"]
-            for job in fillers[:2]:
+            # The buffers of the connections count as used memory too, and a slow client or server needs larger ones. So
+            # more memory is freed than the next adds need.
+            for job in fillers[:5]:
                 await job.remove()
             assert await fill(queue) >= 1
             await queue.resume()
-            await worker_of(queue, swallow, concurrency=5).run(until_empty=True)
+            await worker_of(queue, do_nothing, concurrency=5).run(until_empty=True)
             assert (await ended(waiting)).state == "completed"
+            # Completed jobs keep their data until they are removed.
+            assert len(await queue.clean(0, 100, "completed")) > 5
             async with worker_of(queue, echo):
                 assert await queue.add_and_wait("n", 1, wait_timeout=10) == 1
             await queue.close()
             await verify(storage, store)
 
 
-async def swallow(job: object) -> None:
-    """Do nothing and return nothing, so that memory is freed."""
+async def do_nothing(job: object) -> None:
+    """Return nothing, so that a result needs no memory."""

@@ -26,11 +26,11 @@ from tests.support.stores import RunningStore
 ROUND_TRIP = 0.004
 
 
-async def make(queue: AnyQueue, count: int, slot: datetime) -> None:
+async def make(queue: AnyQueue, count: int, fire_time: datetime) -> None:
     """Store schedulers whose first fire time is the same, s00000 first."""
     for at in range(0, count, 1000):
         ids = [f"s{n:05}" for n in range(at, min(at + 1000, count))]
-        await asyncio.gather(*(queue.upsert_job_scheduler(each, every=86_400, start=slot) for each in ids))
+        await asyncio.gather(*(queue.upsert_job_scheduler(each, every=86_400, start=fire_time) for each in ids))
 
 
 class Late:
@@ -46,7 +46,7 @@ class Late:
     def process(self, name: str) -> SchedulerRunner:
         return SchedulerRunner(Functions(self.relay, self.base), name)
 
-    async def wait_for_slot(self, present: SchedulerRunner) -> None:
+    async def wait_for_fire_time(self, present: SchedulerRunner) -> None:
         """Let the hour pass. A process is present, according to its rounds."""
         await self.clock.advance(59 * MINUTE + 30_000)
         await present.fire()
@@ -84,7 +84,7 @@ async def test_fire_times_are_not_missed_because_firing_takes_long(late: Late) -
             await late.clock.advance(80_000)
 
     process = late.process("slow")
-    await late.wait_for_slot(process)
+    await late.wait_for_fire_time(process)
     late.relay.after_call = take_long
     await process.fire()
     assert pages == 5
@@ -95,7 +95,7 @@ async def test_fire_times_are_not_missed_because_firing_takes_long(late: Late) -
 async def test_fire_times_without_a_process_are_missed(late: Late) -> None:
     await make(late.queue, 10, in_an_hour())
     process = late.process("one that leaves")
-    await late.wait_for_slot(process)
+    await late.wait_for_fire_time(process)
     await late.clock.advance(95_000)
     await late.process("one that comes").fire()
     assert await late.counted() == (0, 10)
@@ -104,7 +104,7 @@ async def test_fire_times_without_a_process_are_missed(late: Late) -> None:
 @pytest.mark.only_on("memory")
 async def test_a_second_process_gets_another_part_of_a_long_list(late: Late) -> None:
     await make(late.queue, 450, in_an_hour())
-    await late.wait_for_slot(late.process("first"))
+    await late.wait_for_fire_time(late.process("first"))
     functions = Functions(late.relay, late.base)
     first, second = [await functions.schedulers.take(name, None, 200) for name in ("first", "second")]
     assert (first.is_first, second.holds_role, second.is_first) == (True, True, False)
@@ -116,7 +116,7 @@ async def test_a_second_process_gets_another_part_of_a_long_list(late: Late) -> 
 async def test_processes_that_fire_concurrently_fire_each_time_once(late: Late) -> None:
     await make(late.queue, 1_200, in_an_hour())
     processes = [late.process(name) for name in ("first", "second", "third")]
-    await late.wait_for_slot(processes[0])
+    await late.wait_for_fire_time(processes[0])
     await asyncio.gather(*(process.fire() for process in processes))
     assert await late.counted() == (1_200, 0)
 
@@ -135,7 +135,7 @@ async def test_unreadable_schedulers_are_requested_once(late: Late, caplog: pyte
 
     late.relay.after_call = count
     process = late.process("first")
-    await late.wait_for_slot(process)
+    await late.wait_for_fire_time(process)
     await late.clock.advance(2_000)
     handed.clear()
     await process.fire()
@@ -165,18 +165,18 @@ async def test_twenty_thousand_schedulers_with_one_fire_time_fire_over_a_slow_li
     relay = Relay(storage)
     async with AsyncExitStack() as stack:
         queues = [await stack.enter_async_context(Queue[Any, Any](name, relay)) for _ in range(processes)]
-        slot = datetime.now(tz=UTC) + timedelta(seconds=45)
-        await make(queues[0], 20_000, slot)
-        assert datetime.now(tz=UTC) < slot, "the schedulers must be stored before their fire time"
+        fire_time = datetime.now(tz=UTC) + timedelta(seconds=45)
+        await make(queues[0], 20_000, fire_time)
+        assert datetime.now(tz=UTC) < fire_time, "the schedulers must be stored before their fire time"
         relay.before_call = travel
-        await asyncio.sleep((slot - datetime.now(tz=UTC)).total_seconds())
+        await asyncio.sleep((fire_time - datetime.now(tz=UTC)).total_seconds())
         began = asyncio.get_running_loop().time()
         async with asyncio.timeout(120):
             while True:
                 if (await queues[0].get_job_counts())["waiting"] == 20_000:
                     break
                 await asyncio.sleep(0.05)
-        print(f"{processes} processes: 20,000 slots in {asyncio.get_running_loop().time() - began:.1f} s")
+        print(f"{processes} processes: 20,000 fire times in {asyncio.get_running_loop().time() - began:.1f} s")
         relay.before_call = None
         found = await queues[0].get_job_schedulers()
     assert sum(each.fired for each in found) == 20_000

@@ -71,7 +71,7 @@ async def after_an_outage(
     return jobs, skipped, found
 
 
-def slot(*, hour: int, minute: int = 0, second: int = 0) -> str:
+def fire_time(*, hour: int, minute: int = 0, second: int = 0) -> str:
     at = NOON.replace(hour=hour, minute=minute, second=second)
     return f"s@{round(at.timestamp() * 1000)}"
 
@@ -87,14 +87,14 @@ async def test_skip_ignores_missed_fire_times(storage: Storage, clock: Clock) ->
 async def test_skip_fires_the_latest_time_if_it_has_only_just_passed(storage: Storage, clock: Clock) -> None:
     until = NOON.replace(hour=15, minute=1)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY)
-    assert (jobs, skipped) == ([slot(hour=15)], ["2 missed"])
+    assert (jobs, skipped) == ([fire_time(hour=15)], ["2 missed"])
     assert (found.fired, found.skipped) == (1, 2)
 
 
 async def test_fire_once_adds_one_job_for_all_missed_fire_times(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-once")
-    assert (jobs, skipped) == ([slot(hour=17)], ["4 missed"])
+    assert (jobs, skipped) == ([fire_time(hour=17)], ["4 missed"])
     assert (found.fired, found.skipped) == (1, 4)
     assert found.last_at == NOON.replace(hour=17, minute=0)
 
@@ -102,14 +102,14 @@ async def test_fire_once_adds_one_job_for_all_missed_fire_times(storage: Storage
 async def test_fire_all_adds_a_job_for_every_missed_fire_time(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-all")
-    assert (jobs, skipped) == ([slot(hour=hour) for hour in range(13, 18)], [])
+    assert (jobs, skipped) == ([fire_time(hour=hour) for hour in range(13, 18)], [])
     assert (found.fired, found.skipped) == (5, 0)
 
 
 async def test_fire_all_has_a_cap(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-all", catch_up=2)
-    assert (jobs, skipped) == ([slot(hour=16), slot(hour=17)], ["3 missed"])
+    assert (jobs, skipped) == ([fire_time(hour=16), fire_time(hour=17)], ["3 missed"])
     assert (found.fired, found.skipped) == (2, 3)
 
 
@@ -130,7 +130,7 @@ async def test_fire_all_keeps_to_the_limit(storage: Storage, clock: Clock) -> No
 async def test_fire_all_without_overlap_fires_once(storage: Storage, clock: Clock) -> None:
     until = NOON + timedelta(hours=5)
     jobs, skipped, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-all", overlap="skip")
-    assert jobs == [slot(hour=13)]
+    assert jobs == [fire_time(hour=13)]
     assert [detail.split()[1] for detail in skipped] == ["overlap"] * 4
     assert (found.fired, found.skipped) == (1, 4)
 
@@ -139,7 +139,7 @@ async def test_a_schedule_that_ended_during_the_outage_ends(storage: Storage, cl
     until = NOON + timedelta(hours=5)
     end = NOON + timedelta(hours=2)
     jobs, _, found = await after_an_outage(storage, clock, until, **HOURLY, missed="fire-all", end=end)
-    assert jobs == [slot(hour=13), slot(hour=14)]
+    assert jobs == [fire_time(hour=13), fire_time(hour=14)]
     assert found.next_at is None
 
 
@@ -160,7 +160,7 @@ async def test_an_interval_keeps_its_fire_times_through_an_outage(storage: Stora
     assert (found.next_at - made.next_at) % timedelta(seconds=7) == timedelta(0)
 
 
-async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cron: str) -> list[str]:
+async def first_fire_times(storage: Storage, clock: Clock, start: str, count: int, cron: str) -> list[str]:
     """Return the fire times from a time on, with the clock set to just before each of them, in Madrid's winter time."""
     await clock.set(datetime.fromisoformat(start))
     found: list[str] = []
@@ -180,17 +180,17 @@ async def first_slots(storage: Storage, clock: Clock, start: str, count: int, cr
 
 
 async def test_a_fire_time_in_the_gap_of_spring_fires_after_it(storage: Storage, clock: Clock) -> None:
-    found = await first_slots(storage, clock, "2031-03-29T12:00Z", 2, "30 2 * * *")
+    found = await first_fire_times(storage, clock, "2031-03-29T12:00Z", 2, "30 2 * * *")
     assert found == ["30 01:00Z", "31 00:30Z"]
 
 
 async def test_a_fire_time_in_the_repeated_hour_of_autumn_fires_once(storage: Storage, clock: Clock) -> None:
-    found = await first_slots(storage, clock, "2030-10-26T12:00Z", 2, "30 2 * * *")
+    found = await first_fire_times(storage, clock, "2030-10-26T12:00Z", 2, "30 2 * * *")
     assert found == ["27 00:30Z", "28 01:30Z"]
 
 
 async def test_a_schedule_by_minutes_passes_both_changes(storage: Storage, clock: Clock) -> None:
-    found = await first_slots(storage, clock, "2030-10-27T00:10Z", 4, "*/30 * * * *")
+    found = await first_fire_times(storage, clock, "2030-10-27T00:10Z", 4, "*/30 * * * *")
     assert found == ["27 00:30Z", "27 01:00Z", "27 01:30Z", "27 02:00Z"]
 
 

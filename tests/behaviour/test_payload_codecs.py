@@ -136,15 +136,15 @@ async def test_dead_letters_stay_readable_where_they_are_and_where_they_return_t
                 worker_of(dead, gate, codecs=SEALED),
             ):
                 job = await sealed.add("n", WORD, job_id=job_id)
-                letter = await gate.running()
-                assert letter.data == WORD
-                assert letter.dead_letter is not None
-                assert letter.dead_letter.job_id == job.id
-                await letter.update_data(WORD * 2)
-                assert letter.data == WORD * 2
-                await letter.update_progress(1)
+                dead_letter = await gate.running()
+                assert dead_letter.data == WORD
+                assert dead_letter.dead_letter is not None
+                assert dead_letter.dead_letter.job_id == job.id
+                await dead_letter.update_data(WORD * 2)
+                assert dead_letter.data == WORD * 2
+                await dead_letter.update_progress(1)
                 gate.release()
-                assert await letter.result(10) == WORD * 2
+                assert await dead_letter.result(10) == WORD * 2
                 [kept] = await dead.get_jobs("completed", 0, 0)
                 assert (kept.data, kept.progress) == (WORD * 2, 1)
         # A dead letter that was changed, and returns to its queue.
@@ -176,7 +176,7 @@ async def test_a_payload_that_cannot_be_decoded_fails_its_job_as_malformed(seale
     shown = f"{job.failed_reason} {job.stacktrace}"
     assert "secret" not in shown
     assert WORD not in shown
-    assert [letter.id for letter in await sealed.get_dead_letter_jobs(cause="malformed")] == [job.id]
+    assert [dead_letter.id for dead_letter in await sealed.get_dead_letter_jobs(cause="malformed")] == [job.id]
 
 
 @pytest.mark.parametrize("codecs", [(), [Compression()]])

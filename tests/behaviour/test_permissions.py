@@ -81,21 +81,21 @@ async def test_a_worker_without_wake_ups_still_becomes_idle(server: Server) -> N
         ran.put_nowait(job.data)
 
     worker: Worker[int, None] = Worker("q", note, server.url, poll_interval=300)
-    async with worker, Queue[int, int]("q", url) as deaf, Queue[int, int]("q", server.url) as queue:
+    async with worker, Queue[int, int]("q", url) as without_channels, Queue[int, int]("q", server.url) as queue:
 
         async def is_idle() -> bool:
             return await server.command("ZCARD", "glide:{q}:idle") == 1
 
         await eventually(is_idle, "the worker waits")
-        assert (await deaf.add("n", 1)).outcome == "added"
+        assert (await without_channels.add("n", 1)).outcome == "added"
         assert await is_idle()
         await queue.add("n", 2)
         async with asyncio.timeout(10):
             assert [await ran.get(), await ran.get()] == [1, 2]
         await eventually(is_idle, "the worker waits again")
         await queue.pause()
-        await deaf.add("n", 3, delay=0.05)
-        await deaf.resume()
+        await without_channels.add("n", 3, delay=0.05)
+        await without_channels.resume()
         assert await is_idle()
 
 

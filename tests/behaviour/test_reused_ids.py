@@ -93,7 +93,7 @@ async def commands(storage: MemoryStorage) -> int:
 
 
 async def test_a_generated_id_skips_many_custom_ones() -> None:
-    """Counted and not timed: one call blocks the whole server during its search."""
+    """Count the commands instead of the time: one call blocks the whole server during its search."""
     own = 10_000
     async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
         await queue.add_bulk([("n", 0, JobOptions(job_id=str(number))) for number in range(1, own + 1)])

@@ -35,7 +35,7 @@ STOPS = (b"r ", b"x ")
 """The prefixes of the messages that ask a worker to stop a run."""
 
 
-class Meddling(HookedStorage):
+class StopsJobsBeforeTheirRun(HookedStorage):
     """Stops a job between its claim and the first step of its run."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ async def test_a_run_that_is_stopped_before_its_first_step_frees_its_slot(how: L
         ran.append(job.data)
         return job.data
 
-    async with Meddling() as storage, Queue[Any, Any]("q", storage) as queue:
+    async with StopsJobsBeforeTheirRun() as storage, Queue[Any, Any]("q", storage) as queue:
         async with worker_of(queue, note, concurrency=1) as worker:
             await soon(storage.linked.wait())
             storage.stop = queue.revoke if how == "revoke" else queue.remove
@@ -87,19 +87,19 @@ async def test_a_run_that_is_stopped_before_its_first_step_frees_its_slot(how: L
         assert await queue.check() == []
 
 
-class Odd(BaseException):
-    """Not an Exception, and not an expected class."""
+class UnexpectedError(BaseException):
+    """An exception of a class that no code expects, and not an Exception."""
 
 
-ODD_ONES: list[Callable[[], BaseException]] = [
-    lambda: Odd("no"),
-    lambda: BaseExceptionGroup("no", [Odd("a"), ValueError("b")]),
+UNEXPECTED: list[Callable[[], BaseException]] = [
+    lambda: UnexpectedError("no"),
+    lambda: BaseExceptionGroup("no", [UnexpectedError("a"), ValueError("b")]),
     lambda: SystemExit(3),
 ]
 
 
 @pytest.mark.parametrize("tier", ["inline", "thread"])
-@pytest.mark.parametrize("make", ODD_ONES, ids=["Odd", "BaseExceptionGroup", "SystemExit"])
+@pytest.mark.parametrize("make", UNEXPECTED, ids=["UnexpectedError", "BaseExceptionGroup", "SystemExit"])
 async def test_any_exception_of_a_handler_is_a_failure(
     queue: AnyQueue, make: Callable[[], BaseException], tier: str
 ) -> None:

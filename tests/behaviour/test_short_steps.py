@@ -51,11 +51,13 @@ async def end_all(queue: AnyQueue) -> None:
     """Run every job to its failure, and keep them all."""
     functions, channel = Functions(queue.storage, f"glide:{{{queue.name}}}"), RequestChannel("ender")
     settled: list[SettledRun] = []
+    unsettled: list[SettledRun] = []
     while True:
-        request = functions.settle.request(channel, "ender", BATCH, 30_000, subscribed=False)
+        request = functions.settle.request(channel, "ender", BATCH - len(unsettled), 30_000, subscribed=False)
         reply = await functions.settle.send(with_runs(request, settled))
         failed = Failed(b"\xc0", "retries_exhausted", "broken", Retention())
-        settled = [SettledRun(job.id, job.entry, failed) for job in reply.jobs]
+        unsettled = settled[reply.settled :]
+        settled = unsettled + [SettledRun(job.id, job.entry, failed) for job in reply.jobs]
         if not settled:
             break
     await functions.stalled.close_worker("ender")

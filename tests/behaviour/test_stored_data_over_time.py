@@ -155,18 +155,16 @@ async def test_workers_that_left_long_ago_are_forgotten(
     queue: AnyQueue, clock: Clock, fake_worker: FakeWorker, storage: Storage
 ) -> None:
     await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
-    await fake_worker.renew(hold)
-    await fake_worker.settle(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.renew(lease)
+    await fake_worker.settle(lease)
     assert len(await fake_worker.consumers()) == 1
     await clock.advance(6 * MINUTE)
     await fake_worker.sweep()
     assert await fake_worker.consumers() == []
 
 
-async def test_a_worker_that_lived_through_an_outage_is_woken(
-    queue: AnyQueue, clock: Clock, fake_worker: FakeWorker
-) -> None:
+async def test_an_idle_worker_is_woken_after_an_outage(queue: AnyQueue, clock: Clock, fake_worker: FakeWorker) -> None:
     # For example, the machine was suspended: no worker could renew, and a sweep comes before the first renewal.
     async with worker_of(queue, echo):
         assert await (await queue.add("n", 1)).result(10) == 1

@@ -29,7 +29,7 @@ async def test_blocking_handlers_do_not_prevent_the_recovery_of_a_lost_job(
 
     victim = await queue.add("n", "victim")
     killed = FakeWorker(queue, store)
-    assert [hold.id for hold in await killed.claim(1, lock_ms=1000)] == [victim.id]
+    assert [lease.id for lease in await killed.claim(1, lock_ms=1000)] == [victim.id]
     await queue.add_bulk([("n", "block")] * 15)
     began = time.monotonic()
     async with worker_of(queue, block, lock_duration=1):

@@ -52,7 +52,7 @@ async def test_a_cancelled_block_waits_until_the_jobs_have_ended(queue: AnyQueue
 
 
 @pytest.mark.parametrize("service", [ClaimLoop, Sweeper])
-async def test_a_defect_of_a_service_closes_the_worker(
+async def test_an_error_of_a_background_service_closes_the_worker(
     queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, service: type
 ) -> None:
     async def broken(_self: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ from benchmarks.lean.scenarios import lean_scenarios, on
 from benchmarks.lean.targets import LEAN_TARGETS
 from benchmarks.report import longest_table
 from benchmarks.scenarios import RUNS, Scenario
-from benchmarks.slow_log import LONGEST
-from benchmarks.suite import SERVERS, in_turns
+from benchmarks.sizes import TINY
+from benchmarks.slow_log import LONGEST, LONGEST_COMMAND
+from benchmarks.suite import SERVERS, in_turns, run_suite
 from benchmarks.targets import judge
+from tests.bench.test_bench import run_benchmarks
 
 
 def _scenario(run: str, rounds: int = 1_000) -> Scenario:
@@ -60,6 +63,7 @@ def test_the_worst_run_of_the_service_and_the_longest_call_are_judged() -> None:
         figures.add(number, {"FastAPI, 200 clients, 1,000/s: add": {"p99_us": p99}})
         figures.add(number, {f"{LONGEST}addJob, drain_100": {"most_us": 1_000.0 * number}})
         figures.add(number, {f"{LONGEST}addJob, add_bulk": {"most_us": 1_500.0}})
+        figures.add(number, {f"{LONGEST_COMMAND}XADD, loop": {"most_us": 9_000.0}})
     found = {verdict.target.what: verdict for verdict in judge(figures, LEAN_TARGETS)}
     service = found["add in a FastAPI service with 200 clients and 1,000 requests/s, p99, worst run"]
     assert service.found is not None
@@ -69,7 +73,7 @@ def test_the_worst_run_of_the_service_and_the_longest_call_are_judged() -> None:
     assert longest.found is not None
     assert longest.found.median == 2_000
     assert longest.met
-    assert longest_table(figures)[1:] == [["addJob", "2,000", "drain_100"]]
+    assert longest_table(figures)[1:] == [["XADD", "9,000", "loop"], ["addJob", "2,000", "drain_100"]]
 
 
 def test_a_new_section_replaces_the_earlier_one() -> None:
@@ -78,6 +82,18 @@ def test_a_new_section_replaces_the_earlier_one() -> None:
     assert text == f"# Benchmark\n\n{first}"
     second = page.section(MeasuredRows(), 1, {"date": "second"})
     assert page.with_section(text + "rest\n", second) == f"# Benchmark\n\n{second}rest\n"
+
+
+async def test_a_failed_sample_is_reported_and_the_others_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SERVERS, "embedded", lambda: nullcontext("redis://127.0.0.1:1"))
+    said: list[str] = []
+    figures = await run_suite(TINY, 1, [_scenario("add_bulk"), _scenario("no such run")], said.append)
+    assert figures.rows == []
+    assert figures.failures == [
+        "round 1/1: add_bulk: the process ended with status 1",
+        "round 1/1: no such run: the process ended with status 1",
+    ]
+    assert "- FAILED round 1/1: add_bulk: the process ended with status 1\n" in page.section(figures, 1, {})
 
 
 def test_without_a_server_the_lean_part_reports_that_it_did_not_run(
@@ -105,3 +121,17 @@ def test_an_environment_is_created_once(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_this_interpreter_measures_its_own_version() -> None:
     assert venvs.version_of(venvs.interpreters()[venvs.OWN_VERSION]) == venvs.OWN_VERSION
+
+
+# Each of about thirty samples runs in a separate process.
+@pytest.mark.slow
+@pytest.mark.redis7
+@pytest.mark.timeout(400)
+async def test_every_target_of_the_lean_path_is_measured(tmp_path: Path) -> None:
+    written = tmp_path / "bench.md"
+    status, _ = await run_benchmarks("--only", "lean", "--output", str(written))
+    assert status == 0
+    lines = written.read_text(encoding="utf-8").splitlines()
+    # Another version of Python may not be installed.
+    assert [line for line in lines if "not measured" in line and "Python 3." not in line] == []
+    assert any(line.startswith("| drain, concurrency 100, Valkey |") for line in lines)

@@ -97,8 +97,8 @@ class Inner:
     async def run(self, *, until_empty: bool = False) -> None:
         self.on_run()
 
-    def stop(self, *, at_once: bool = False) -> None:
-        self.stopped.append(at_once)
+    def stop(self, *, immediately: bool = False) -> None:
+        self.stopped.append(immediately)
 
     async def __aenter__(self) -> Self:
         return self
@@ -191,7 +191,7 @@ async def test_an_immediate_stop_during_a_shutdown(queue: AnyQueue) -> None:
     worker.stop()
     await asyncio.sleep(0)
     assert not running.done()
-    WorkerPool([worker], handle_signals=False).stop(at_once=True)
+    WorkerPool([worker], handle_signals=False).stop(immediately=True)
     await asyncio.wait_for(running, 10)
     await gate.stopped()
     await job.refresh()

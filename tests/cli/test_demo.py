@@ -146,7 +146,7 @@ def is_alive(pid: int) -> bool:
     [
         (["/no/such/directory"], "does not exist"),
         ([".", "--url", "memory://"], "private to one process"),
-        ([".", "--url", "gopher://there"], "no storage URL"),
+        ([".", "--url", "gopher://there"], "not a storage URL"),
         ([".", "--workers", "0"], "--workers"),
     ],
 )

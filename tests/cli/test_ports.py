@@ -107,7 +107,7 @@ async def ready(running: Running, count: int = 2) -> list[int]:
     return [(await running.event("ready"))["worker_pid"] for _ in range(count)]
 
 
-async def test_one_port_covers_all_processes(server: Server, app: Path) -> None:
+async def test_one_health_port_covers_all_processes(server: Server, app: Path) -> None:
     port = free_port()
     async with worker(*SUPERVISED, "--health-port", str(port), cwd=app, url=server.url) as running:
         await running.event("started")
@@ -193,10 +193,10 @@ async def test_one_scrape_covers_all_processes(server: Server, jobs: AnyQueue, a
         added = [await jobs.add("meet", {"a": [2], "k": {}}) for _ in range(4)]
         assert {await job.result(10) for job in added} == set(pids)
 
-        async def all_told() -> bool:
+        async def all_counted() -> bool:
             return sum((await counted()).values()) == 4
 
-        await eventually(all_told, "every stored outcome must be counted")
+        await eventually(all_counted, "every stored outcome must be counted")
         assert set(await counted()) == set(map(str, pids))
         _, text = await get(port, "/metrics")
         for pid in pids:

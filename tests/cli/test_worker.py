@@ -206,7 +206,9 @@ async def test_the_supervisor_gives_up_when_its_processes_die_immediately(server
         assert logged == ["started", "exited", "waiting", "started", "exited", "gave_up", "ended"]
 
 
-async def test_a_process_that_never_worked_counts_as_dead_on_start(app: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_never_claimed_counts_as_a_failed_start(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(supervisor, "STABLE_SECONDS", 1e-6)  # each has tried for longer than that
     (app / "jobs.py").write_text("import os\nos._exit(9)\n")
     settings = WorkerSettings("jobs:worker", str(app))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import count
 from typing import Any
 
 import pytest
 
 from glidemq_async import JobOptions, PayloadTooLarge, Queue, QueueFull, SerializationError, StorageUnavailable
 from glidemq_async.functions.add import AddCalls, AddReply, AddRequest
+from glidemq_async.queues.add_buffer import MAX_JOBS
 from glidemq_async.storage import Storage, Wait
 from tests.support.helpers import AnyQueue, echo, ended, worker_of
 
@@ -35,27 +35,28 @@ async def test_each_input_has_its_own_name_and_options(queue: AnyQueue) -> None:
 
 
 async def test_a_failure_lists_the_stored_inputs(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, calls = AddCalls.jobs, count(1)
+    some, lost = AddCalls.some, list[str]()
 
     async def break_off(self: AddCalls, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
-        number = next(calls)
-        if number == 3:
+        first = int(jobs[0].id.removeprefix("j"))
+        if first >= 2 * MAX_JOBS:
             raise QueueFull("the server's memory is full")
-        reply = await whole(self, jobs, wait)
-        if number == 2:
+        reply = await some(self, jobs, wait)
+        if first >= MAX_JOBS:
+            lost.extend(reply.ids)
             raise StorageUnavailable("the answer was lost")
         return reply
 
-    monkeypatch.setattr(AddCalls, "jobs", break_off)
+    monkeypatch.setattr(AddCalls, "some", break_off)
     with pytest.raises(StorageUnavailable, match="the answer was lost") as caught:
-        await queue.add_bulk([("n", number, JobOptions(job_id=f"j{number}")) for number in range(1_201)])
+        await queue.add_bulk([("n", number, JobOptions(job_id=f"j{number}")) for number in range(2 * MAX_JOBS + 101)])
     outcome = caught.value.bulk
     assert outcome is not None
-    assert outcome.stored == {number: f"j{number}" for number in range(500)}
-    assert outcome.unknown == tuple(range(500, 1_000))
-    assert outcome.refused == tuple(range(1_000, 1_201))
-    assert caught.value.__notes__ == ["add_bulk: 500 inputs stored, 201 not stored, 500 unknown"]
-    assert await queue.count() == 1_000
+    assert outcome.stored == {number: f"j{number}" for number in range(MAX_JOBS)}
+    assert outcome.unknown == tuple(range(MAX_JOBS, 2 * MAX_JOBS))
+    assert outcome.refused == tuple(range(2 * MAX_JOBS, 2 * MAX_JOBS + 101))
+    assert caught.value.__notes__ == ["add_bulk: 250 inputs stored, 101 not stored, 250 unknown"]
+    assert await queue.count() == MAX_JOBS + len(lost)
     with pytest.raises(TypeError) as checked:
         await queue.add_bulk([("n", 1, {"delya": 3})])  # type: ignore[list-item] # pyright: ignore
     assert not hasattr(checked.value, "bulk")

@@ -92,6 +92,13 @@ async def test_cleaning_measures_a_retry_from_its_add(timed: Timed) -> None:
     assert await timed.run() == ["young"]
 
 
+async def test_lifo_jobs_are_cleaned_in_the_order_in_which_they_would_start(queue: AnyQueue) -> None:
+    jobs = [await queue.add("n", number, lifo=True) for number in range(5)]
+    newest_first = [job.id for job in reversed(jobs)]
+    assert await queue.clean(0, 2, "waiting") == newest_first[:2]
+    assert await queue.clean(0, 10, "waiting") == newest_first[2:]
+
+
 async def test_cleaning_refuses_active_jobs(queue: AnyQueue) -> None:
     running: Any = "active"
     with pytest.raises(ValueError, match=r"state must be one of completed, failed, waiting, .*'active'"):

@@ -128,14 +128,14 @@ async def test_delay_zero_leaves_a_waiting_job_unchanged(timed: Timed) -> None:
 
 async def test_a_released_job_can_be_changed(timed: Timed) -> None:
     first = await timed.queue.add("a")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "b")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "b")
     await timed.queue.add("b")
     await first.change_priority(1)
     assert await timed.run() == ["b", "a"]
     second = await timed.queue.add("c")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "b")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "b")
     await second.change_delay(60)
     assert await timed.names() == []
     await timed.clock.advance(61 * SECOND)
@@ -144,8 +144,8 @@ async def test_a_released_job_can_be_changed(timed: Timed) -> None:
 
 async def test_a_job_between_attempts_can_be_changed(timed: Timed) -> None:
     job = await timed.queue.add("a", attempts=3)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "600000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "600000 no")
     await job.change_priority(4)
     await job.change_delay(60)
     await timed.clock.advance(61 * SECOND)

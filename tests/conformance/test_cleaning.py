@@ -120,7 +120,7 @@ async def test_a_retried_job_waits_as_it_did_before(queue: AnyQueue, store: Runn
     await fake_worker.settle(held, "f")
     assert await queue.retry_jobs() == 1
     assert await job.get_state() == before
-    assert [hold.id for hold in await fake_worker.claim()] == [job.id]
+    assert [lease.id for lease in await fake_worker.claim()] == [job.id]
     await fake_worker.leave()
 
 

@@ -69,9 +69,12 @@ class LostMessages(Relay):
 
 async def test_a_lost_message_about_a_revocation_is_compensated(storage: Storage, queue: AnyQueue) -> None:
     gate = Gate()
-    async with Queue[Any, Any](queue.name, LostMessages(storage)) as deaf, worker_of(deaf, gate, lock_duration=1):
+    async with (
+        Queue[Any, Any](queue.name, LostMessages(storage)) as without_messages,
+        worker_of(without_messages, gate, lock_duration=1),
+    ):
         job = await queue.add("n", 1)
-        await deaf.resume()
+        await without_messages.resume()
         async with asyncio.timeout(10):
             while gate.started.empty():
                 await asyncio.sleep(0.01)

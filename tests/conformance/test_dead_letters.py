@@ -10,7 +10,7 @@ import pytest
 
 from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue
 from glidemq_async.storage import Storage
-from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
+from tests.support.dead_letters import dead_letters_of, fail, hopeless, ids_of, run_all
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, soon, worker_of
 from tests.support.stores import RunningStore
@@ -42,7 +42,7 @@ async def arrived(dead: AnyQueue, count: int) -> list[DeadLetter]:
     """Wait until this many dead letters have arrived."""
     async with asyncio.timeout(10):
         while True:
-            found = await letters_of(dead)
+            found = await dead_letters_of(dead)
             if len(found) >= count:
                 return found
             await asyncio.sleep(0.01)
@@ -59,10 +59,10 @@ async def outbox_size(queue: AnyQueue, store: RunningStore) -> object:
 async def test_a_job_without_attempts_left_is_a_dead_letter(queue: AnyQueue) -> None:
     job = await queue.add("n", "cake", attempts=2)
     await run_all(queue, fail)
-    [letter] = await queue.get_dead_letter_jobs()
-    assert (letter.id, letter.data, letter.state) == (job.id, "cake", "failed")
-    assert (letter.failure_cause, letter.failed_reason) == ("retries_exhausted", "ValueError: no cake")
-    assert (letter.attempts_made, letter.dead_letter) == (2, None)
+    [dead_letter] = await queue.get_dead_letter_jobs()
+    assert (dead_letter.id, dead_letter.data, dead_letter.state) == (job.id, "cake", "failed")
+    assert (dead_letter.failure_cause, dead_letter.failed_reason) == ("retries_exhausted", "ValueError: no cake")
+    assert (dead_letter.attempts_made, dead_letter.dead_letter) == (2, None)
 
 
 async def test_unrecoverable_is_the_cause_of_a_handler_that_gives_up(queue: AnyQueue) -> None:
@@ -116,8 +116,8 @@ async def test_a_record_without_data_is_a_cause(queue: AnyQueue, store: RunningS
 
 async def test_stalled_is_the_cause_of_a_job_whose_workers_died(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n")
-    [hold] = await fake_worker.claim()
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.vanish(lease)
     await fake_worker.sweep(max_stalled=0)
     await job.refresh()
     assert (job.failure_cause, job.failed_reason) == ("stalled", "stalled")
@@ -163,9 +163,9 @@ async def test_a_changed_outcome_keeps_its_cause(queue: AnyQueue, dead: AnyQueue
     job = await queue.add("n", attempts=3, result_ttl=60)
     await run_all(queue, hopeless, after_execution=soften, dead_letter_queue=dead.name)
     assert (await ended(job)).failure_cause == "unrecoverable"
-    [letter] = await letters_of(dead)
-    assert (letter.cause, letter.reason) == ("unrecoverable", job.failed_reason)
-    assert "try later" in letter.reason
+    [dead_letter] = await dead_letters_of(dead)
+    assert (dead_letter.cause, dead_letter.reason) == ("unrecoverable", job.failed_reason)
+    assert "try later" in dead_letter.reason
 
 
 async def test_a_job_that_has_not_failed_has_no_cause(queue: AnyQueue) -> None:
@@ -254,11 +254,11 @@ async def test_a_named_queue_receives_failed_jobs(queue: AnyQueue, dead: AnyQueu
     [moved] = await dead.get_dead_letter_jobs()
     assert (moved.name, moved.data, moved.state) == ("pay", {"sum": 3}, "waiting")
     assert (moved.options.attempts, moved.headers) == (options.attempts, options.headers)
-    letter = moved.dead_letter
-    assert letter is not None
-    assert (letter.queue, letter.job_id, letter.cause) == (queue.name, "order/7", "retries_exhausted")
-    assert (letter.reason, letter.attempts_made) == ("ValueError: no {'sum': 3}", 2)
-    assert letter.failed_at == job.finished_at
+    dead_letter = moved.dead_letter
+    assert dead_letter is not None
+    assert (dead_letter.queue, dead_letter.job_id, dead_letter.cause) == (queue.name, "order/7", "retries_exhausted")
+    assert (dead_letter.reason, dead_letter.attempts_made) == ("ValueError: no {'sum': 3}", 2)
+    assert dead_letter.failed_at == job.finished_at
     assert moved.id.startswith(f"{queue.name}/order/7/")
     assert job.state == "failed"
     assert ("dead-lettered", dead.name) in await job_events(queue, job.id)
@@ -272,7 +272,7 @@ async def test_a_dead_letter_queue_can_be_in_another_cluster_slot(storage: Stora
         for queue in queues:
             await queue.add("n", queue.name)
             await run_all(queue, fail, dead_letter_queue=dead.name)
-        assert {letter.queue for letter in await letters_of(dead)} == {queue.name for queue in queues}
+        assert {dead_letter.queue for dead_letter in await dead_letters_of(dead)} == {queue.name for queue in queues}
         assert await dead.replay_dead_letter_jobs() == 6
         for queue in queues:
             await run_all(queue, echo)
@@ -289,8 +289,8 @@ async def test_jobs_that_the_server_fails_are_moved_too(
     job = await queue.add("n", 5, ttl=0.02 if cause == "expired" else None, job_id="own")
     key = f"glide:{{{queue.name}}}:job:{job.id}"
     if cause == "stalled":
-        [hold] = await fake_worker.claim()
-        await fake_worker.vanish(hold)
+        [lease] = await fake_worker.claim()
+        await fake_worker.vanish(lease)
         await fake_worker.sweep(max_stalled=0)
     elif cause == "expired":
         await asyncio.sleep(0.05)
@@ -300,8 +300,8 @@ async def test_jobs_that_the_server_fails_are_moved_too(
         assert await fake_worker.claim() == []
     assert (await store.ask("HGET", key, "cause"), await outbox_size(queue, store)) == (cause.encode(), 1)
     async with worker_of(queue, echo, lock_duration=1):
-        [letter] = await arrived(dead, 1)
-    assert (letter.cause, letter.reason, letter.job_id) == (cause, cause, job.id)
+        [dead_letter] = await arrived(dead, 1)
+    assert (dead_letter.cause, dead_letter.reason, dead_letter.job_id) == (cause, cause, job.id)
     await queue.remove(job.id)
 
 
@@ -317,8 +317,8 @@ async def test_the_failure_and_the_move_are_one_write(
 ) -> None:
     await queue.set_dead_letter_queue(dead.name)
     job = await queue.add("n", 5)
-    [hold] = await fake_worker.claim()
-    await fake_worker.settle(hold, "f")
+    [lease] = await fake_worker.claim()
+    await fake_worker.settle(lease, "f")
     # No process relays, but nothing is lost: the next process that works on the queue relays it.
     await job.refresh()
     assert (job.state, await outbox_size(queue, store), await dead.count()) == ("failed", 1, 0)
@@ -333,11 +333,11 @@ async def test_the_queue_keeps_its_dead_letter_queue(queue: AnyQueue, dead: AnyQ
     assert await queue.get_dead_letter_queue() == dead.name
     await queue.add("n", 1)
     await run_all(queue, fail)
-    assert len(await letters_of(dead)) == 1
+    assert len(await dead_letters_of(dead)) == 1
     await queue.set_dead_letter_queue(None)
     await queue.add("n", 2)
     await run_all(queue, fail)
-    assert len(await letters_of(dead)) == 1
+    assert len(await dead_letters_of(dead)) == 1
 
 
 async def test_a_queue_is_not_its_own_dead_letter_queue(queue: AnyQueue) -> None:
@@ -363,8 +363,8 @@ async def test_a_worker_can_run_dead_letters(queue: AnyQueue, dead: AnyQueue) ->
     await run_all(queue, fail, dead_letter_queue=dead.name)
     seen: list[DeadLetter | None] = []
 
-    async def bury(letter: AnyJob) -> None:
-        seen.append(letter.dead_letter)
+    async def bury(dead_letter: AnyJob) -> None:
+        seen.append(dead_letter.dead_letter)
 
     await run_all(dead, bury)
     assert [(one.job_id, one.cause) for one in seen if one] == [(job.id, "retries_exhausted")]
@@ -379,9 +379,9 @@ async def test_a_dead_letter_that_fails_again_stays_in_its_queue(queue: AnyQueue
     await run_all(queue, fail)
     await run_all(dead, fail)
     await run_all(queue, fail)
-    [letter] = await dead.get_dead_letter_jobs()
-    assert (letter.state, letter.failure_cause) == ("failed", "retries_exhausted")
-    assert await letters_of(queue) == []
+    [dead_letter] = await dead.get_dead_letter_jobs()
+    assert (dead_letter.state, dead_letter.failure_cause) == ("failed", "retries_exhausted")
+    assert await dead_letters_of(queue) == []
     # It runs again in the queue where it failed last.
     assert await dead.replay_dead_letter_jobs() == 1
     await run_all(dead, echo)

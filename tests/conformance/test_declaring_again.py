@@ -81,7 +81,7 @@ async def test_a_client_without_a_declaration_accepts_the_new_queue(storage: Sto
         await follower.remove_job_scheduler("s")
 
 
-async def test_a_different_mode_of_the_new_queue_wins(storage: Storage, name: str) -> None:
+async def test_the_mode_of_a_recreated_queue_is_not_overwritten(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage, mode="keyed") as early, Queue[Any, Any](name, storage) as other:
         await early.connect()
         await other.obliterate()

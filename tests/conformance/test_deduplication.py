@@ -65,10 +65,10 @@ async def test_only_one_of_many_concurrent_adds_is_stored(queue: AnyQueue) -> No
 async def test_every_end_frees_the_id(timed: Timed) -> None:
     """Completed, failed, removed, revoked, expired, stalled too often, not kept at all."""
     queue, fake_worker = timed.queue, timed.fake_worker
-    for verb in ("c", "f"):
+    for code in ("c", "f"):
         await queue.add("n", deduplication=SIMPLE)
-        [hold] = await fake_worker.claim()
-        await fake_worker.settle(hold, verb)
+        [lease] = await fake_worker.claim()
+        await fake_worker.settle(lease, code)
     await (await queue.add("n", deduplication=SIMPLE)).remove()
     await (await queue.add("n", deduplication=SIMPLE)).revoke()
     await queue.add("n", deduplication=SIMPLE, ttl=60)
@@ -78,24 +78,24 @@ async def test_every_end_frees_the_id(timed: Timed) -> None:
     await timed.clock.advance(2 * MINUTE)
     await fake_worker.sweep()
     job = await queue.add("n", deduplication=SIMPLE)
-    [hold] = await fake_worker.claim()
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.vanish(lease)
     await fake_worker.sweep(max_stalled=0)
     await job.refresh()
     assert job.failed_reason == "stalled"
     await queue.add("n", deduplication=SIMPLE)
-    [hold] = await fake_worker.claim()
-    await fake_worker.settle(hold, "c", "0 -1")
+    [lease] = await fake_worker.claim()
+    await fake_worker.settle(lease, "c", "0 -1")
     assert (await queue.add("n", deduplication=SIMPLE)).outcome == "added"
-    [hold] = await fake_worker.claim()
-    await queue.remove(hold.id)
+    [lease] = await fake_worker.claim()
+    await queue.remove(lease.id)
     await leaves_nothing(timed)
 
 
 async def test_a_retry_does_not_free_the_id(timed: Timed) -> None:
     first = await timed.queue.add("n", deduplication=SIMPLE, attempts=3)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "60000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "60000 no")
     again = await timed.queue.add("n", deduplication=SIMPLE)
     assert (again.outcome, again.id, again.state) == ("duplicate", first.id, "delayed")
 
@@ -120,8 +120,8 @@ async def test_a_ttl_frees_the_id_earlier(timed: Timed) -> None:
 async def fail_one(timed: Timed, **options: Any) -> AnyJob:
     """A job that failed for good."""
     job = await timed.queue.add("n", **options)
-    [hold] = await timed.fake_worker.claim()
-    assert await timed.fake_worker.settle(hold, "f") is None
+    [lease] = await timed.fake_worker.claim()
+    assert await timed.fake_worker.settle(lease, "f") is None
     return job
 
 
@@ -174,8 +174,8 @@ async def test_a_retried_job_owns_its_id_no_longer_than_its_ttl(timed: Timed) ->
     await timed.clock.advance(31 * SECOND)
     second = await timed.queue.add("n", deduplication=once)
     assert second.outcome == "added"
-    for hold in await timed.fake_worker.claim(2):
-        await timed.fake_worker.settle(hold, "f")
+    for lease in await timed.fake_worker.claim(2):
+        await timed.fake_worker.settle(lease, "f")
     await timed.clock.advance(61 * SECOND)
     await first.retry()
     assert (await timed.queue.add("n", deduplication=once)).outcome == "added"
@@ -235,11 +235,11 @@ async def test_throttle_counts_from_the_add_even_if_the_job_is_gone(timed: Timed
 async def test_throttle_continues_after_other_ends(timed: Timed, end: str) -> None:
     hourly = Deduplication("d", ttl=3_600, mode="throttle")
     first = await timed.queue.add("a", deduplication=hourly)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     if end == "removed":
         await first.remove()
     else:
-        await timed.fake_worker.settle(hold, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
+        await timed.fake_worker.settle(lease, *(("f", ";retries_exhausted;no") if end == "failed" else ("c", "0 -1")))
     again = await timed.queue.add("b", deduplication=hourly)
     assert (again.outcome, again.id) == ("duplicate", first.id)
     assert await timed.names() == []
@@ -342,10 +342,10 @@ async def test_debounce_of_an_active_job_adds_another_one(timed: Timed) -> None:
     burst = Deduplication("d", ttl=10, mode="debounce")
     await timed.queue.add("a", deduplication=burst)
     await timed.clock.advance(11 * SECOND)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     second = await timed.queue.add("b", deduplication=burst)
     assert second.outcome == "added"
-    assert await timed.fake_worker.settle(hold) is None
+    assert await timed.fake_worker.settle(lease) is None
     third = await timed.queue.add("c", deduplication=burst)
     assert await timed.queue.get_job(second.id) is None
     await timed.clock.advance(11 * SECOND)

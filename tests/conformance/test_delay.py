@@ -65,7 +65,7 @@ async def test_a_job_can_be_delayed_until_a_time(timed: Timed, zone: timezone) -
     assert due - timedelta(milliseconds=2) <= job.processed_at < due + timedelta(minutes=1)
 
 
-async def test_a_time_in_the_past_means_now(queue: AnyQueue) -> None:
+async def test_a_job_with_a_time_in_the_past_starts_immediately(queue: AnyQueue) -> None:
     past = await queue.add("n", at=datetime.now(UTC) - timedelta(hours=1))
     zero = await queue.add("n", delay=0)
     assert (past.state, zero.state) == ("waiting", "waiting")

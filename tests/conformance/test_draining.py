@@ -101,7 +101,7 @@ async def test_a_key_whose_job_waits_for_its_next_attempt_is_free_after_a_drain(
     assert await fake_worker.claim() == []
     assert await queue.drain(delayed=True) == 2
     (later,) = await add_kind(queue, 1, key="k")
-    assert [hold.id for hold in await fake_worker.claim()] == [later]
+    assert [lease.id for lease in await fake_worker.claim()] == [later]
     await fake_worker.leave()
     await queue.drain()
 

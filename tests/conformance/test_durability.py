@@ -43,5 +43,5 @@ async def test_without_a_replica_the_error_states_that_the_job_is_stored(queue: 
     with pytest.raises(StorageUnavailable, match=r"is stored on .* did not confirm") as caught:
         await queue.add("n", durability="replicated", job_id="a")
     assert "token" not in str(caught.value)
-    assert "another add with the same job_id does not store it twice" in str(caught.value)
+    assert "add it again only with the same job_id" in str(caught.value)
     assert (await queue.add("n", job_id="a")).outcome == "duplicate"

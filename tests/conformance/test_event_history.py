@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.history import Located
+from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Located
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, history, listening
 from tests.support.stores import RunningStore
@@ -59,21 +59,21 @@ async def test_every_event_is_found_in_its_entry(queue: AnyQueue, store: Running
     holders = [Located(entry, sum(n for _, n in entries[:i])) for i, (entry, n) in enumerate(entries) for _ in range(n)]
     first = sum(n for _, n in entries[:trimmed])
     numbers = range(len(holders) + 2)
-    bounds, found = await functions_of(queue).history.locate([("n", n) for n in numbers])
+    bounds, found = await functions_of(queue).history.locate([ByNumber(n) for n in numbers])
     assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (
         len(holders), entries[trimmed][0], first, entries[-1][0],
     )  # fmt: skip
     nothing = Located("", len(holders))
     assert found == [holders[max(n, first)] if n < len(holders) else nothing for n in numbers]
     times = sorted({int(entry.partition("-")[0]) + more for entry, _ in entries for more in (0, 1)})
-    _, found = await functions_of(queue).history.locate([("t", ms) for ms in times])
+    _, found = await functions_of(queue).history.locate([ByTime(ms) for ms in times])
     kept = list(dict.fromkeys(holders[first:]))
     assert found == [next((one for one in kept if int(one.entry.partition("-")[0]) >= ms), nothing) for ms in times]
 
 
 async def test_a_queue_without_events_stores_no_reader(storage: Storage, name: str) -> None:
     async with Queue[object, object](name, storage) as queue:
-        bounds, found = await functions_of(queue).history.locate([("n", 0), ("t", 5), ("i", "1-1")])
+        bounds, found = await functions_of(queue).history.locate([ByNumber(0), ByTime(5), ByEntry("1-1")])
     assert (bounds.total, bounds.first, bounds.first_seq, bounds.last) == (0, "", 0, "0-0")
     assert bounds.incarnation
     assert found == [Located("", 0)] * 3
@@ -136,7 +136,7 @@ async def test_readers_of_another_incarnation_are_ignored(queue: AnyQueue) -> No
     assert await functions.history.list_readers() == []
 
 
-async def test_a_loss_is_stored_once_and_may_grow(queue: AnyQueue) -> None:
+async def test_a_repeated_loss_is_stored_once_and_a_larger_one_replaces_it(queue: AnyQueue) -> None:
     functions = functions_of(queue)
     for _ in range(2):
         await functions.history.note_loss("r", "trimmed", await incarnation_of(queue), 3, 9)

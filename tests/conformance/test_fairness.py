@@ -81,7 +81,7 @@ async def test_no_key_starves(timed: Timed, slots: int, concurrency: int) -> Non
         assert abs(started[key] - each) <= max(2, slots / 4), started
 
 
-async def test_there_may_be_more_keys_than_a_claim_visits(timed: Timed) -> None:
+async def test_every_key_starts_although_a_claim_visits_only_some_keys(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, concurrency=10)
     keys = [f"k{number}" for number in range(150)]
     await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for key in keys for _ in range(4)])

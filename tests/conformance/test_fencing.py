@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async.jobs.snapshot import entry_of
-from tests.support.fake_worker import FakeWorker, Hold
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue, Gate, counts, echo, ended, worker_of
 from tests.support.stores import RunningStore
 
-VERBS = ["c", "f", "r", "d", "b"]
+CODES = ["c", "f", "r", "d", "b"]
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ async def second(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWork
     await fake_worker.leave()
 
 
-async def taken_over(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> tuple[Hold, Hold]:
+async def taken_over(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> tuple[Lease, Lease]:
     """A job that the first worker has claimed and lost, and that the second worker has claimed."""
     await queue.add("n", 1)
     [old] = await first.claim()
@@ -40,12 +40,12 @@ async def taken_over(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> 
     return old, new
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("code", CODES)
 async def test_a_stale_outcome_does_not_win_over_the_run_that_has_the_job(
-    queue: AnyQueue, first: FakeWorker, second: FakeWorker, verb: str
+    queue: AnyQueue, first: FakeWorker, second: FakeWorker, code: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
-    assert await first.settle(old, verb) == "stale"
+    assert await first.settle(old, code) == "stale"
     assert (await queue.get_job_counts())["active"] == 1
     assert await second.settle(new, "c", payload=b"\x07") is None
     job = await queue.get_job(new.id)
@@ -54,19 +54,19 @@ async def test_a_stale_outcome_does_not_win_over_the_run_that_has_the_job(
 
 
 @pytest.mark.everywhere
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("code", CODES)
 async def test_a_stale_outcome_does_not_change_an_ended_job(
-    queue: AnyQueue, first: FakeWorker, second: FakeWorker, verb: str
+    queue: AnyQueue, first: FakeWorker, second: FakeWorker, code: str
 ) -> None:
     old, new = await taken_over(queue, first, second)
     await second.settle(new, "c", payload=b"\x07")
-    assert await first.settle(old, verb) == "stale"
-    assert await second.settle(new, verb) == "stale"
+    assert await first.settle(old, code) == "stale"
+    assert await second.settle(new, code) == "stale"
     found = await counts(queue)
     assert found == {"completed": 1}
 
 
-@pytest.mark.parametrize("late", VERBS)
+@pytest.mark.parametrize("late", CODES)
 async def test_a_job_is_never_in_both_final_sets(
     queue: AnyQueue, first: FakeWorker, second: FakeWorker, late: str
 ) -> None:
@@ -77,24 +77,24 @@ async def test_a_job_is_never_in_both_final_sets(
     assert (found.get("completed", 0), found.get("failed", 0)) == (0, 1)
 
 
-@pytest.mark.parametrize("late", VERBS)
+@pytest.mark.parametrize("late", CODES)
 async def test_a_stale_outcome_does_not_end_a_job_that_waits_for_its_retry(
     queue: AnyQueue, first: FakeWorker, late: str
 ) -> None:
     await queue.add("n", 1, attempts=2)
-    [hold] = await first.claim()
-    assert await first.settle(hold, "r", "60000 broken") is None
-    assert await first.settle(hold, late) == "stale"
+    [lease] = await first.claim()
+    assert await first.settle(lease, "r", "60000 broken") is None
+    assert await first.settle(lease, late) == "stale"
     assert await counts(queue) == {"delayed": 1}
 
 
 async def test_ended_jobs_are_not_claimed_again(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> None:
     await queue.add("n", 1)
-    [hold] = await first.claim()
-    await first.settle(hold)
+    [lease] = await first.claim()
+    await first.settle(lease)
     assert await second.claim() == []
-    assert await first.renew(hold) == [hold.entry]
-    await first.vanish(hold)
+    assert await first.renew(lease) == [lease.entry]
+    await first.vanish(lease)
     assert await second.sweep() == []
     assert await second.claim() == []
 
@@ -109,22 +109,22 @@ async def test_a_call_with_one_stale_run_settles_the_others(
     queue: AnyQueue, store: RunningStore, first: FakeWorker
 ) -> None:
     await queue.add_bulk([("n", number) for number in range(5)])
-    holds = await first.claim(5)
-    await queue.remove(holds[2].id)
-    outcomes = await asyncio.gather(*(FakeWorker.settle(first, hold) for hold in holds[:1]))
-    outcomes += [await first.settle(hold) for hold in holds[1:]]
+    leases = await first.claim(5)
+    await queue.remove(leases[2].id)
+    outcomes = await asyncio.gather(*(FakeWorker.settle(first, lease) for lease in leases[:1]))
+    outcomes += [await first.settle(lease) for lease in leases[1:]]
     assert outcomes == [None, None, "missing", None, None]
     assert (await queue.get_job_counts())["completed"] == 4
 
 
 async def test_the_counts_stay_correct(queue: AnyQueue, first: FakeWorker, second: FakeWorker) -> None:
-    for verb in VERBS:
+    for code in CODES:
         old, new = await taken_over(queue, first, second)
         for _ in range(3):
-            await first.settle(old, verb)
+            await first.settle(old, code)
             await second.settle(new, "c")
     found = await counts(queue)
-    assert found == {"completed": len(VERBS)}
+    assert found == {"completed": len(CODES)}
 
 
 async def test_a_worker_learns_that_it_lost_its_job(queue: AnyQueue, store: RunningStore) -> None:

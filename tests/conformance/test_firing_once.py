@@ -19,13 +19,13 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.schedulers import DueScheduler, Firing
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyQueue, listening, soon
-from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
+from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, fire_times, scheduler_of
 from tests.support.stores import RunningStore
 
 
 @asynccontextmanager
 async def crowd(storage: Storage, name: str, count: int) -> AsyncGenerator[list[AnyQueue]]:
-    """Open as many queues as many processes would."""
+    """Open a queue for each of this many processes."""
     async with AsyncExitStack() as stack:
         yield [await stack.enter_async_context(Queue[Any, Any](name, storage)) for _ in range(count)]
 
@@ -45,7 +45,7 @@ async def test_many_processes_that_fire_the_same_times_add_each_job_once(queue: 
         return won
 
     await asyncio.gather(*(race(functions) for functions in callers))
-    found = await slots(queue)
+    found = await fire_times(queue)
     assert len(found) == 20
     assert are_every(found, 50)
     over = await scheduler_of(queue)
@@ -58,12 +58,12 @@ async def test_many_processes_that_upsert_and_fire_add_each_job_once(storage: St
             *(each.upsert_job_scheduler("s", every=0.05, limit=30, missed="fire-all") for each in queues)
         )
         over = await ended_schedule(queues[0])
-        found = await slots(queues[0])
+        found = await fire_times(queues[0])
     assert (len(found), over.skipped) == (30, 0)
     assert are_every(found, 50)
 
 
-async def test_a_closed_process_gives_up_its_role_immediately(storage: Storage, name: str, store: RunningStore) -> None:
+async def test_a_closed_process_releases_its_role_immediately(storage: Storage, name: str, store: RunningStore) -> None:
     async with Queue[Any, Any](name, storage) as second:
         first: AnyQueue = Queue(name, storage)
         await first.upsert_job_scheduler("s", every=0.05)
@@ -85,7 +85,7 @@ async def test_processes_that_come_and_go_miss_no_fire_time(storage: Storage, na
             async with Queue[Any, Any](name, storage) as passing:
                 await passing.upsert_job_scheduler("s", every=0.1, limit=30, missed="fire-all")
                 await asyncio.sleep(random.uniform(0.05, 0.4))
-        found = await slots(watcher)
+        found = await fire_times(watcher)
         assert (await scheduler_of(watcher)).skipped == 0
     assert len(found) == 30
     assert are_every(found, 100)
@@ -104,7 +104,7 @@ async def test_a_second_process_takes_over_when_the_first_one_dies(storage: Stor
             await dead.schedulers.take("dead")
             await asyncio.sleep(0.35)
         over = await ended_schedule(queue)
-        found = await slots(queue)
+        found = await fire_times(queue)
     assert first_slot is not None
     assert over.fired == len(found) == 8
     assert over.skipped == 0
@@ -135,7 +135,7 @@ async def test_a_fire_time_in_the_future_is_not_fired(queue: AnyQueue, storage: 
     due = DueScheduler("s", seen.record[b"rev"].decode(), seen.next, b"", "default")
     early = [Firing(due, (seen.next,), 0, seen.next + 3_600_000)]
     assert await functions.schedulers.fire(early, "default") == ["moved"]
-    assert await slots(queue) == []
+    assert await fire_times(queue) == []
 
 
 async def test_rapid_concurrent_upserts_leave_one_schedule(storage: Storage, name: str) -> None:
@@ -146,7 +146,7 @@ async def test_rapid_concurrent_upserts_leave_one_schedule(storage: Storage, nam
         [left] = await queues[0].get_job_schedulers()
         assert left.schedule.every in (1000, 1001, 1002)
         assert left.next_at is not None
-        assert await slots(queues[0]) == []
+        assert await fire_times(queues[0]) == []
 
 
 DYING = """
@@ -199,6 +199,6 @@ async def test_a_killed_process_loses_no_fire_time(storage: Storage, name: str, 
             for _ in range(15):
                 await events.next()
         await queue.remove_job_scheduler("s")
-        found = await slots(queue)
+        found = await fire_times(queue)
     assert len(found) > 20
     assert are_every(found, 200), found

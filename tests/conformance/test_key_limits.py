@@ -90,13 +90,13 @@ async def test_a_raised_limit_starts_more_jobs(queue: AnyQueue) -> None:
 async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=4)
     await fill(timed, 8)
-    holds = await timed.fake_worker.claim(10)
-    assert len(holds) == 4
+    leases = await timed.fake_worker.claim(10)
+    assert len(leases) == 4
     await timed.queue.set_key_limits("k", concurrency=2)
-    for hold in holds[:2]:
-        await timed.fake_worker.settle(hold)
+    for lease in leases[:2]:
+        await timed.fake_worker.settle(lease)
         assert await timed.names() == []
-    await timed.fake_worker.settle(holds[2])
+    await timed.fake_worker.settle(leases[2])
     assert await timed.names() == ["4"]
     await timed.fake_worker.leave()
 
@@ -107,15 +107,15 @@ async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(ti
     await timed.queue.add("other", key="other")
     [other] = await timed.fake_worker.claim(10)
     await fill(timed, 6)
-    holds = await timed.fake_worker.claim(10)
-    assert len(holds) == 3
+    leases = await timed.fake_worker.claim(10)
+    assert len(leases) == 3
     await timed.queue.set_key_limits(whose, concurrency=None)
     await timed.fake_worker.settle(other)
     meta = f"{timed.fake_worker.base}:meta"
-    for hold in holds:
+    for lease in leases:
         assert await timed.names() == []
         assert await timed.store.ask("HEXISTS", meta, "key_limits") == 1
-        await timed.fake_worker.settle(hold)
+        await timed.fake_worker.settle(lease)
     # From now on no call checks limits or counts starts.
     assert await timed.store.ask("HEXISTS", meta, "key_limits") == 0
     assert [await timed.run() for _ in range(4)] == [["3"], ["4"], ["5"], []]
@@ -123,12 +123,12 @@ async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(ti
 
 async def test_limits_that_are_set_during_runs_count_the_active_jobs(timed: Timed) -> None:
     await fill(timed, 4)
-    holds = await timed.fake_worker.claim(10)
-    assert len(holds) == 1
+    leases = await timed.fake_worker.claim(10)
+    assert len(leases) == 1
     await timed.queue.set_key_limits("k", concurrency=2)
-    holds += await timed.fake_worker.claim(10)
-    assert len(holds) == 2
-    await timed.fake_worker.settle(holds[0])
+    leases += await timed.fake_worker.claim(10)
+    assert len(leases) == 2
+    await timed.fake_worker.settle(leases[0])
     assert await timed.names() == ["2"]
     await timed.fake_worker.leave()
 
@@ -328,9 +328,9 @@ async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(2, 0.1))
     await fill(timed, 4)
     for _ in range(3):
-        holds = await timed.fake_worker.claim(10)
-        for hold in holds:
-            await timed.fake_worker.settle(hold, "b")
+        leases = await timed.fake_worker.claim(10)
+        for lease in leases:
+            await timed.fake_worker.settle(lease, "b")
         tokens = await timed.store.ask("HGET", f"{timed.fake_worker.base}:keybucket:k", "tokens")
         assert isinstance(tokens, bytes)
         assert int(tokens) >= 0
@@ -402,10 +402,10 @@ async def test_regression_a_pause_stops_its_key(timed: Timed) -> None:
 
 async def test_a_pause_lets_the_active_job_of_the_key_end(timed: Timed) -> None:
     await fill(timed, 2)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     await timed.queue.pause_key("k", 60)
     assert await counts(timed.queue) == {"active": 1, "key-waiting": 1}
-    assert await timed.fake_worker.settle(hold) is None
+    assert await timed.fake_worker.settle(lease) is None
     assert await timed.names() == []
     await timed.clock.advance(61 * SECOND)
     assert await timed.run() == ["1"]
@@ -457,9 +457,9 @@ async def test_the_first_job_of_a_blocked_key_can_be_removed(timed: Timed) -> No
 async def test_regression_rate_limited_uses_no_attempt_and_blocks_the_key(timed: Timed) -> None:
     await fill(timed, 2)
     await timed.queue.add("other", key="other")
-    holds = await timed.fake_worker.claim(5)
-    await timed.fake_worker.settle(next(hold for hold in holds if hold.name == "0"), "l", "60000")
-    await timed.fake_worker.settle(next(hold for hold in holds if hold.name == "other"))
+    leases = await timed.fake_worker.claim(5)
+    await timed.fake_worker.settle(next(lease for lease in leases if lease.name == "0"), "l", "60000")
+    await timed.fake_worker.settle(next(lease for lease in leases if lease.name == "other"))
     assert await timed.names() == []
     job = (await timed.queue.get_jobs("rate-limited"))[0]
     assert (job.name, job.attempts_made, job.state, job.fence) == ("0", 0, "rate-limited", 1)

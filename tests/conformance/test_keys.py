@@ -10,7 +10,7 @@ import pytest
 from glidemq_async import JobOptions, Queue, RetryLater
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
-from tests.support.fake_worker import FakeWorker, Hold
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, ended, job_events, worker_of
 from tests.support.stores import RunningStore
 
@@ -51,12 +51,12 @@ async def test_jobs_of_a_key_run_in_order_and_one_at_a_time(queue: AnyQueue) -> 
     ids=["key alone", "options", "priority", "delay", "ttl", "cost"],
 )
 async def test_a_keyed_job_knows_when_it_was_added(queue: AnyQueue, options: dict[str, Any]) -> None:
-    """This applies while it waits, in its first run, in a later one, and after its end."""
-    told_in_runs: list[object] = []
+    """It knows this while it waits, in each of its runs, and after its end."""
+    seen_in_runs: list[object] = []
 
     async def handler(job: AnyJob) -> None:
-        told_in_runs.append((job.created_at, job.key))
-        if len(told_in_runs) == 1:
+        seen_in_runs.append((job.created_at, job.key))
+        if len(seen_in_runs) == 1:
             raise RetryLater(0)
 
     job = await queue.add("n", key="k 1 2", **options)
@@ -66,7 +66,7 @@ async def test_a_keyed_job_knows_when_it_was_added(queue: AnyQueue, options: dic
     assert (waiting.created_at, waiting.key) == (created, "k 1 2")
     async with worker_of(queue, handler):
         assert (await ended(job)).created_at == created
-    assert told_in_runs == [(created, "k 1 2")] * 2
+    assert seen_in_runs == [(created, "k 1 2")] * 2
 
 
 async def test_jobs_of_other_keys_do_not_wait(queue: AnyQueue) -> None:
@@ -108,8 +108,8 @@ async def test_a_keyed_job_shows_its_key_and_state(queue: AnyQueue) -> None:
 async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, key="k", attempts=3)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "60000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "60000 no")
     assert await timed.names() == []
     assert await counts(timed.queue) == {"delayed": 1, "key-waiting": 2}
     await timed.clock.advance(61 * SECOND)
@@ -119,8 +119,8 @@ async def test_a_retry_keeps_its_position_and_the_key_waits_for_it(timed: Timed)
 async def test_an_immediate_retry_goes_before_the_others(timed: Timed) -> None:
     for name in ("a", "b"):
         await timed.queue.add(name, key="k", attempts=3)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "0 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "0 no")
     assert [await timed.run() for _ in range(2)] == [["a"], ["b"]]
 
 
@@ -128,12 +128,12 @@ async def test_with_a_higher_concurrency_later_jobs_overtake_a_retry(timed: Time
     await timed.queue.set_key_limits("k", concurrency=2)
     for name in ("a", "b", "c", "d"):
         await timed.queue.add(name, key="k", attempts=3)
-    holds = await timed.fake_worker.claim(10)
-    assert [hold.name for hold in holds] == ["a", "b"]
-    await timed.fake_worker.settle(holds[0], "r", "60000 no")
+    leases = await timed.fake_worker.claim(10)
+    assert [lease.name for lease in leases] == ["a", "b"]
+    await timed.fake_worker.settle(leases[0], "r", "60000 no")
     assert await timed.names() == ["c"]
     await timed.clock.advance(61 * SECOND)
-    await timed.fake_worker.settle(holds[1])
+    await timed.fake_worker.settle(leases[1])
     assert await timed.names() == ["a"]
     await timed.fake_worker.leave()
     assert sorted(await timed.run()) == ["a", "c"]
@@ -196,7 +196,7 @@ async def _revoke(timed: Timed, job: AnyJob) -> None:
     await job.revoke()
 
 
-async def _put_off(timed: Timed, job: AnyJob) -> None:
+async def _delay(timed: Timed, job: AnyJob) -> None:
     await job.change_delay(100_000)
 
 
@@ -221,7 +221,7 @@ Way = Callable[[Timed, AnyJob], Awaitable[None]]
 
 
 @pytest.mark.parametrize("position", [0, 1, 2], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("way", [_remove, _revoke, _put_off, _expire, _expire_by_sweep, _last_in_line, _delete_record])
+@pytest.mark.parametrize("way", [_remove, _revoke, _delay, _expire, _expire_by_sweep, _last_in_line, _delete_record])
 async def test_regression_a_gap_in_the_sequence_does_not_block_a_key(timed: Timed, way: Way, position: int) -> None:
     names = ["a", "b", "c"]
     ttl = 60 if way in (_expire, _expire_by_sweep) else None
@@ -247,7 +247,7 @@ async def _start_now(timed: Timed, job: AnyJob) -> None:
     assert await timed.run() == ["a"]
 
 
-async def _wait_for_it(timed: Timed, job: AnyJob) -> None:
+async def _wait_for_retry(timed: Timed, job: AnyJob) -> None:
     await timed.clock.advance(3_600 * SECOND)
     assert await timed.run() == ["a"]
 
@@ -257,15 +257,15 @@ async def _drain(timed: Timed, job: AnyJob) -> None:
 
 
 @pytest.mark.parametrize("concurrency", [None, 1, 2])
-@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_it])
+@pytest.mark.parametrize("way", [_remove, _revoke, _drain, _promote, _start_now, _wait_for_retry])
 async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
     timed: Timed, way: Way, concurrency: int | None
 ) -> None:
     if concurrency:
         await timed.queue.set_key_limits("k", concurrency=concurrency)
     first = await timed.queue.add("a", key="k", attempts=5)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "600000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "600000 no")
     await way(timed, first)
     await timed.queue.add("b", key="k")
     await timed.queue.add("c", key="k")
@@ -275,69 +275,69 @@ async def test_regression_no_slot_leaks_while_a_job_waits_for_its_retry(
 
 async def test_regression_draining_leaves_no_key_stuck(timed: Timed) -> None:
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abc"])
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     assert await timed.queue.drain() == 2
     await timed.queue.add("d", key="k")
     assert await timed.names() == []
-    await timed.fake_worker.settle(hold)
+    await timed.fake_worker.settle(lease)
     assert await timed.run() == ["d"]
 
 
 async def test_a_retry_without_a_record_frees_the_key(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "60000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "60000 no")
     await _delete_record(timed, first)
     await timed.clock.advance(2 * MINUTE)
     assert await timed.run() == ["b"]
 
 
-async def _give_up(timed: Timed, hold: Hold) -> None:
-    await timed.fake_worker.settle(hold, "f")
+async def _give_up(timed: Timed, lease: Lease) -> None:
+    await timed.fake_worker.settle(lease, "f")
 
 
-async def _hand_back(timed: Timed, hold: Hold) -> None:
-    await timed.fake_worker.settle(hold, "b")
+async def _release(timed: Timed, lease: Lease) -> None:
+    await timed.fake_worker.settle(lease, "b")
 
 
-async def _shut_down(timed: Timed, hold: Hold) -> None:
+async def _shut_down(timed: Timed, lease: Lease) -> None:
     await timed.fake_worker.leave()
 
 
-async def _stall(timed: Timed, hold: Hold) -> None:
-    await timed.fake_worker.vanish(hold)
+async def _stall(timed: Timed, lease: Lease) -> None:
+    await timed.fake_worker.vanish(lease)
     await timed.fake_worker.sweep()
 
 
-async def _stall_for_good(timed: Timed, hold: Hold) -> None:
-    await timed.fake_worker.vanish(hold)
+async def _stall_for_good(timed: Timed, lease: Lease) -> None:
+    await timed.fake_worker.vanish(lease)
     await timed.fake_worker.sweep(max_stalled=0)
 
 
-async def _remove_run(timed: Timed, hold: Hold) -> None:
-    await timed.queue.remove(hold.id)
-    assert await timed.fake_worker.settle(hold) == "missing"
+async def _remove_run(timed: Timed, lease: Lease) -> None:
+    await timed.queue.remove(lease.id)
+    assert await timed.fake_worker.settle(lease) == "missing"
 
 
-async def _revoke_run(timed: Timed, hold: Hold) -> None:
-    assert await timed.queue.revoke(hold.id) is False
-    await timed.fake_worker.settle(hold, "r", "60000 no")
+async def _revoke_run(timed: Timed, lease: Lease) -> None:
+    assert await timed.queue.revoke(lease.id) is False
+    await timed.fake_worker.settle(lease, "r", "60000 no")
 
 
-async def _revoke_and_leave(timed: Timed, hold: Hold) -> None:
-    assert await timed.queue.revoke(hold.id) is False
+async def _revoke_and_leave(timed: Timed, lease: Lease) -> None:
+    assert await timed.queue.revoke(lease.id) is False
     await timed.fake_worker.leave()
 
 
-async def _lose_record(timed: Timed, hold: Hold) -> None:
-    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{hold.id}")
-    assert await timed.fake_worker.settle(hold) == "missing"
+async def _lose_record(timed: Timed, lease: Lease) -> None:
+    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{lease.id}")
+    assert await timed.fake_worker.settle(lease) == "missing"
 
 
-ENDS: dict[Callable[[Timed, Hold], Awaitable[None]], bool] = {
+ENDS: dict[Callable[[Timed, Lease], Awaitable[None]], bool] = {
     _give_up: False,
-    _hand_back: True,
+    _release: True,
     _shut_down: True,
     _stall: True,
     _stall_for_good: False,
@@ -355,8 +355,8 @@ async def test_every_end_of_a_run_frees_the_key(timed: Timed, way: Any, concurre
     if concurrency:
         await timed.queue.set_key_limits("k", concurrency=concurrency)
     await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abcd"])
-    [hold] = await timed.fake_worker.claim()
-    await way(timed, hold)
+    [lease] = await timed.fake_worker.claim()
+    await way(timed, lease)
     expected = ["a", "b", "c", "d"] if ENDS[way] else ["b", "c", "d"]
     assert [(await timed.run(1))[0] for _ in expected] == expected
     assert await timed.run() == []
@@ -371,8 +371,8 @@ async def test_regression_a_stale_outcome_frees_no_slot_of_another_run(timed: Ti
     other = FakeWorker(timed.queue, timed.store)
     [new] = await other.claim(5)
     assert new.id == old.id
-    for verb in ("c", "f", "r", "b", "l", "d"):
-        assert await timed.fake_worker.settle(old, verb) == "stale"
+    for code in ("c", "f", "r", "b", "l", "d"):
+        assert await timed.fake_worker.settle(old, code) == "stale"
         assert await timed.names() == []
     assert await other.settle(new) is None
     assert await timed.run() == ["b"]
@@ -381,8 +381,8 @@ async def test_regression_a_stale_outcome_frees_no_slot_of_another_run(timed: Ti
 async def test_regression_a_retry_does_not_run_next_to_the_active_job(timed: Timed) -> None:
     await timed.queue.add("a", key="k", attempts=5)
     await timed.queue.add("b", key="k")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "0 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "0 no")
     [again] = await timed.fake_worker.claim(10)
     assert again.name == "a"
     await timed.fake_worker.settle(again, "r", "60000 no")
@@ -399,24 +399,24 @@ async def test_regression_the_concurrency_is_used_completely(timed: Timed) -> No
     """With a concurrency of three, the key runs three jobs as long as it has them, whatever their order of ending."""
     await timed.queue.set_key_limits("k", concurrency=3)
     await timed.queue.add_bulk([(str(number), None, JobOptions(key="k")) for number in range(9)])
-    holds = await timed.fake_worker.claim(10)
+    leases = await timed.fake_worker.claim(10)
     for _ in range(6):
-        assert len(holds) == 3
-        await timed.fake_worker.settle(holds.pop())
-        holds += await timed.fake_worker.claim(10)
-    for hold in holds:
-        await timed.fake_worker.settle(hold)
+        assert len(leases) == 3
+        await timed.fake_worker.settle(leases.pop())
+        leases += await timed.fake_worker.claim(10)
+    for lease in leases:
+        await timed.fake_worker.settle(lease)
 
 
 async def test_an_ended_job_that_is_retried_waits_in_its_line(timed: Timed) -> None:
     first = await timed.queue.add("a", key="k")
     await timed.run()
     await timed.queue.add("b", key="k")
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     await first.retry()
     assert await first.get_state() == "key-waiting"
     assert await timed.names() == []
-    await timed.fake_worker.settle(hold)
+    await timed.fake_worker.settle(lease)
     assert await timed.run() == ["a"]
 
 

@@ -85,19 +85,19 @@ async def test_a_delayed_job_counts_as_the_last_when_it_is_due(timed: Timed) -> 
 async def test_a_retry_goes_first(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, lifo=True)
-    [hold] = await timed.fake_worker.claim()
-    assert hold.name == "c"
-    await timed.fake_worker.settle(hold, "r", "0 no")
+    [lease] = await timed.fake_worker.claim()
+    assert lease.name == "c"
+    await timed.fake_worker.settle(lease, "r", "0 no")
     assert await timed.run() == ["c", "b", "a"]
 
 
 async def test_a_released_job_goes_first(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, lifo=True)
-    holds = await timed.fake_worker.claim(2)
-    assert [hold.name for hold in holds] == ["c", "b"]
+    leases = await timed.fake_worker.claim(2)
+    assert [lease.name for lease in leases] == ["c", "b"]
     await timed.queue.add("d", lifo=True)
-    await timed.fake_worker.vanish(*holds)
+    await timed.fake_worker.vanish(*leases)
     assert len(await timed.fake_worker.sweep()) == 2
     assert await timed.run() == ["c", "b", "d", "a"]
 

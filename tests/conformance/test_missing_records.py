@@ -27,26 +27,26 @@ async def records(store: RunningStore) -> list[str]:
 
 
 @pytest.mark.everywhere
-@pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
+@pytest.mark.parametrize("code", ["c", "f", "r", "d", "b"])
 async def test_settling_a_removed_job_creates_no_record(
-    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, code: str
 ) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     await job.remove()
-    assert await fake_worker.settle(hold, verb) == "missing"
+    assert await fake_worker.settle(lease, code) == "missing"
     assert await records(store) == []
     assert set((await queue.get_job_counts()).values()) == {0}
 
 
-@pytest.mark.parametrize("verb", ["c", "f", "r", "d", "b"])
+@pytest.mark.parametrize("code", ["c", "f", "r", "d", "b"])
 async def test_settling_a_job_with_a_deleted_record_creates_none(
-    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, code: str
 ) -> None:
     await queue.add("n", 1, job_id="own")
-    [hold] = await fake_worker.claim()
-    await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
-    assert await fake_worker.settle(hold, verb) == "missing"
+    [lease] = await fake_worker.claim()
+    await store.ask("DEL", f"{fake_worker.base}:job:{lease.id}")
+    assert await fake_worker.settle(lease, code) == "missing"
     assert await records(store) == []
 
 
@@ -54,9 +54,9 @@ async def test_reclaiming_does_not_restore_a_removed_job(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     await job.remove()
-    await fake_worker.vanish(hold)
+    await fake_worker.vanish(lease)
     assert await fake_worker.sweep() == []
     assert await fake_worker.claim() == []
     assert await records(store) == []
@@ -66,9 +66,9 @@ async def test_reclaiming_drops_an_entry_without_a_record(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     await queue.add("n", 1, job_id="own")
-    [hold] = await fake_worker.claim()
-    await store.ask("DEL", f"{fake_worker.base}:job:{hold.id}")
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim()
+    await store.ask("DEL", f"{fake_worker.base}:job:{lease.id}")
+    await fake_worker.vanish(lease)
     assert await fake_worker.sweep() == []
     assert await records(store) == []
     assert (await queue.get_job_counts())["active"] == 0
@@ -104,10 +104,10 @@ async def test_a_worker_that_dies_after_its_claim_loses_nothing(
 ) -> None:
     job = await queue.add("n", 1)
     late = await queue.add("n", 2, delay=0.01)
-    holds = await fake_worker.claim(2)
-    while len(holds) < 2:
-        holds += await fake_worker.claim(1)
-    await fake_worker.vanish(*holds)
+    leases = await fake_worker.claim(2)
+    while len(leases) < 2:
+        leases += await fake_worker.claim(1)
+    await fake_worker.vanish(*leases)
     other = FakeWorker(queue, store)
     assert sorted(await other.sweep()) == sorted([job.id, late.id])
     async with worker_of(queue, echo):

@@ -62,8 +62,8 @@ async def test_obliterating_removes_every_kind_of_job_and_limit(queue: AnyQueue,
     await add_kind(queue, 2, key="resting")
     await functions.limits.pause_key("paused", 60_000)
     await add_kind(queue, 1, key="paused")
-    for hold in await fake_worker.claim(30):
-        await fake_worker.settle(hold, {"0": "r", "1": "c", "2": "f"}.get(hold.id[-1], "d"))
+    for lease in await fake_worker.claim(30):
+        await fake_worker.settle(lease, {"0": "r", "1": "c", "2": "f"}.get(lease.id[-1], "d"))
     await add_kind(queue, 2, key="k")
     await fake_worker.claim(1)
     await queue.obliterate(force=True)
@@ -75,7 +75,7 @@ async def test_reused_ids_find_no_data_of_earlier_jobs(queue: AnyQueue, store: R
     await add_kind(queue, 3, priority=5)
     await queue.obliterate()
     await queue.add("n")
-    assert [hold.id for hold in await fake_worker.claim(10)] == ["1"], (
+    assert [lease.id for lease in await fake_worker.claim(10)] == ["1"], (
         "a stale entry must not start a new job a second time"
     )
     await fake_worker.leave()
@@ -136,8 +136,8 @@ async def test_an_outcome_of_the_old_queue_is_refused(queue: AnyQueue, store: Ru
     assert (first.entry[0], again.entry[0]) == ("p", "l")
     assert await queue.obliterate(force=True) == 3
     await queue.add("another", job_id=second.id)
-    for hold in (first, second, again):
-        assert await fake_worker.settle(hold) in {"missing", "stale"}
+    for lease in (first, second, again):
+        assert await fake_worker.settle(lease) in {"missing", "stale"}
     assert [job.id async for job in queue.iter_jobs("waiting")] == [second.id]
     await fake_worker.leave()
     await queue.obliterate()

@@ -17,7 +17,7 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, idle, soon, work
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
-from tests.support.wakeup_latency import starts_at_once
+from tests.support.wakeup_latency import starts_immediately
 
 KINDS: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -32,7 +32,7 @@ each_kind = pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.everywhere
 @each_kind
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQueue, kind: str) -> None:
-    await starts_at_once(queue, 15, **KINDS[kind])
+    await starts_immediately(queue, 15, **KINDS[kind])
 
 
 @each_kind
@@ -112,10 +112,10 @@ async def test_a_released_job_wakes_another_worker(queue: AnyQueue, kind: str) -
 @pytest.mark.untidy
 async def test_a_stalled_job_wakes_an_idle_worker(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("n", 1, **KINDS[kind])
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     async with worker_of(timed.queue, echo) as worker:
         await idle(worker)
-        await timed.fake_worker.vanish(hold)
+        await timed.fake_worker.vanish(lease)
         await timed.fake_worker.sweep()
         assert await job.result(5) == 1
 
@@ -144,25 +144,25 @@ async def test_the_end_of_a_run_wakes_a_worker_for_the_next_job_of_its_key(queue
 async def test_every_end_of_a_run_by_another_call_wakes_a_worker_for_the_key(timed: Timed, way: str) -> None:
     queue, fake_worker = timed.queue, timed.fake_worker
     first, second = [await queue.add("n", number, key="k", attempts=3) for number in range(2)]
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         match way:
             case "removed":
                 await first.remove()
-                await fake_worker.end(hold)
+                await fake_worker.end(lease)
             case "failed":
-                await fake_worker.settle(hold, "f")
+                await fake_worker.settle(lease, "f")
             case "retried":
-                await fake_worker.settle(hold, "r", "100 no")
+                await fake_worker.settle(lease, "r", "100 no")
             case "revoked":
                 await first.revoke()
-                await fake_worker.settle(hold, "f")
+                await fake_worker.settle(lease, "f")
             case "limited":
-                await fake_worker.settle(hold, "l", "100")
+                await fake_worker.settle(lease, "l", "100")
             case _:
                 await timed.store.ask("DEL", f"{fake_worker.base}:job:{first.id}")
-                await fake_worker.settle(hold)
+                await fake_worker.settle(lease)
         assert await second.result(5) == 1
 
 
@@ -172,8 +172,8 @@ async def test_a_key_that_no_longer_waits_for_a_retry_wakes_a_worker(timed: Time
     queue = timed.queue
     first = await queue.add("n", 0, key="k", attempts=3)
     second = await queue.add("n", 1, key="k")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "600000 no")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "600000 no")
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         match way:
@@ -276,7 +276,7 @@ async def test_the_opening_of_the_queues_window_wakes_a_worker(queue: AnyQueue, 
 
 @each_kind
 async def test_a_free_slot_of_the_queue_wakes_another_worker(queue: AnyQueue, kind: str) -> None:
-    """The worker whose run ends leaves immediately. The server must notify the waiting worker of the free slot."""
+    """The worker whose run ends signs off immediately, so the server must wake the idle worker for the free slot."""
     await queue.set_global_concurrency(1)
     gate = Gate()
     leaving = worker_of(queue, gate)
@@ -421,9 +421,7 @@ CLOSINGS = {"rate": close_by_rate, "gate": close_by_gate, "concurrency": close_b
 async def test_regression_adds_to_a_closed_queue_wake_no_worker(
     storage: Storage, name: str, way: str, kind: str
 ) -> None:
-    """Except the worker that sets its timer to the opening. When the queue opens, a worker wakes for each job that
-    may start.
-    """
+    """Only the worker that becomes the timer wakes. When the queue opens, one worker wakes per job that may start."""
     loop, gate, done = asyncio.get_running_loop(), asyncio.Event(), asyncio.Queue[Any]()
     opens: list[float] = []
 

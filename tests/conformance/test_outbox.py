@@ -24,7 +24,7 @@ from tests.support.stores import RunningStore, endpoint_of
 
 
 class Crash(BaseException):
-    """Stands for the end of a process."""
+    """Ends the relay as the death of its process would."""
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ async def post(queue: AnyQueue, dead: AnyQueue, fake_worker: FakeWorker, count: 
     """Fail this many jobs and relay nothing."""
     await queue.set_dead_letter_queue(dead.name)
     await queue.add_bulk([("n", number if data is None else data) for number in range(count)])
-    while holds := await fake_worker.claim(count):
-        for hold in holds:
-            await fake_worker.settle(hold, "f")
+    while leases := await fake_worker.claim(count):
+        for lease in leases:
+            await fake_worker.settle(lease, "f")
 
 
 def outbox_of(queue: AnyQueue, holder: str, storage: Storage | None = None) -> Outbox:
@@ -76,7 +76,7 @@ async def filled(dead: AnyQueue) -> None:
 
 
 async def pass_time(queue: AnyQueue, store: RunningStore) -> None:
-    """Let the relayer's turn expire."""
+    """Let the turn of the relaying worker expire."""
     await store.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
 
 
@@ -197,8 +197,8 @@ async def test_an_unusable_target_does_not_block_others(
     await store.ask("HSET", f"glide:{{{foreign}}}:meta", "owner", "somebody")
     await queue.set_dead_letter_queue(foreign)
     await queue.add("n", "lost?")
-    [hold] = await fake_worker.claim()
-    await fake_worker.settle(hold, "f")
+    [lease] = await fake_worker.claim()
+    await fake_worker.settle(lease, "f")
     await post(queue, dead, fake_worker, 120)
     with pytest.raises(IncompatibleQueueError, match=foreign):
         await outbox_of(queue, "a").relay()

@@ -115,10 +115,10 @@ async def test_a_retry_waits_by_its_priority_again(queue: AnyQueue) -> None:
 
 async def test_a_released_job_goes_first(timed: Timed) -> None:
     await timed.queue.add("low", priority=5)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     await timed.queue.add("plain")
     await timed.queue.add("high", priority=1)
-    await timed.fake_worker.settle(hold, "b")
+    await timed.fake_worker.settle(lease, "b")
     assert await timed.names() == ["low", "plain", "high"]
     await timed.fake_worker.leave()
     # Among released jobs, those of `fifo` come first, in the order in which they were added.
@@ -129,8 +129,8 @@ async def test_a_released_job_goes_first(timed: Timed) -> None:
 async def test_stalled_jobs_are_reclaimed_in_their_order(timed: Timed) -> None:
     for name in ("a", "b", "c"):
         await timed.queue.add(name, priority=3)
-    holds = await timed.fake_worker.claim(3)
-    await timed.fake_worker.vanish(*holds)
+    leases = await timed.fake_worker.claim(3)
+    await timed.fake_worker.vanish(*leases)
     assert len(await timed.fake_worker.sweep()) == 3
     assert await timed.run() == ["a", "b", "c"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from glidemq_async import JobOptions, Queue, RateLimit, RateLimited
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 
 KINDS: dict[str, dict[str, Any]] = {"plain": {}, "lifo": {"lifo": True}, "prioritized": {"priority": 3}}
@@ -31,11 +32,15 @@ async def test_all_workers_together_never_exceed_the_concurrency(queue: AnyQueue
     await queue.set_global_concurrency(3)
     assert await queue.get_global_concurrency() == 3
     running = most = 0
+    reached = asyncio.Event()
 
     async def note(job: AnyJob) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
+        if running == 3:
+            reached.set()
+        await soon(reached.wait())
         await queue.get_job_logs("pause")
         running -= 1
 
@@ -58,10 +63,10 @@ async def test_regression_the_limit_applies_to_every_kind(timed: Timed, options:
     await timed.queue.set_key_limits(None, concurrency=100)
     await timed.queue.set_global_concurrency(2)
     await fill(timed.queue, 6, **options)
-    holds = await timed.fake_worker.claim(10)
-    assert len(holds) == 2
+    leases = await timed.fake_worker.claim(10)
+    assert len(leases) == 2
     assert await timed.names() == []
-    await timed.fake_worker.settle(holds[0])
+    await timed.fake_worker.settle(leases[0])
     assert len(await timed.names()) == 1
     await timed.fake_worker.leave()
 
@@ -86,12 +91,12 @@ async def test_the_limit_can_be_changed_at_run_time(queue: AnyQueue) -> None:
 
 async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await fill(timed.queue, 6)
-    holds = await timed.fake_worker.claim(4)
+    leases = await timed.fake_worker.claim(4)
     await timed.queue.set_global_concurrency(2)
-    for hold in holds[:2]:
-        assert await timed.fake_worker.settle(hold) is None
+    for lease in leases[:2]:
+        assert await timed.fake_worker.settle(lease) is None
         assert await timed.names() == []
-    await timed.fake_worker.settle(holds[2])
+    await timed.fake_worker.settle(leases[2])
     assert await timed.names() == ["4"]
     await timed.fake_worker.leave()
 
@@ -102,22 +107,22 @@ async def test_regression_the_end_of_a_lost_run_wakes_a_worker(timed: Timed, way
     """When the run of a dead worker ends, another, idle worker wakes without a poll."""
     await timed.queue.set_global_concurrency(1)
     [job, *_] = await fill(timed.queue, 2)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     gate = Gate()
     async with worker_of(timed.queue, gate) as worker:
         await idle(worker)
         match way:
             case "settled":
-                await timed.fake_worker.settle(hold)
+                await timed.fake_worker.settle(lease)
             case "stalled":
-                await timed.fake_worker.vanish(hold)
+                await timed.fake_worker.vanish(lease)
                 await timed.fake_worker.sweep()
             case "stalled for good":
-                await timed.fake_worker.vanish(hold)
+                await timed.fake_worker.vanish(lease)
                 await timed.fake_worker.sweep(max_stalled=0)
             case "removed":
                 await job.remove()
-                assert await timed.fake_worker.end(hold) == 1
+                assert await timed.fake_worker.end(lease) == 1
             case "handed back":
                 await timed.fake_worker.leave()
             case _:
@@ -224,7 +229,7 @@ async def test_removing_a_window_wakes_idle_workers(queue: AnyQueue) -> None:
 
 
 async def test_a_window_applies_to_real_workers(queue: AnyQueue) -> None:
-    """Two starts in any 200 ms, on two workers, never more, and neither of them polls."""
+    """Two workers that never poll start at most two jobs in any 200 ms."""
     await queue.set_global_rate_limit(RateLimit(2, 0.2))
     starts: list[Any] = []
 
@@ -261,12 +266,12 @@ async def test_expired_jobs_use_no_start(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
+async def test_rate_limited_in_a_job_without_a_key_stops_the_queue(timed: Timed, kind: str) -> None:
     job = await timed.queue.add("first", **KINDS[kind])
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     await timed.queue.add("second")
     await timed.queue.add("keyed", key="k")
-    await timed.fake_worker.settle(hold, "l", "60000")
+    await timed.fake_worker.settle(lease, "l", "60000")
     assert await timed.names() == []
     await job.refresh()
     assert (job.state, job.attempts_made, job.fence) == ("waiting", 0, 1)
@@ -278,8 +283,8 @@ async def test_rate_limited_without_a_key_stops_the_queue(timed: Timed, kind: st
 
 async def test_an_open_gate_leaves_no_data(timed: Timed) -> None:
     await timed.queue.add("n")
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "l", "60000")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "l", "60000")
     await timed.fake_worker.sweep()
     assert await timed.names() == []
     await timed.clock.advance(61 * SECOND)
@@ -361,13 +366,13 @@ async def test_limits_belong_to_their_queue(queue: AnyQueue, storage: Storage, n
 async def test_the_opening_of_a_window_wakes_as_many_workers_as_jobs_may_start(queue: AnyQueue) -> None:
     gate = Gate()
 
-    async def hold_the_later_ones(job: AnyJob) -> Any:
+    async def block_later_jobs(job: AnyJob) -> Any:
         return await gate(job) if job.data else None
 
     await queue.set_global_rate_limit(RateLimit(4, 0.5))
     async with AsyncExitStack() as stack:
         for _ in range(4):
-            await stack.enter_async_context(worker_of(queue, hold_the_later_ones))
+            await stack.enter_async_context(worker_of(queue, block_later_jobs))
         for job in await queue.add_bulk([("n", 0)] * 4):
             await ended(job)
         await queue.add_bulk([("n", 1)] * 4)

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Deduplication, JobNotFound, JobStateError, RateLimit, TokenBucket
 from tests.support.clocked_queue import SECOND, Timed
-from tests.support.fake_worker import Hold
+from tests.support.fake_worker import Lease
 from tests.support.helpers import AnyJob, counts
 
 STEPS: Final = 120
@@ -25,14 +25,14 @@ ENDS: Final = (
 )
 
 
-class Meddler:
-    """A user who makes random calls on a queue."""
+class RandomUser:
+    """A user who makes random calls to a queue."""
 
     def __init__(self, timed: Timed, seed: int, *, keyed: bool) -> None:
         self.timed = timed
         self.dice = random.Random(seed)
         self.keyed = keyed
-        self.held: list[Hold] = []
+        self.held: list[Lease] = []
         self.jobs: list[AnyJob] = []
 
     async def step(self) -> str:
@@ -59,8 +59,8 @@ class Meddler:
 
     async def settle(self) -> None:
         if self.held:
-            hold = self.held.pop(self.dice.randrange(len(self.held)))
-            await self.timed.fake_worker.settle(hold, *self.dice.choice(ENDS))
+            lease = self.held.pop(self.dice.randrange(len(self.held)))
+            await self.timed.fake_worker.settle(lease, *self.dice.choice(ENDS))
 
     async def stall(self) -> None:
         if self.held:
@@ -121,13 +121,13 @@ class Meddler:
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "mixed"])
 @pytest.mark.parametrize("seed", range(10))
 async def test_no_sequence_of_calls_leaves_a_job_for_ever(timed: Timed, seed: int, keyed: bool) -> None:
-    meddler = Meddler(timed, seed, keyed=keyed)
+    meddler = RandomUser(timed, seed, keyed=keyed)
     for number in range(STEPS):
         name = await meddler.step()
         findings = await timed.queue.check()
         assert not findings, f"after step {number}, {name}: {findings}"
-    for hold in meddler.held:
-        await timed.fake_worker.settle(hold)
+    for lease in meddler.held:
+        await timed.fake_worker.settle(lease)
     for _ in range(300):
         await timed.clock.advance(20 * SECOND)
         if not await timed.run() and set(await counts(timed.queue)) <= {"completed", "failed"}:

@@ -120,8 +120,8 @@ async def test_one_receipt_does_not_remove_the_result_for_others(
         job = await one.add("n", 1, keep_completed=False)
         there = await other.get_job(job.id)
         assert there is not None
-        deaf = other._client.results  # pyright: ignore[reportPrivateUsage]
-        monkeypatch.setattr(deaf, "_on_message", _unheard)
+        listener = other._client.results  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(listener, "_on_message", _unheard)
         waiting = [asyncio.create_task(job.result(PATIENCE)), asyncio.create_task(there.result(PATIENCE))]
         await gate.running()
 

@@ -14,7 +14,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.options.stored_options import stored_form
 from glidemq_async.storage import Storage
-from tests.support.dead_letters import fail, hopeless, ids_of, letters_of, run_all
+from tests.support.dead_letters import dead_letters_of, fail, hopeless, ids_of, run_all
 from tests.support.helpers import AnyQueue, Gate, echo, history, job_events, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
@@ -85,7 +85,7 @@ async def test_a_replay_by_cause_skips_many_jobs_of_other_causes(queue: AnyQueue
 # -- back from a named queue ----------------------------------------------------------------------------------------
 
 
-async def test_a_moved_job_restarts_where_its_record_is(queue: AnyQueue, dead: AnyQueue) -> None:
+async def test_a_replayed_dead_letter_restarts_in_its_original_queue(queue: AnyQueue, dead: AnyQueue) -> None:
     job = await queue.add("n", 5, attempts=2)
     await run_all(queue, fail, dead_letter_queue=dead.name)
     assert await dead.replay_dead_letter_jobs() == 1
@@ -120,7 +120,7 @@ async def test_a_moved_job_that_no_longer_fits_the_mode_stays(
         with pytest.raises(IncompatibleQueueError, match="no key"):
             await dead.replay_dead_letter_jobs()
         assert await anew.count() == 0
-    assert [letter.job_id for letter in await letters_of(dead)] == ["mine"]
+    assert [dead_letter.job_id for dead_letter in await dead_letters_of(dead)] == ["mine"]
 
 
 @pytest.mark.parametrize("wanted", [{"key": "tenant", "cost": 2000, "priority": 3}, {"priority": 9}, {"lifo": True}])
@@ -157,7 +157,7 @@ async def test_queues_share_a_dead_letter_queue_and_their_ids(
         for origin in (queue, other):
             await origin.add("n", origin.name, job_id="same", keep_failed=False)
             await run_all(origin, fail, dead_letter_queue=dead.name)
-        assert {(letter.queue, letter.job_id) for letter in await letters_of(dead)} == {
+        assert {(dead_letter.queue, dead_letter.job_id) for dead_letter in await dead_letters_of(dead)} == {
             (queue.name, "same"),
             (other.name, "same"),
         }
@@ -172,11 +172,11 @@ async def test_a_job_that_was_retried_by_hand_is_not_run_again(queue: AnyQueue, 
     await run_all(queue, fail, dead_letter_queue=dead.name)
     await job.retry()
     await run_all(queue, fail)
-    assert len(await letters_of(dead)) == 2
+    assert len(await dead_letters_of(dead)) == 2
     # Of the two dead letters of one job, the newer one matches its present failure. The older one is removed without a
     # run.
     assert await dead.replay_dead_letter_jobs(1) == 1
-    assert await letters_of(dead) == []
+    assert await dead_letters_of(dead) == []
     await run_all(queue, echo)
     assert [event.kind for event in await history(queue) if event.job_id == job.id].count("active") == 3
     assert await dead.count() == 0
@@ -196,7 +196,7 @@ async def test_an_interrupted_replay_runs_nothing_twice(queue: AnyQueue, dead: A
         await Queue[Any, Any](dead.name, way).replay_dead_letter_jobs()
     await run_all(queue, echo)
     assert await queue.get_job(job.id) is None
-    assert len(await letters_of(dead)) == 1
+    assert len(await dead_letters_of(dead)) == 1
     assert await dead.replay_dead_letter_jobs() == 0
     assert (await queue.count(), await dead.count()) == (0, 0)
 
@@ -219,7 +219,7 @@ async def test_the_limit_of_a_replay_is_kept(queue: AnyQueue, dead: AnyQueue) ->
     assert await dead.replay_dead_letter_jobs(cause="unrecoverable") == 0
     assert await dead.replay_dead_letter_jobs(1, cause="expired") == 1
     assert await dead.replay_dead_letter_jobs(2) == 2
-    assert [letter.job_id for letter in await letters_of(dead)] == [jobs[2].id]
+    assert [dead_letter.job_id for dead_letter in await dead_letters_of(dead)] == [jobs[2].id]
 
 
 async def test_an_active_dead_letter_is_left_unchanged(queue: AnyQueue, dead: AnyQueue) -> None:
@@ -237,6 +237,6 @@ async def test_an_active_dead_letter_is_left_unchanged(queue: AnyQueue, dead: An
 async def test_large_dead_letters_are_returned_in_steps(queue: AnyQueue, dead: AnyQueue) -> None:
     await queue.add_bulk([("n", bytes(400_000)) for _ in range(12)])
     await run_all(queue, hopeless, concurrency=4, dead_letter_queue=dead.name)
-    assert len(await letters_of(dead)) == 12
+    assert len(await dead_letters_of(dead)) == 12
     assert await dead.replay_dead_letter_jobs() == 12
     assert (await queue.count(), await dead.count()) == (12, 0)

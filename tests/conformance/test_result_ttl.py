@@ -47,7 +47,7 @@ async def fail(job: AnyJob) -> None:
 
 
 async def run(queue: AnyQueue, *jobs: AnyJob, handler: Any = echo, **options: Any) -> None:
-    """Run the waiting jobs on a worker that then leaves, so that nothing sweeps."""
+    """Run the waiting jobs on a worker that then signs off, so that no worker sweeps."""
     worker = worker_of(queue, handler, **options)
     await worker.run(until_empty=True)
     for job in jobs:
@@ -205,12 +205,12 @@ async def test_a_revoked_run_has_its_ttl_too(timed: Timed) -> None:
     assert await timed.queue.get_job(job.id) is None
 
 
-@pytest.mark.parametrize("verb", ["r", "d", "b", "f"])
-async def test_a_run_with_another_end_after_its_revocation_has_its_ttl_too(timed: Timed, verb: str) -> None:
+@pytest.mark.parametrize("code", ["r", "d", "b", "f"])
+async def test_a_run_with_another_end_after_its_revocation_has_its_ttl_too(timed: Timed, code: str) -> None:
     job = await timed.queue.add("n", 1, attempts=3, result_ttl=3_600)
-    [hold] = await timed.fake_worker.claim()
+    [lease] = await timed.fake_worker.claim()
     await job.revoke()
-    await timed.fake_worker.settle(hold, verb, " t3600000;retries_exhausted;broken" if verb == "f" else None)
+    await timed.fake_worker.settle(lease, code, " t3600000;retries_exhausted;broken" if code == "f" else None)
     assert (await ended(job)).failed_reason == "revoked"
     await timed.advance(HOUR - MINUTE)
     assert await timed.queue.get_job(job.id) is not None
@@ -370,9 +370,9 @@ async def test_a_job_with_a_ttl_has_the_same_events_as_any_other(queue: AnyQueue
 async def test_malformed_policies_are_refused(queue: AnyQueue, store: RunningStore) -> None:
     fake_worker = FakeWorker(queue, store)
     await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     for policy in ("t5", " t", " tx", " t-1", "5 t5", " t5 t6", "1 1t5"):
         with pytest.raises(Exception, match="retention policy"):
-            await fake_worker.complete_with_policy(hold, policy)
-    assert await fake_worker.settle(hold, "c", "5 -1 t60000") is None
+            await fake_worker.complete_with_policy(lease, policy)
+    assert await fake_worker.settle(lease, "c", "5 -1 t60000") is None
     await fake_worker.leave()

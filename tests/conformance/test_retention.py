@@ -111,7 +111,7 @@ async def test_a_large_backlog_is_trimmed_in_steps(queue: AnyQueue) -> None:
     assert (await queue.get_job_counts())["completed"] == 10
 
 
-async def test_the_default_keeps_a_thousand(queue: AnyQueue) -> None:
+async def test_a_thousand_completed_jobs_are_kept_by_default(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=200) as worker:
         done = Heard(worker, "completed")
         await queue.add_bulk([("n", n) for n in range(1_100)])

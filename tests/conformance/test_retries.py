@@ -123,8 +123,8 @@ async def test_a_retry_waits_for_its_delay(queue: AnyQueue) -> None:
     async with worker_of(queue, Flaky(1)) as worker:
         retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=2, backoff=0.3)
-        told_job, error, delay = await retrying.next()
-        assert (told_job.id, str(error), delay) == (job.id, "boom", 0.3)
+        reported_job, error, delay = await retrying.next()
+        assert (reported_job.id, str(error), delay) == (job.id, "boom", 0.3)
         assert await job.result(10) == "done"
     at = {event.kind: event.at for event in await history(queue) if event.kind in ("retrying", "active")}
     assert at["active"] - at["retrying"] >= timedelta(seconds=0.3)
@@ -246,7 +246,9 @@ async def test_attempts_are_counted_across_workers(timed: Timed) -> None:
 
 
 async def _attempts(queue: AnyQueue, error: Callable[[], BaseException], **rules: Any) -> tuple[int, str | None]:
-    """Return how often a job ran whose handler always raises, at most three times, and the cause of its failure."""
+    """Run a job whose handler always raises, with three attempts. Return the number of its runs and the cause of its
+    failure.
+    """
     async with worker_of(queue, Flaky(9, error), **rules):
         job = await ended(await queue.add("n", attempts=3))
     assert job.state == "failed"

@@ -12,7 +12,7 @@ from glidemq_async import Deduplication, JobScheduler, Queue, Schedule
 from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, worker_of
-from tests.support.schedulers import FAR, ended_schedule, scheduler_of, slots
+from tests.support.schedulers import FAR, ended_schedule, fire_times, scheduler_of
 
 # -- immediately ------------------------------------------------------------------------------------------------------
 
@@ -21,7 +21,7 @@ async def test_the_first_fire_time_may_be_the_upsert(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
         made = await queue.upsert_job_scheduler("s", every=60, immediately=True)
         async with asyncio.timeout(PATIENCE):
-            while not (found := await slots(queue)):  # noqa: ASYNC110
+            while not (found := await fire_times(queue)):  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         again = await queue.upsert_job_scheduler("s", every=60, immediately=True)
     assert made.next_at is not None
@@ -46,16 +46,16 @@ async def test_the_next_fire_time_follows_the_end_of_the_job(queue: AnyQueue) ->
         assert again.next_at is None
         gate.release()
         over = await _fired(queue, 3)
-        jobs = [await ended(await _job(queue, f"s@{slot}")) for slot in await slots(queue)]
+        jobs = [await ended(await _job(queue, f"s@{fire_time}")) for fire_time in await fire_times(queue)]
     assert over.skipped == 0
     assert jobs[0].id == first.id
     ends = [job.finished_at for job in jobs]
     for before, after in zip(ends, jobs[1:], strict=False):
         assert before is not None
         assert after.created_at is not None
-        slot = datetime.fromtimestamp(int(after.id.partition("@")[2]) / 1000, UTC)
-        assert slot - before == timedelta(seconds=0.2)
-        assert after.created_at >= slot
+        fire_time = datetime.fromtimestamp(int(after.id.partition("@")[2]) / 1000, UTC)
+        assert fire_time - before == timedelta(seconds=0.2)
+        assert after.created_at >= fire_time
     assert await queue.check() == []
 
 
@@ -89,7 +89,7 @@ async def test_no_fire_time_comes_after_the_end_of_the_schedule(queue: AnyQueue)
         end = datetime.now(UTC) + timedelta(seconds=2)
         await queue.upsert_job_scheduler("s", every=1.5, immediately=True, after_completion=True, end=end)
         await _fired(queue, 2)
-        last = await ended(await _job(queue, f"s@{(await slots(queue))[-1]}"))
+        last = await ended(await _job(queue, f"s@{(await fire_times(queue))[-1]}"))
     assert last.state == "completed"
     assert (await scheduler_of(queue)).next_at is None
 

@@ -25,7 +25,7 @@ from glidemq_async.options.job_options import explicit
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, ended, job_events, listening, soon, worker_of
-from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, scheduler_of, slots
+from tests.support.schedulers import FAR, are_every, base_of, ended_schedule, fire_times, scheduler_of
 from tests.support.stores import RunningStore
 
 # -- firing -----------------------------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ async def test_an_interval_adds_a_job_at_each_fire_time(queue: AnyQueue) -> None
         assert made.next_at is not None
         over = await ended_schedule(queue)
     # Read when no job moves any more: a job that changes its state during the listing may be missed.
-    found = await slots(queue)
+    found = await fire_times(queue)
     assert len(found) == over.fired == 5
     assert found[0] == round(made.next_at.timestamp() * 1000)
     assert are_every(found, 100)
@@ -57,7 +57,7 @@ async def test_cron_adds_a_job_at_each_fire_time(queue: AnyQueue) -> None:
         await queue.upsert_job_scheduler("s", cron="* * * * * *", limit=2)
         first, second = await events.next(), await events.next()
     assert [event.kind for event in (first, second)] == ["added", "added"]
-    found = await slots(queue)
+    found = await fire_times(queue)
     assert found[1] - found[0] == 1000
     assert found[0] % 1000 == 0
 
@@ -65,7 +65,7 @@ async def test_cron_adds_a_job_at_each_fire_time(queue: AnyQueue) -> None:
 async def test_a_queue_without_a_worker_fires(queue: AnyQueue) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=3)
     await ended_schedule(queue)
-    assert len(await slots(queue)) == 3
+    assert len(await fire_times(queue)) == 3
 
 
 async def test_a_worker_fires_when_no_queue_is_open(storage: Storage, name: str) -> None:
@@ -83,7 +83,7 @@ async def test_a_process_that_finds_schedulers_fires_them(storage: Storage, name
         await queue.upsert_job_scheduler("s", every=0.6, limit=2)
     async with Queue[Any, Any](name, storage) as queue:
         await ended_schedule(queue)
-        assert len(await slots(queue)) == 2
+        assert len(await fire_times(queue)) == 2
 
 
 async def test_a_worker_discovers_schedulers_in_its_sweep(
@@ -110,7 +110,7 @@ async def test_jobs_fire_while_the_queue_is_paused(queue: AnyQueue) -> None:
     await queue.pause()
     await queue.upsert_job_scheduler("s", every=0.05, limit=2)
     await ended_schedule(queue)
-    assert len(await slots(queue)) == 2
+    assert len(await fire_times(queue)) == 2
 
 
 async def test_many_schedulers_fire_together(queue: AnyQueue) -> None:
@@ -138,12 +138,12 @@ async def test_a_limit_counts_across_upserts(queue: AnyQueue) -> None:
     for _ in range(3):
         await queue.upsert_job_scheduler("s", every=0.05, limit=3)
         await ended_schedule(queue)
-    assert len(await slots(queue)) == 3
+    assert len(await fire_times(queue)) == 3
     more = await queue.upsert_job_scheduler("s", every=0.05, limit=5)
     assert (more.fired, more.next_at is None) == (3, False)
     over = await ended_schedule(queue)
     assert over.fired == 5
-    assert len(await slots(queue)) == 5
+    assert len(await fire_times(queue)) == 5
 
 
 async def test_a_schedule_that_has_ended_stays_ended_after_an_upsert(queue: AnyQueue) -> None:
@@ -269,12 +269,12 @@ async def test_a_failed_run_is_retried_and_does_not_disturb_the_schedule(queue: 
 
 async def test_the_job_of_a_fire_time_is_not_added_again(queue: AnyQueue) -> None:
     start = datetime.now(tz=UTC) + timedelta(seconds=1.5)
-    slot = -(-round(start.timestamp() * 1_000_000) // 1000)
-    await queue.add("mine", job_id=f"s@{slot}")
+    fire_time = -(-round(start.timestamp() * 1_000_000) // 1000)
+    await queue.add("mine", job_id=f"s@{fire_time}")
     await queue.upsert_job_scheduler("s", every=3600, start=start, end=start + timedelta(seconds=1))
     over = await ended_schedule(queue)
     assert (over.fired, over.skipped, over.last_job_id) == (0, 1, None)
-    assert ("skipped", f"{slot} duplicate") in await job_events(queue, "s")
+    assert ("skipped", f"{fire_time} duplicate") in await job_events(queue, "s")
     assert (await queue.get_job_counts())["waiting"] == 1
 
 
@@ -311,7 +311,7 @@ async def test_a_triggered_job_counts_for_the_overlap(queue: AnyQueue) -> None:
         async with listening(queue) as events:
             await queue.upsert_job_scheduler("s", every=0.1, overlap="skip")
             assert (await events.next()).kind == "skipped"
-        assert await slots(queue) == []
+        assert await fire_times(queue) == []
         await queue.remove_job_scheduler("s")
         gate.release()
 
@@ -327,7 +327,7 @@ async def test_jobs_overlap_by_default(queue: AnyQueue) -> None:
 # -- list, get, remove, trigger ---------------------------------------------------------------------------------------
 
 
-async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
+async def test_a_scheduler_is_read_as_it_was_upserted(queue: AnyQueue) -> None:
     schedule = Schedule(cron="30 4 * * mon-fri", tz="Europe/Madrid", limit=9, missed="fire-all", catch_up=3)
     before = datetime.now(tz=UTC)
     made = await queue.upsert_job_scheduler("näme @ 1", schedule, name="n", data={"a": [1]}, attempts=2)
@@ -339,7 +339,7 @@ async def test_a_scheduler_is_read_as_it_was_made(queue: AnyQueue) -> None:
     assert (await queue.upsert_job_scheduler("s", **FAR)).name == "s"
 
 
-async def test_there_may_be_many_schedulers(queue: AnyQueue) -> None:
+async def test_hundreds_of_schedulers_are_listed(queue: AnyQueue) -> None:
     ids = sorted(f"s{n}" for n in range(250))
     for at in range(0, 250, 50):
         await asyncio.gather(*(queue.upsert_job_scheduler(each, **FAR) for each in ids[at : at + 50]))
@@ -366,9 +366,9 @@ async def test_a_removed_scheduler_does_not_fire(queue: AnyQueue) -> None:
     async with listening(queue) as events:
         await events.next()
         await queue.remove_job_scheduler("s")
-    before = await slots(queue)
+    before = await fire_times(queue)
     await asyncio.sleep(0.2)
-    assert await slots(queue) == before
+    assert await fire_times(queue) == before
 
 
 async def test_triggering_adds_a_job_and_keeps_the_fire_times(queue: AnyQueue) -> None:

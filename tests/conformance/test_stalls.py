@@ -25,8 +25,8 @@ async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[Fak
 @pytest.mark.everywhere
 async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim(lock_ms=1_000)
-    await fake_worker.vanish(hold, for_ms=1_100)
+    [lease] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(lease, for_ms=1_100)
     async with worker_of(queue, echo):
         assert await fake_worker.sweep() == [job.id]
         assert await job.result(10) == 1
@@ -44,25 +44,25 @@ async def test_a_stalled_job_starts_on_another_worker(queue: AnyQueue, fake_work
 async def test_a_long_lease_is_not_shortened(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n", "worker's")
     await queue.add("n", "job's", lock_duration=300)
-    holds = await fake_worker.claim(2, lock_ms=300_000)
-    await fake_worker.vanish(*holds, for_ms=290_000)
+    leases = await fake_worker.claim(2, lock_ms=300_000)
+    await fake_worker.vanish(*leases, for_ms=290_000)
     assert await fake_worker.sweep() == []
-    await fake_worker.vanish(*holds, for_ms=301_000)
+    await fake_worker.vanish(*leases, for_ms=301_000)
     assert len(await fake_worker.sweep()) == 2
 
 
 async def test_the_lease_of_a_job_overrides_the_default(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n", lock_duration=2)
-    holds = await fake_worker.claim(1, lock_ms=300_000)
-    await fake_worker.vanish(*holds, for_ms=2_500)
+    leases = await fake_worker.claim(1, lock_ms=300_000)
+    await fake_worker.vanish(*leases, for_ms=2_500)
     assert len(await fake_worker.sweep()) == 1
 
 
 async def test_a_job_just_claimed_is_not_reclaimed(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add("n")
-    [hold] = await fake_worker.claim(lock_ms=1_000)
+    [lease] = await fake_worker.claim(lock_ms=1_000)
     assert await fake_worker.sweep() == []
-    assert await fake_worker.renew(hold) == []
+    assert await fake_worker.renew(lease) == []
 
 
 async def test_an_outage_does_not_end_valid_leases(
@@ -71,8 +71,8 @@ async def test_an_outage_does_not_end_valid_leases(
     """A worker that was present could not sweep for a long time. That time does not count."""
     await queue.add("n")
     await fake_worker.first_sweep(gap_ms=500)
-    [hold] = await fake_worker.claim(lock_ms=1_000)
-    await fake_worker.vanish(hold, for_ms=3_600_000)
+    [lease] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(lease, for_ms=3_600_000)
     for field in ("seen_at", "settled_since"):
         await store.ask("HINCRBY", f"{fake_worker.base}:meta", field, -3_600_000)
     assert await fake_worker.first_sweep(gap_ms=500) == []
@@ -82,16 +82,16 @@ async def test_many_stalled_jobs_are_reclaimed_together_and_in_order(
     queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore
 ) -> None:
     await queue.add_bulk([("n", number) for number in range(350)])
-    holds = await fake_worker.claim(350)
-    await fake_worker.vanish(*holds)
+    leases = await fake_worker.claim(350)
+    await fake_worker.vanish(*leases)
     assert len(await FakeWorker(queue, store).sweep()) == 350
     assert [job.data async for job in queue.iter_jobs("waiting")] == list(range(350))
 
 
 async def test_several_sweepers_count_one_stall(queue: AnyQueue, fake_worker: FakeWorker, store: RunningStore) -> None:
     job = await queue.add("n")
-    [hold] = await fake_worker.claim()
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.vanish(lease)
     sweepers = [FakeWorker(queue, store) for _ in range(5)]
     recovered = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
     assert sum(map(len, recovered)) == 1
@@ -102,11 +102,11 @@ async def test_several_sweepers_count_one_stall(queue: AnyQueue, fake_worker: Fa
 async def test_a_job_that_stalls_repeatedly_fails(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n", attempts=10)
     for _ in range(2):
-        [hold] = await fake_worker.claim()
-        await fake_worker.vanish(hold)
+        [lease] = await fake_worker.claim()
+        await fake_worker.vanish(lease)
         assert await fake_worker.sweep(max_stalled=2) == [job.id]
-    [hold] = await fake_worker.claim()
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim()
+    await fake_worker.vanish(lease)
     assert await fake_worker.sweep(max_stalled=2) == []
     with pytest.raises(JobFailed, match="stalled"):
         await job.result(10)
@@ -116,9 +116,9 @@ async def test_a_job_that_stalls_repeatedly_fails(queue: AnyQueue, fake_worker: 
 
 async def test_a_revoked_job_whose_worker_died_does_not_start_again(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n")
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     assert await job.revoke() is False
-    await fake_worker.vanish(hold)
+    await fake_worker.vanish(lease)
     assert await fake_worker.sweep() == []
     await job.refresh()
     assert (job.state, job.failed_reason) == ("failed", "revoked")
@@ -134,8 +134,8 @@ async def test_a_worker_sweeps_and_reports_it(queue: AnyQueue, fake_worker: Fake
         await queue.pause()
     await job.retry()
     await queue.resume()
-    [hold] = await fake_worker.claim(lock_ms=1_000)
-    await fake_worker.vanish(hold)
+    [lease] = await fake_worker.claim(lock_ms=1_000)
+    await fake_worker.vanish(lease)
     async with worker_of(queue, echo, lock_duration=1) as worker:
         stalled = Heard(worker, "stalled")
         assert await stalled.next() == ([job.id], [])

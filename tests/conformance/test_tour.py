@@ -61,7 +61,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
     await queue.remove_global_rate_limit()
 
 
-async def look_and_clear(queue: AnyQueue) -> None:
+async def read_and_remove(queue: AnyQueue) -> None:
     """Read the jobs and workers, then remove the jobs in every way."""
     job = (await queue.get_jobs("completed"))[0]
     assert (await queue.get_jobs("completed", with_data=False))[0].id == job.id
@@ -112,7 +112,7 @@ async def counts_of_all(queue: AnyQueue) -> int:
     return sum((await queue.get_job_counts()).values())
 
 
-async def bury_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
+async def move_and_replay(queue: AnyQueue, dead_name: str, storage: Storage) -> None:
     """Let a job fail for good, move it to another queue, and run it again, there and here."""
 
     async def fail(job: AnyJob) -> None:
@@ -196,10 +196,10 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert await queue.pause_job_scheduler("s")
         assert await queue.resume_job_scheduler("s")
         assert await queue.remove_job_scheduler("s")
-        await bury_and_replay(queue, f"{name}-dead", relay)
+        await move_and_replay(queue, f"{name}-dead", relay)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.job_waiters.remove(back.id, "nobody")
         await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
-        await look_and_clear(queue)
+        await read_and_remove(queue)
     assert set(relay.calls) == FUNCTIONS

@@ -47,8 +47,8 @@ async def test_several_events_of_a_job_in_one_call_are_in_order(queue: AnyQueue)
 
 async def test_a_retry_does_not_expire(timed: Timed) -> None:
     await timed.queue.add("n", ttl=60, attempts=2)
-    [hold] = await timed.fake_worker.claim()
-    await timed.fake_worker.settle(hold, "r", "90000 once")
+    [lease] = await timed.fake_worker.claim()
+    await timed.fake_worker.settle(lease, "r", "90000 once")
     await timed.clock.advance(2 * MINUTE)
     assert await timed.run() == ["n"]
 

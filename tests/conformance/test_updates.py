@@ -73,7 +73,7 @@ async def test_a_user_can_write_logs_progress_and_data(queue: AnyQueue) -> None:
 
 @pytest.mark.everywhere
 async def test_a_run_that_lost_its_job_changes_nothing(queue: AnyQueue) -> None:
-    """The job is removed and added again under its id while a first run does not stop."""
+    """The job is removed and added again with its id while its first run continues."""
     first_run, added_again = asyncio.Event(), asyncio.Event()
     outcomes: list[Exception] = []
 

@@ -14,16 +14,16 @@ from tests.support.helpers import AnyQueue, Gate, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
-from tests.support.wakeup_latency import starts_at_once
+from tests.support.wakeup_latency import starts_immediately
 
 
 @pytest.mark.everywhere
 async def test_an_idle_worker_starts_a_new_job_within_milliseconds(queue: AnyQueue) -> None:
-    await starts_at_once(queue, 21)
+    await starts_immediately(queue, 21)
 
 
 async def test_every_return_to_waiting_wakes_a_worker(queue: AnyQueue) -> None:
-    """Adding, bulk, promoting, becoming due, retrying by hand, resuming: none needs a poll."""
+    """Adding, adding in bulk, promoting, becoming due, retrying and resuming need no poll."""
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         first = await queue.add("n", 1)
@@ -57,7 +57,7 @@ async def test_a_released_job_wakes_another_worker(queue: AnyQueue) -> None:
         assert await job.result(5) == 1
 
 
-async def test_as_many_workers_wake_as_there_are_jobs(queue: AnyQueue) -> None:
+async def test_a_bulk_add_wakes_as_many_workers_as_its_jobs_need(queue: AnyQueue) -> None:
     gate = Gate()
     workers = [worker_of(queue, gate, concurrency=2) for _ in range(5)]
     for worker in workers:
@@ -124,7 +124,7 @@ async def test_a_burst_of_adds_and_settles_starves_no_worker(queue: AnyQueue) ->
 
 @pytest.mark.untidy
 async def test_a_dead_worker_delays_no_wake_up(queue: AnyQueue, storage: Storage) -> None:
-    """Its subscription is gone, so its wake-up goes to the next worker."""
+    """The dead worker has no subscription, so the server wakes the next worker."""
     twin = storage.clone()
     dead = worker_of(Queue(queue.name, twin), echo, concurrency=50)
     await dead.start()

@@ -68,8 +68,8 @@ async def test_a_worker_emits_its_events(queue: AnyQueue) -> None:
     async with worker:
         for data in ("good", "flaky", "fails"):
             await ended(await queue.add("n", data, attempts=2 if data == "flaky" else 1))
-    told_of = [(event, details[0].data if details else None) for event, *details in heard]
-    assert told_of == [
+    reported = [(event, details[0].data if details else None) for event, *details in heard]
+    assert reported == [
         ("active", "good"), ("completed", "good"),
         ("active", "flaky"), ("retrying", "flaky"), ("active", "flaky"), ("completed", "flaky"),
         ("active", "fails"), ("failed", "fails"),
@@ -232,7 +232,7 @@ async def test_the_worker_shows_its_identity(queue: AnyQueue, store: RunningStor
 
 
 async def test_large_payloads_do_not_overfill_a_claim(queue: AnyQueue) -> None:
-    """Large payloads come in several calls, and all of them come."""
+    """A worker receives large payloads in several calls."""
     jobs = await queue.add_bulk([("n", b"x" * 400_000) for _ in range(12)])
     sizes: list[int] = []
 

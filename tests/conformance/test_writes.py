@@ -158,7 +158,7 @@ async def test_an_older_run_cannot_open_a_write_that_a_newer_run_has_opened(
     assert await queue.count() == 1
 
 
-async def test_a_client_without_an_order_counts_as_the_newest(functions: Functions) -> None:
+async def test_an_open_without_an_order_counts_as_the_newest(functions: Functions) -> None:
     order = await functions.writes.plan()
     await functions.writes.open("w", "first", HOUR)
     with pytest.raises(FunctionError, match="newer run"):
@@ -176,7 +176,7 @@ async def test_a_recreated_queue_orders_its_runs_anew(queue: AnyQueue, functions
 
 
 @pytest.mark.parametrize("call", ["plan", "open"])
-async def test_a_call_after_the_end_of_a_queue_does_not_prevent_a_new_beginning(
+async def test_a_write_call_to_an_obliterated_queue_does_not_prevent_its_recreation(
     queue: AnyQueue, functions: Functions, call: str
 ) -> None:
     await queue.obliterate()

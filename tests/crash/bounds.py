@@ -33,12 +33,12 @@ class Setting:
         self.possible = list(figures)
         self.changes = 0
 
-    def comes(self, figures: Figures) -> None:
+    def begin_change(self, figures: Figures) -> None:
         """Note that this value may also apply from now on."""
         self.possible.append(figures)
         self.changes += 1
 
-    def came(self, figures: Figures) -> None:
+    def end_change(self, figures: Figures) -> None:
         """Note that only the latest value applies."""
         self.possible = [figures]
 

@@ -12,7 +12,7 @@ from glidemq_async import JobNotFound, JobStateError, Queue, RateLimit, TokenBuc
 from glidemq_async.stored.record import State
 from tests.crash.bounds import Change, LimitName
 from tests.crash.journal import Journal, Line
-from tests.crash.replay import CAME, COMES, QUEUE_ITSELF
+from tests.crash.replay import CHANGE_BEGINS, CHANGE_ENDS, QUEUE_ITSELF
 from tests.crash.roles import Payload, connect_to, run_loop
 
 ONE, SOME, PACED, PAID = "one", "some", "paced", "paid"
@@ -56,10 +56,10 @@ class ChangerRole:
                 await asyncio.sleep(draw.uniform(0.05, 0.3))
                 await set_limit(queue, self.journal, number, _another(draw))
                 await queue.pause_key(_a_key(draw, ONE, SOME), draw.uniform(0.02, 0.2))
-                await meddle(queue, draw)
+                await change_random_job(queue, draw)
 
 
-async def meddle(queue: Queue[Payload, int], draw: random.Random) -> None:
+async def change_random_job(queue: Queue[Payload, int], draw: random.Random) -> None:
     """Remove, revoke, promote or reprioritize a job in its present state."""
     state: State = draw.choice(("key-waiting", "key-waiting", "active", "delayed"))
     jobs = await queue.get_jobs(state, 0, 30)
@@ -104,7 +104,7 @@ async def set_limit(queue: Queue[Payload, int], journal: Journal, number: int, c
     """Set one limit, between two events that mark the time of the change in the history of the server."""
     target, limit, figures = change
     journal.write("change", number, target or "-", limit, *figures)
-    await queue.pause_key(f"{COMES}{number}", 0)
+    await queue.pause_key(f"{CHANGE_BEGINS}{number}", 0)
     if limit == "bucket":
         await queue.set_key_limits(target, token_bucket=TokenBucket(figures[0] / 1000, figures[1] / 1000))
     elif limit == "rate":
@@ -114,7 +114,7 @@ async def set_limit(queue: Queue[Payload, int], journal: Journal, number: int, c
         await queue.set_key_limits(target, concurrency=figures[0])
     else:
         await queue.set_global_concurrency(figures[0])
-    await queue.pause_key(f"{CAME}{number}", 0)
+    await queue.pause_key(f"{CHANGE_ENDS}{number}", 0)
 
 
 async def set_first_limits(url: str, queue_name: str, journal: Journal, number: int) -> None:

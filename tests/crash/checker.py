@@ -17,13 +17,13 @@ from tests.crash.journal import History
 from tests.crash.roles import Payload, connect_to
 
 #: A delay that a handler requested. Its event has the same kind as a delayed add (`delayed`), see replay.py.
-PUT_OFF = "put off"
+DELAYED_AGAIN = "put off"
 #: Counted by replay.py in addition to `failed`: the server ended a job that did not run.
 GIVEN_UP = "given up"
 ENDED: tuple[State, ...] = ("completed", "failed")
 UNFINISHED: tuple[State, ...] = tuple(state for state in STATES if state not in ENDED)
 #: The events that end a claim.
-ENDS = ("completed", "failed", "retrying", "returned", "limited", PUT_OFF, "stalled")
+ENDS = ("completed", "failed", "retrying", "returned", "limited", DELAYED_AGAIN, "stalled")
 SHOWN = 20
 #: The outcomes that a worker may report after it was suspended past its lease or lost its server.
 EXPECTED_ERRORS = ("LeaseLost", "StorageUnavailable")
@@ -41,7 +41,7 @@ class Stored(NamedTuple):
 
 
 @dataclass
-class Stock:
+class FinalState:
     """The stored state of a queue at the end of a run."""
 
     ended: dict[str, Stored] = field(default_factory=dict[str, Stored])
@@ -49,7 +49,7 @@ class Stock:
     unfinished: dict[str, int] = field(default_factory=dict[str, int])
     findings: list[Finding] = field(default_factory=list[Finding])
 
-    def add(self, other: Stock) -> None:
+    def add(self, other: FinalState) -> None:
         """Add the state of another queue, which has different job ids."""
         self.ended |= other.ended
         self.listed_twice += other.listed_twice
@@ -57,21 +57,21 @@ class Stock:
         self.findings += other.findings
 
 
-async def read_stock(url: str, queue_name: str) -> Stock:
+async def read_final_state(url: str, queue_name: str) -> FinalState:
     """Read every ended job and the counts, and run the integrity check."""
-    stock = Stock()
+    final_state = FinalState()
     async with connect_to(url) as storage, Queue[Payload, int](queue_name, storage) as queue:
         for state in ENDED:
             async for job in queue.iter_jobs(state):
-                if job.id in stock.ended:
-                    stock.listed_twice.append(job.id)
-                stock.ended[job.id] = Stored(
+                if job.id in final_state.ended:
+                    final_state.listed_twice.append(job.id)
+                final_state.ended[job.id] = Stored(
                     job.state, job.fence, job.stalled_count, job.return_value, job.failed_reason, job.name
                 )
         counts = await queue.get_job_counts()
-        stock.unfinished = {state: counts[state] for state in UNFINISHED if counts[state]}
-        stock.findings = await queue.check()
-    return stock
+        final_state.unfinished = {state: counts[state] for state in UNFINISHED if counts[state]}
+        final_state.findings = await queue.check()
+    return final_state
 
 
 class JobEvents(Counter[str]):
@@ -96,15 +96,15 @@ class Violation(NamedTuple):
     seen: str
 
 
-def violations(history: History, events: dict[str, JobEvents], stock: Stock) -> list[Violation]:
+def violations(history: History, events: dict[str, JobEvents], final_state: FinalState) -> list[Violation]:
     """Return every violation of a run; an empty list for a correct run."""
     kept = {job for job in history.added if not events.get(job, JobEvents())["removed"]}
-    found = [Violation("lost", job, "was added, but is in no final state") for job in kept - stock.ended.keys()]
-    found += [Violation("doubled", job, "is in two final sets") for job in stock.listed_twice]
-    found += [Violation("left", state, f"{count} jobs") for state, count in stock.unfinished.items()]
-    found += [Violation("check", one.subject, f"{one.invariant} {one.message}") for one in stock.findings]
+    found = [Violation("lost", job, "was added, but is in no final state") for job in kept - final_state.ended.keys()]
+    found += [Violation("doubled", job, "is in two final sets") for job in final_state.listed_twice]
+    found += [Violation("left", state, f"{count} jobs") for state, count in final_state.unfinished.items()]
+    found += [Violation("check", one.subject, f"{one.invariant} {one.message}") for one in final_state.findings]
     found += [Violation("error", "", text) for text in history.errors if not text.startswith(EXPECTED_ERRORS)]
-    for job, stored in stock.ended.items():
+    for job, stored in final_state.ended.items():
         finals, starts = history.finals.get(job, []), history.starts.get(job, [])
         found += _about_outcomes(job, stored, finals, events.get(job, JobEvents()))
         found += _about_runs(job, stored, starts, events.get(job, JobEvents()))

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from tests.crash.queues import shift_clock
-from tests.crash.roles import Spec, Standing, payload
+from tests.crash.roles import AddOptions, Spec, payload
 from tests.crash.trial import Crew, Figures, Trial
 from tests.crash.workspace import open_workspace
 
@@ -59,7 +59,7 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
         share, shift, farthest = size.jobs // size.jumps + 1, 0.0, 0.0
         for jump in range(size.jumps):
             trial.produce([_spec(trial, serial) for serial in range(jump * share, (jump + 1) * share)])
-            trial.go_on(trial.random.uniform(0.1, 0.4))
+            trial.continue_for(trial.random.uniform(0.1, 0.4))
             distance = trial.random.choice(MAGNITUDES) * trial.random.choice((-1, 1))
             outcome.forward += distance > 0
             outcome.back += distance < 0
@@ -83,8 +83,8 @@ def _spec(trial: Trial, serial: int) -> Spec:
         later=0.2 if draw.random() < 0.05 else 0.0,
         met=0.1 if draw.random() < 0.01 else 0.0,
     )
-    choices: list[Standing] = [{}, {}, {"priority": 2}, {"lifo": True}, {"key": f"k{draw.randrange(20)}"}]
-    stands = draw.choice(choices)
+    choices: list[AddOptions] = [{}, {}, {"priority": 2}, {"lifo": True}, {"key": f"k{draw.randrange(20)}"}]
+    options = draw.choice(choices)
     delay = draw.uniform(0.01, 1.0) if draw.random() < 0.2 else None
     return {
         "serial": serial,
@@ -92,5 +92,5 @@ def _spec(trial: Trial, serial: int) -> Spec:
         "delay": delay,
         "payload": instructions,
         "name": str(serial),
-        "stands": stands,
+        "options": options,
     }

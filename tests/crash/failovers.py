@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.crash.checker import Violation
-from tests.crash.roles import Spec, Standing, payload
+from tests.crash.roles import AddOptions, Spec, payload
 from tests.crash.trial import Crew, Evidence, Figures, Trial
 from tests.crash.workspace import Workspace, open_base
 from tests.support.servers import Cluster, SentinelGroup, Server, cluster, eventually, sentinel
@@ -179,14 +179,14 @@ class _Failovers:
         trial = Trial(self._base, queue, self._deployment.url, outcome, Crew(kill_every=1.0), self._deadline)
         old: Server = self._run(self._deployment.primary(queue))
         trial.start()
-        trial.produce([_spec(trial, serial) for serial in range(self._size.jobs)], at_once=6, pace=0.02)
-        trial.go_on(trial.random.uniform(0.8, 1.5))
+        trial.produce([_spec(trial, serial) for serial in range(self._size.jobs)], tasks=6, pace=0.02)
+        trial.continue_for(trial.random.uniform(0.8, 1.5))
         switch = _Switch(kind, time.monotonic(), 0.0)
         if kind == "killed":
             old.kill()
         else:
             self._run(self._deployment.plan(old))
-        trial.go_on_until(lambda: self._has_moved(queue, old))
+        trial.continue_until(lambda: self._has_moved(queue, old))
         switch.ended = time.monotonic()
         outcome.longest = max(outcome.longest, switch.ended - switch.began)
         setattr(outcome, kind, getattr(outcome, kind) + 1)
@@ -194,15 +194,15 @@ class _Failovers:
             # The killed server returns with its old data. It must not be taken for the primary, and becomes a replica
             # of the new one.
             self._run(old.start())
-        trial.go_on(1.0)
-        self._judge(trial, switch)
+        trial.continue_for(1.0)
+        self._evaluate(trial, switch)
 
     def _has_moved(self, queue: str, old: Server) -> bool:
         with contextlib.suppress(ReplyError, OSError, LookupError):
             return self._run(self._deployment.primary(queue)) is not old
         return False
 
-    def _judge(self, trial: Trial, switch: _Switch) -> None:
+    def _evaluate(self, trial: Trial, switch: _Switch) -> None:
         outcome = self._outcome
         touched: set[str] = set()
 
@@ -218,7 +218,7 @@ class _Failovers:
         evidence = trial.finish(remember, is_excused)
         around = sum(switch.touches(at) for _, _, at in evidence.added())
         outcome.acknowledged[switch.kind] = outcome.acknowledged.get(switch.kind, 0) + around
-        ended = evidence.stock.ended
+        ended = evidence.final_state.ended
         for job, serial, at in evidence.added():
             if job not in ended or ended[job].name != serial:
                 kind = "replicated" if int(serial) % 2 else switch.kind
@@ -234,14 +234,14 @@ def _spec(trial: Trial, serial: int) -> Spec:
     draw = trial.random
     sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.3, 2.0)), (45, 50, 5))[0]
     instructions = payload(sleep, failures=draw.choices((0, 1), (95, 5))[0])
-    stands: Standing = {"durability": "replicated"} if serial % 2 else {}
+    options: AddOptions = {"durability": "replicated"} if serial % 2 else {}
     return {
         "serial": serial,
         "job_id": None,
         "delay": None,
         "payload": instructions,
         "name": str(serial),
-        "stands": stands,
+        "options": options,
     }
 
 

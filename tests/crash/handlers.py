@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.crash.checker import PUT_OFF, Violation
+from tests.crash.checker import DELAYED_AGAIN, Violation
 from tests.crash.journal import Line
 from tests.crash.replay import Lease
 
@@ -37,10 +37,10 @@ def read_handlers(lines: list[Line]) -> list[HandlerRun]:
 
 
 #: Ends that a handler caused itself.
-_BY_HANDLER = ("completed", "retrying", "limited", PUT_OFF)
+_BY_HANDLER = ("completed", "retrying", "limited", DELAYED_AGAIN)
 
 
-def strays(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
+def stray_runs(handlers: list[HandlerRun], leases: dict[tuple[str, int], Lease], ahead: float) -> Iterator[Violation]:
     """Return handlers that ran outside the interval of their fencing token although their outcome was accepted.
 
     If there are none, intervals of the server's clock show which handlers really ran concurrently. `ahead`: wall clock

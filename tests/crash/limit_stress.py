@@ -28,10 +28,10 @@ from tests.crash.changer import (
     set_first_limits,
 )
 from tests.crash.checker import GIVEN_UP, Violation
-from tests.crash.handlers import outlived, read_handlers, strays
+from tests.crash.handlers import outlived, read_handlers, stray_runs
 from tests.crash.journal import read_lines
 from tests.crash.replay import Replay, name_of, read_server_events
-from tests.crash.roles import Spec, Standing, break_library, payload
+from tests.crash.roles import AddOptions, Spec, break_library, payload
 from tests.crash.workspace import ServerWorkspace, open_workspace
 
 
@@ -149,13 +149,13 @@ class LimitStress(stress.Stress):
         self._found = outcome
         self._replay = Replay({})
 
-    def rage(self) -> None:
+    def disturb(self) -> None:
         """Kill, add and change limits until the run has reached its size."""
         asyncio.run(set_first_limits(self._workspace.url, self.queue, self._workspace.journal, 0))
         self._workspace.children.fork(
             ChangerRole(self._workspace.url, self.queue, self._workspace.journal, self._random.getrandbits(32))
         )
-        super().rage()
+        super().disturb()
 
     def _plan_death(self, pid: int, fate: stress.Fate) -> None:
         if fate != "zombie":
@@ -170,14 +170,14 @@ class LimitStress(stress.Stress):
         self._at(at, pid, signal.SIGCONT)
         self._at(at + draw(0.3, 0.6), pid, signal.SIGKILL)
 
-    def _calm_down(self) -> None:
+    def _finish_remaining_jobs(self) -> None:
         # The changer may have died between the two events around a change.
         asyncio.run(set_first_limits(self._workspace.url, self.queue, self._workspace.journal, AFTER_THE_CHANGER))
-        super()._calm_down()
+        super()._finish_remaining_jobs()
 
     def _new_spec(self) -> Spec:
         spec, draw = super()._new_spec(), self._random
-        stands = _standing(draw)
+        options = _options(draw)
         sleep = draw.choices((0.0, draw.uniform(0.01, 0.05), draw.uniform(0.05, 0.3)), (20, 50, 30))[0]
         instructions = payload(
             sleep,
@@ -185,16 +185,16 @@ class LimitStress(stress.Stress):
             fatal=draw.random() < 0.02,
             later=0.05 if draw.random() < 0.02 else 0.0,
             # Without a key the limit would stop the complete queue.
-            met=0.05 if draw.random() < (0.02 if "key" in stands else 0.005) else 0.0,
+            met=0.05 if draw.random() < (0.02 if "key" in options else 0.005) else 0.0,
         )
         return {
             **spec,
             "payload": instructions,
-            "name": name_of(stands),
-            "stands": stands,
+            "name": name_of(options),
+            "options": options,
         }
 
-    def prove(self) -> None:
+    def verify(self) -> None:
         """Replay the history, then compare it with the journal and the store."""
         lines = read_lines(self._workspace.journal)
         events = read_server_events(self._workspace.directory / "events")
@@ -203,7 +203,7 @@ class LimitStress(stress.Stress):
         self._replay.take_all(events)
         handlers = read_handlers(lines)
         ahead = time.time() - time.monotonic()
-        self._replay.violations += strays(handlers, self._replay.leases, ahead)
+        self._replay.violations += stray_runs(handlers, self._replay.leases, ahead)
         found = self._found
         found.changes = len(changes)
         found.pauses = sum(one.kind == "key-paused" for one in events)
@@ -223,7 +223,7 @@ class LimitStress(stress.Stress):
         return self._replay.violations
 
 
-def _standing(draw: random.Random) -> Standing:
+def _options(draw: random.Random) -> AddOptions:
     kind = draw.choices(("plain", "urgent", "lifo", ONE, SOME, PACED, PAID), (16, 10, 6, 36, 18, 7, 7))[0]
     if kind == "plain":
         return {}
@@ -235,8 +235,8 @@ def _standing(draw: random.Random) -> Standing:
     if kind == PAID:
         # The last job costs more than any bucket holds. It starts when the bucket is full, and leaves a debt.
         return {"key": key, "cost": draw.choices((0.5, 1.0, 2.5, 14.0), (30, 40, 27, 3))[0]}
-    stands: Standing = {"key": key, "priority": draw.choice((0, 0, 0, 4))}
-    return {**stands, "ttl": draw.uniform(0.1, 2.0)} if draw.random() < 0.05 else stands
+    options: AddOptions = {"key": key, "priority": draw.choice((0, 0, 0, 4))}
+    return {**options, "ttl": draw.uniform(0.1, 2.0)} if draw.random() < 0.05 else options
 
 
 def limit_stress(size: Size, seed: int) -> Outcome:
@@ -248,7 +248,7 @@ def limit_stress(size: Size, seed: int) -> Outcome:
     with open_workspace() as workspace:
         outcome = Outcome(seed)
         run = LimitStress(workspace, size, outcome)
-        run.rage()
-        run.prove()
+        run.disturb()
+        run.verify()
     outcome.seconds = time.monotonic() - began
     return outcome

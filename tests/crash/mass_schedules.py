@@ -72,7 +72,7 @@ class SchedulersRole:
     url: str
     journal: Journal
     numbers: range
-    slot: datetime
+    fire_time: datetime
 
     def __call__(self) -> None:
         """Create all schedulers."""
@@ -87,14 +87,14 @@ class SchedulersRole:
                     await queue.upsert_job_scheduler(
                         f"s{number}",
                         every=86_400,
-                        start=self.slot,
+                        start=self.fire_time,
                         name=f"s{number}",
                         data=payload(),
                         keep_completed=KEEP_ALL,
                         keep_failed=KEEP_ALL,
                     )
                     # The job of the fire time counts as added.
-                    self.journal.write("added", f"s{number}@{round(self.slot.timestamp() * 1000)}", f"s{number}")
+                    self.journal.write("added", f"s{number}@{round(self.fire_time.timestamp() * 1000)}", f"s{number}")
 
             await asyncio.gather(*(create() for _ in range(AT_ONCE)))
 
@@ -106,16 +106,16 @@ def mass_schedules(size: Size, seed: int = 0) -> Outcome:
         trial = Trial(
             workspace, QUEUE, workspace.url, outcome, Crew(concurrency=50, kill_every=0.3), began + size.seconds
         )
-        slot = (datetime.now(tz=UTC) + HOUR).replace(microsecond=0)
-        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(0, size.schedulers, 2), slot))
-        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(1, size.schedulers, 2), slot))
-        trial.go_on_until(lambda: not trial.is_producing)
+        fire_time = (datetime.now(tz=UTC) + HOUR).replace(microsecond=0)
+        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(0, size.schedulers, 2), fire_time))
+        trial.run_to_end(SchedulersRole(workspace.url, workspace.journal, range(1, size.schedulers, 2), fire_time))
+        trial.continue_until(lambda: not trial.is_producing)
         asyncio.run(_add_mortals(workspace, size))
         asyncio.run(shift_clock(workspace.url, QUEUE, (HOUR + timedelta(minutes=1)).total_seconds()))
         jumped = time.monotonic()
         trial.start()
         # Until a scheduler fires, no job waits. So the trial must not end when no job waits.
-        trial.go_on_until(lambda: asyncio.run(_have_fired(workspace.url, size.schedulers + 2 * size.expiring)), 0.2)
+        trial.continue_until(lambda: asyncio.run(_have_fired(workspace.url, size.schedulers + 2 * size.expiring)), 0.2)
         evidence = trial.finish(lambda evidence: _misfires(evidence, outcome, size))
         starts = [line.at for line in evidence.lines if line.kind == "start"]
         outcome.seconds_to_fire = max(starts) - jumped
@@ -140,11 +140,11 @@ async def _have_fired(url: str, count: int) -> bool:
 
 
 def _misfires(evidence: Evidence, outcome: Outcome, size: Size) -> Iterable[Violation]:
-    fired = {job for job in evidence.stock.ended if job.startswith("s")}
+    fired = {job for job in evidence.final_state.ended if job.startswith("s")}
     outcome.fired = len(fired)
     if len(fired) != size.schedulers:
         yield Violation("fired", "", f"{len(fired)} schedulers fired instead of {size.schedulers}")
-    for job, stored in evidence.stock.ended.items():
+    for job, stored in evidence.final_state.ended.items():
         expired = stored.reason == "expired"
         if expired and not stored.name.startswith("short"):
             outcome.unjustly += 1

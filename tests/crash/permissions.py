@@ -54,7 +54,7 @@ def permissions(size: Size, seed: int = 0) -> Outcome:
         crew = Crew(concurrency=20, poll=0.2, kill_every=0.6)
         trial = Trial(workspace, QUEUE, url, outcome, crew, began + size.seconds, near=workspace.url)
         trial.start()
-        trial.produce([_spec(trial, serial) for serial in range(size.jobs)], at_once=10, pace=0.02)
+        trial.produce([_spec(trial, serial) for serial in range(size.jobs)], tasks=10, pace=0.02)
         trial.finish()
     outcome.seconds = time.monotonic() - began
     return outcome

@@ -9,7 +9,7 @@ import signal
 import time
 from dataclasses import dataclass, field
 
-from tests.crash.checker import read_events, read_stock
+from tests.crash.checker import read_events, read_final_state
 from tests.crash.queues import add_all, counts_of, pause
 from tests.crash.roles import ReaderRole, Spec, WorkerRole, payload
 from tests.crash.workspace import ServerWorkspace, open_workspace
@@ -81,10 +81,10 @@ def poison(size: Size, seed: int = 0) -> Outcome:
         outcome.deaths = _work_off(workspace, reader, began + size.seconds)
         asyncio.run(pause(workspace.url, QUEUE))
         workspace.children.wait_for(reader, 10)
-        counts, stock = read_events(events), asyncio.run(read_stock(workspace.url, QUEUE))
+        counts, final_state = read_events(events), asyncio.run(read_final_state(workspace.url, QUEUE))
         for spec in specs:
             job_id = str(spec["job_id"])
-            ended = stock.ended[job_id]
+            ended = final_state.ended[job_id]
             if spec["payload"]["poison"]:
                 outcome.stalls.append(ended.stalls)
                 outcome.stalls_in_events.append(counts[job_id]["stalled"])
@@ -92,7 +92,7 @@ def poison(size: Size, seed: int = 0) -> Outcome:
             else:
                 outcome.good_completed += ended.state == "completed"
                 outcome.good_stalled += ended.stalls > 0
-        outcome.findings = [str(finding) for finding in stock.findings]
+        outcome.findings = [str(finding) for finding in final_state.findings]
     outcome.seconds = time.monotonic() - began
     return outcome
 

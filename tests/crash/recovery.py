@@ -83,19 +83,21 @@ class Recovery:
         for queue in queues:
             asyncio.run(add_all(self._workspace.url, queue, [self._spec(number) for number in range(HELD)]))
         self._await_starts(holders)
-        heirs = [children.fork(self._role(queue)) for queue in queues]
+        successors = [children.fork(self._role(queue)) for queue in queues]
         killed: dict[int, float] = {}
-        for holder, heir in zip(holders, heirs, strict=True):
+        for holder, successor in zip(holders, successors, strict=True):
             # At any moment between two renewals.
             time.sleep(self._random.uniform(0.1, self._size.lease / 3))
-            killed[heir] = time.monotonic()
+            killed[successor] = time.monotonic()
             children.send(holder, signal.SIGKILL)
-        self._await_starts(heirs)
-        for heir in heirs:
-            self.outcome.pauses += [line.at - killed[heir] for line in self._starts[heir]]
-            assert all(line.words[1] == "2" for line in self._starts[heir]), "each job is claimed for the second time"
-            children.send(heir, signal.SIGKILL)
-            children.wait_for(heir, 5)
+        self._await_starts(successors)
+        for successor in successors:
+            self.outcome.pauses += [line.at - killed[successor] for line in self._starts[successor]]
+            assert all(line.words[1] == "2" for line in self._starts[successor]), (
+                "each job is claimed for the second time"
+            )
+            children.send(successor, signal.SIGKILL)
+            children.wait_for(successor, 5)
 
     def _spec(self, number: int) -> Spec:
         return {"serial": number, "job_id": None, "delay": None, "payload": payload(60.0)}

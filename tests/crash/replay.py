@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tests.crash.bounds import Bounds, Broken, Change, Peaks
-from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Violation
-from tests.crash.roles import Standing
+from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, JobEvents, Violation
+from tests.crash.roles import AddOptions
 
 QUEUE_ITSELF = ""
 _NOTHING = "-"
@@ -29,7 +29,7 @@ STEPS: dict[str, tuple[tuple[State, ...], State]] = {
     "failed": (("running", "waiting", "delayed", "resting"), "ended"),
     "removed": (("running", "waiting", "delayed", "resting", "ended"), "ended"),
     "retrying": (("running",), "resting"),
-    PUT_OFF: (("running",), "resting"),
+    DELAYED_AGAIN: (("running",), "resting"),
     "returned": (("running",), "waiting"),
     "limited": (("running",), "waiting"),
     "stalled": (("running",), "waiting"),
@@ -54,14 +54,14 @@ def read_server_events(path: Path) -> list[Event]:
         return [Event(kind, job, int(at), detail) for kind, job, at, detail in words]
 
 
-def name_of(stands: Standing) -> str:
+def name_of(options: AddOptions) -> str:
     """Return the name that a job of this kind must have."""
-    cost = round(stands.get("cost", 1.0) * 1000)
-    return f"{stands.get('key', _NOTHING)} {stands.get('priority', 0)} {cost}"
+    cost = round(options.get("cost", 1.0) * 1000)
+    return f"{options.get('key', _NOTHING)} {options.get('priority', 0)} {cost}"
 
 
 #: Marks around a change: keys that do not exist. The server reports their (empty) pause like any other.
-COMES, CAME = "comes-", "came-"
+CHANGE_BEGINS, CHANGE_ENDS = "begins-", "ends-"
 
 
 class Lease(NamedTuple):
@@ -134,12 +134,12 @@ class Replay:
         return self._lines[key]
 
     def _change_or_resume(self, key: str) -> None:
-        for start in (COMES, CAME):
+        for start in (CHANGE_BEGINS, CHANGE_ENDS):
             if key.startswith(start):
                 target, limit, figures = self._changes[int(key.removeprefix(start))]
                 bounds = self._line(target).bounds if target else self._queue
                 setting = bounds.setting(limit)
-                (setting.comes if start == COMES else setting.came)(figures)
+                (setting.begin_change if start == CHANGE_BEGINS else setting.end_change)(figures)
                 return
         self._line(key).bounds.closed_until = 0
 
@@ -159,7 +159,7 @@ class Replay:
         if job is None:
             self._broken("order", event.job, f"{event.kind} before it was added", event.at)
             return
-        kind = PUT_OFF if event.kind == "delayed" and job.state == "running" else event.kind
+        kind = DELAYED_AGAIN if event.kind == "delayed" and job.state == "running" else event.kind
         self.counts[event.job][kind] += 1
         if kind == "failed" and job.state != "running":
             self.counts[event.job][GIVEN_UP] += 1
@@ -243,11 +243,11 @@ class Replay:
         job.began = event.at
         job.first_start = job.first_start or self._position
         found = [*self._queue.start(event.job, job.cost, event.at)]
-        self._tell("the queue", event, found)
+        self._report("the queue", event, found)
         if job.key is not None:
-            self._tell(f"key {job.key}", event, [*self._line(job.key).bounds.start(event.job, job.cost, event.at)])
+            self._report(f"key {job.key}", event, [*self._line(job.key).bounds.start(event.job, job.cost, event.at)])
 
-    def _tell(self, whose: str, event: Event, found: list[Broken]) -> None:
+    def _report(self, whose: str, event: Event, found: list[Broken]) -> None:
         for one in found:
             self._broken(one.kind, event.job, f"{whose}: {one.seen}", event.at)
 

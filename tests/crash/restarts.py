@@ -93,7 +93,7 @@ class Restarts:
         role = WorkerRole(self._url, QUEUE, self._workspace.journal, lease=1.0, grace=5.0)
         workers = [children.fork(role) for _ in range(self._size.workers)]
         for cycle in range(cycles):
-            producer = children.fork(ProducerRole(self._url, QUEUE, self._workspace.journal, self._specs(), at_once=5))
+            producer = children.fork(ProducerRole(self._url, QUEUE, self._workspace.journal, self._specs(), tasks=5))
             # Every other death comes so early that no producer has ended, even on a fast machine.
             self._let_work(self._random.uniform(0.05, 0.3) if cycle % 2 else self._random.uniform(0.0, 0.05))
             self._outcome.cut_adds += producer in children.alive
@@ -136,8 +136,8 @@ class Restarts:
 
     def _prove(self, events: Path) -> None:
         history, counts = read_history(self._workspace.journal), checker.read_events(events)
-        stock = asyncio.run(checker.read_stock(self._url, QUEUE))
-        broken = checker.violations(history, counts, stock)
+        final_state = asyncio.run(checker.read_final_state(self._url, QUEUE))
+        broken = checker.violations(history, counts, final_state)
         outcome = self._outcome
         for kind, count in checker.summarize(broken).items():
             outcome.broken[kind] = outcome.broken.get(kind, 0) + count

@@ -218,8 +218,8 @@ def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:
     worker.on("error", write_error)
 
 
-class Standing(TypedDict, total=False):
-    """Return the options of an add that define how the job waits."""
+class AddOptions(TypedDict, total=False):
+    """The options of an add that define how the job waits and how it is confirmed."""
 
     priority: int
     lifo: bool
@@ -237,14 +237,14 @@ class Spec(TypedDict):
     delay: float | None
     payload: Payload
     name: NotRequired[str]
-    stands: NotRequired[Standing]
+    options: NotRequired[AddOptions]
 
 
 @dataclass(frozen=True)
 class ProducerRole:
     """A process that adds jobs, several concurrently, and writes each acknowledged one to the journal.
 
-    `pace`: seconds that each of the `at_once` tasks waits between two adds. With `goes_on`, an add that ends in
+    `pace`: seconds that each of the `tasks` waits between two adds. With `continues`, an add that ends in
     StorageUnavailable is written as `unsure`, and the next one follows.
     """
 
@@ -252,11 +252,11 @@ class ProducerRole:
     queue: str
     journal: Journal
     specs: list[Spec]
-    at_once: int = 20
+    tasks: int = 20
     point: str = ""
     nth: int = 1
     pace: float = 0.0
-    goes_on: bool = False
+    continues: bool = False
 
     def __call__(self) -> None:
         """Add all jobs."""
@@ -266,14 +266,14 @@ class ProducerRole:
         Trap(self.journal, self.point, self.nth)
         line = iter(self.specs)
         async with connect_to(self.url) as storage, Queue[Payload, int](self.queue, storage) as queue:
-            await asyncio.gather(*(self._add_some(queue, line) for _ in range(self.at_once)))
+            await asyncio.gather(*(self._add_some(queue, line) for _ in range(self.tasks)))
 
     async def _add_some(self, queue: Queue[Payload, int], line: Any) -> None:
         for spec in line:
             try:
                 job = await _add(queue, spec)
             except StorageUnavailable:
-                if not self.goes_on:
+                if not self.continues:
                     raise
                 self.journal.write("unsure", spec["serial"])
             else:
@@ -292,7 +292,7 @@ async def _add(queue: Queue[Payload, int], spec: Spec) -> Job[Payload, int]:
         backoff=0.05,
         keep_completed=KEEP_ALL,
         keep_failed=KEEP_ALL,
-        **spec.get("stands", {}),
+        **spec.get("options", {}),
     )
 
 

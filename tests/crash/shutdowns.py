@@ -162,12 +162,16 @@ class Shutdowns:
             raise TimeoutError(f"not done in time: {self.outcome}\n{self._workspace.complaints}")
 
     def _prove(self) -> None:
-        history, counts, stock = read_history(self._workspace.journal), dict[str, checker.JobEvents](), checker.Stock()
+        history, counts, final_state = (
+            read_history(self._workspace.journal),
+            dict[str, checker.JobEvents](),
+            checker.FinalState(),
+        )
         for tested in self._tested:
             counts |= checker.read_events(tested.events)
-            stock.add(asyncio.run(checker.read_stock(self._workspace.url, tested.queue)))
+            final_state.add(asyncio.run(checker.read_final_state(self._workspace.url, tested.queue)))
         history.added = {f"s{number}" for number in range(1, self._serial + 1)}
-        broken = checker.violations(history, counts, stock)
+        broken = checker.violations(history, counts, final_state)
         self.outcome.broken = checker.summarize(broken)
         self.outcome.shown = [" ".join(one) for one in broken[: checker.SHOWN]]
         self.outcome.jobs = self._serial

@@ -83,10 +83,10 @@ def slow_links(size: Size, seed: int = 0) -> Outcome:
         specs = [_spec(trial, size, serial) for serial in range(size.jobs)]
         outcome.sent = sum(len(spec["payload"].get("filler", "")) for spec in specs) / KIB / KIB
         # Half of the jobs wait when the first worker starts, so that it can claim a job for each slot.
-        trial.produce(specs[: size.jobs // 2], at_once=10)
-        trial.go_on_until(lambda: not trial.is_producing)
+        trial.produce(specs[: size.jobs // 2], tasks=10)
+        trial.continue_until(lambda: not trial.is_producing)
         trial.start()
-        trial.produce(specs[size.jobs // 2 :], at_once=10)
+        trial.produce(specs[size.jobs // 2 :], tasks=10)
         evidence = trial.finish()
         outcome.unstarted = sum(counts["active"] for counts in evidence.events.values()) - outcome.runs
     outcome.seconds = time.monotonic() - began

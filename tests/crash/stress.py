@@ -116,23 +116,23 @@ class Stress:
 
     # -- the children ---------------------------------------------------------------------------------------------
 
-    def rage(self) -> None:
+    def disturb(self) -> None:
         """Kill until enough processes have died and enough jobs were added, then let the others end undisturbed."""
         events = self._workspace.directory / "events"
         reader = self._workspace.children.fork(ReaderRole(self._workspace.url, self.queue, events))
-        while self._goes_on():
+        while self._has_to_continue():
             self._top_up()
             self._carry_out()
             self._reap()
             self._read()
             self._check_time()
         self._end_children(reader)
-        self._calm_down()
+        self._finish_remaining_jobs()
         asyncio.run(pause(self._workspace.url, self.queue))
         if self._workspace.children.wait_for(reader, 20) is None:
             raise TimeoutError("the reader of the events did not reach the end")
 
-    def _goes_on(self) -> bool:
+    def _has_to_continue(self) -> bool:
         outcome, size = self.outcome, self._size
         enough = outcome.kills >= size.kills and outcome.zombies >= size.zombies
         return not enough or len(self._acknowledged) < size.jobs or bool(self._again)
@@ -283,7 +283,7 @@ class Stress:
                 self._producers.pop(ended.pid, None)
             self._check_time()
 
-    def _calm_down(self) -> None:
+    def _finish_remaining_jobs(self) -> None:
         """Let two undisturbed workers finish the remaining jobs."""
         role = WorkerRole(
             self._workspace.url, self.queue, self._workspace.journal, concurrency=100, lease=LEASE, grace=5.0
@@ -299,15 +299,15 @@ class Stress:
             if ended is not None and ended.status not in ENDED_WELL:
                 raise RuntimeError(f"an undisturbed worker ended with {ended.status}:\n{self._workspace.complaints}")
 
-    def prove(self) -> None:
+    def verify(self) -> None:
         """Compare the journal, the events and the store."""
         self._prove(checker.read_events(self._workspace.directory / "events"))
 
     def _prove(self, events: dict[str, checker.JobEvents]) -> None:
         self._read()
         history, outcome = self.history, self.outcome
-        stock = asyncio.run(checker.read_stock(self._workspace.url, self.queue))
-        broken = [*checker.violations(history, events, stock), *self._more_violations()]
+        final_state = asyncio.run(checker.read_final_state(self._workspace.url, self.queue))
+        broken = [*checker.violations(history, events, final_state), *self._more_violations()]
         outcome.broken = checker.summarize(broken)
         outcome.shown = [" ".join(one) for one in broken[: checker.SHOWN]]
         outcome.jobs = len(history.added)
@@ -344,7 +344,7 @@ def stress(size: Size, seed: int) -> Outcome:
             asyncio.run(switch_fencing_off(workspace.url, Stress.queue))
         outcome = Outcome(seed)
         run = Stress(workspace, size, outcome)
-        run.rage()
-        run.prove()
+        run.disturb()
+        run.verify()
     outcome.seconds = time.monotonic() - began
     return outcome

@@ -16,6 +16,7 @@ from glidemq_async.storage.redis.library import Library, shipped
 from tests.crash.cutting_proxy import CUTS, Cut, CuttingProxy
 from tests.crash.size import scaled, seconds
 from tests.support.servers import Server, standalone
+from tests.support.short_calls import one_job_a_call
 
 pytestmark = pytest.mark.crash
 
@@ -136,9 +137,10 @@ def _some_cuts(draw: random.Random) -> list[Cut]:
 
 
 @pytest.mark.timeout(seconds(30))
-async def test_a_lost_reply_of_a_claim_neither_loses_nor_repeats_a_job() -> None:
+@pytest.mark.parametrize("library", [shipped(), one_job_a_call()], ids=["whole calls", "one job a call"])
+async def test_a_lost_reply_of_a_claim_neither_loses_nor_repeats_a_job(library: Library) -> None:
     draw, runs, jobs = random.Random(3), Runs(), 8 * CLAIM_CUTS
-    async with line(draw) as way:
+    async with line(draw, library) as way:
         async with asyncio.timeout(seconds(20)):
             await work_under_cuts(way, jobs, CLAIM_CUTS, draw, runs)
         assert all(way.proxy.made[cut] > CLAIM_CUTS / 10 for cut in CUTS)

@@ -6,8 +6,8 @@ import pytest
 
 from tests.crash.bounds import Change
 from tests.crash.checker import Violation
-from tests.crash.handlers import HandlerRun, outlived, strays
-from tests.crash.replay import CAME, COMES, Event, Lease, Replay
+from tests.crash.handlers import HandlerRun, outlived, stray_runs
+from tests.crash.replay import CHANGE_BEGINS, CHANGE_ENDS, Event, Lease, Replay
 
 ONE, OTHER = "one-1 0 1000", "one-1 5 1000"
 PAID = "paid-1 0 {cost}"
@@ -26,7 +26,9 @@ def events(text: str) -> list[Event]:
 def replay(text: str, *changes: Change) -> Replay:
     """Replay a history under limits that were set before it."""
     found = Replay(dict(enumerate(changes)))
-    before = [Event("key-resumed", f"{word}{n}", 0) for n, _ in enumerate(changes) for word in (COMES, CAME)]
+    before = [
+        Event("key-resumed", f"{word}{n}", 0) for n, _ in enumerate(changes) for word in (CHANGE_BEGINS, CHANGE_ENDS)
+    ]
     found.take_all([*before, *events(text)])
     return found
 
@@ -108,9 +110,9 @@ def test_no_job_starts_while_more_run_than_a_lowered_limit_permits() -> None:
         0 added c some-1 0 1000
         1 active a
         1 active b
-        2 key-resumed comes-1
+        2 key-resumed begins-1
         {during}
-        3 key-resumed came-1
+        3 key-resumed ends-1
         4 completed a
         {before}
         5 completed b
@@ -123,7 +125,7 @@ def test_no_job_starts_while_more_run_than_a_lowered_limit_permits() -> None:
         starts = dict.fromkeys(("during", "before", "after"), "") | {where: "3 active c"}
         text = history.format(**starts)
         found = Replay(dict(enumerate(limits)))
-        found.take_all([Event("key-resumed", "comes-0", 0), Event("key-resumed", "came-0", 0), *events(text)])
+        found.take_all([Event("key-resumed", "begins-0", 0), Event("key-resumed", "ends-0", 0), *events(text)])
         return [one.kind for one in found.violations]
 
     assert with_start("after") == []
@@ -247,23 +249,23 @@ def test_a_job_with_a_changed_priority_joins_the_order_of_that_priority() -> Non
     assert kinds(sooner + "2 active a\n2 completed a") == []
 
 
-def strays_of(run: HandlerRun, lease: Lease) -> list[str]:
+def stray_kinds(run: HandlerRun, lease: Lease) -> list[str]:
     """Return the kinds of violations of this run. Its monotonic clock began at 100 s of the wall clock."""
-    found: list[Violation] = list(strays([run], {("a", 1): lease}, 100.0))
+    found: list[Violation] = list(stray_runs([run], {("a", 1): lease}, 100.0))
     return [one.kind for one in found]
 
 
 def test_a_handler_runs_within_the_interval_of_its_fencing_token() -> None:
     lease = Lease(101_000, 102_000, "completed")
-    assert strays_of(HandlerRun("a", 1, 1.0, 2.0), lease) == []
-    assert strays_of(HandlerRun("a", 1, 0.99, 2.0), lease) == ["stray"]
-    assert strays_of(HandlerRun("a", 1, 1.0, 2.01), lease) == ["stray"]
-    assert strays_of(HandlerRun("a", 2, 1.0, 2.0), lease) == ["fence"]
+    assert stray_kinds(HandlerRun("a", 1, 1.0, 2.0), lease) == []
+    assert stray_kinds(HandlerRun("a", 1, 0.99, 2.0), lease) == ["stray"]
+    assert stray_kinds(HandlerRun("a", 1, 1.0, 2.01), lease) == ["stray"]
+    assert stray_kinds(HandlerRun("a", 2, 1.0, 2.0), lease) == ["fence"]
 
 
 def test_a_zombie_that_continues_after_its_lease_is_not_a_violation() -> None:
     leases = {("a", 1): Lease(101_000, 102_000, "stalled")}
     run = HandlerRun("a", 1, 1.0, 2.5)
-    assert list(strays([run], leases, 100.0)) == []
+    assert list(stray_runs([run], leases, 100.0)) == []
     assert outlived(run, leases, 100.0)
     assert not outlived(HandlerRun("a", 1, 1.0), leases, 100.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Stock, Stored
+from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, FinalState, JobEvents, Stored
 from tests.crash.journal import Line
 from tests.crash.replay import Event
 from tests.crash.trial import Evidence, count_events, failures, losses
@@ -14,7 +14,7 @@ def stored(name: str, state: str = "completed", reason: str | None = None) -> St
 
 def evidence(ended: dict[str, Stored], *lines: str) -> Evidence:
     texts = (text.split() for text in lines)
-    return Evidence([Line(kind, 1, 0.0, words) for kind, *words in texts], {}, Stock(ended))
+    return Evidence([Line(kind, 1, 0.0, words) for kind, *words in texts], {}, FinalState(ended))
 
 
 def test_a_missing_job_is_lost() -> None:
@@ -41,5 +41,5 @@ def test_an_outcome_of_the_previous_job_of_an_id_is_detected() -> None:
 def test_delays_of_handlers_and_failures_by_the_server_are_counted_separately() -> None:
     kinds = ["added", "delayed", "waiting", "active", "delayed", "waiting", "active", "stalled", "waiting", "failed"]
     counts = count_events(Event(kind, "1", 0) for kind in kinds)["1"]
-    assert (counts[PUT_OFF], counts[GIVEN_UP], counts["delayed"]) == (1, 1, 2)
+    assert (counts[DELAYED_AGAIN], counts[GIVEN_UP], counts["delayed"]) == (1, 1, 2)
     assert count_events([Event("active", "1", 0), Event("failed", "1", 1)])["1"] == JobEvents(active=1, failed=1)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from tests.crash import checker
-from tests.crash.checker import GIVEN_UP, PUT_OFF, JobEvents, Stock, Violation
+from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, FinalState, JobEvents, Violation
 from tests.crash.journal import FINAL_KINDS, History, Line, read_lines
 from tests.crash.queues import counts_of, pause
 from tests.crash.replay import Event, read_server_events
@@ -86,7 +86,7 @@ class Evidence:
 
     lines: list[Line]
     events: dict[str, JobEvents]
-    stock: Stock
+    final_state: FinalState
 
     def added(self) -> Iterable[tuple[str, str, float]]:
         """Each acknowledged job: its id, its serial number, and the time when its add returned."""
@@ -117,10 +117,10 @@ class Trial:
         self._hire()
         self._plan_kill()
 
-    def produce(self, specs: list[Spec], *, at_once: int = 5, pace: float = 0.0) -> None:
+    def produce(self, specs: list[Spec], *, tasks: int = 5, pace: float = 0.0) -> None:
         """Start a process that adds these jobs."""
         role = ProducerRole(
-            self.url, self.queue, self._workspace.journal, specs, at_once=at_once, pace=pace, goes_on=True
+            self.url, self.queue, self._workspace.journal, specs, tasks=tasks, pace=pace, continues=True
         )
         self.run_to_end(role)
 
@@ -133,12 +133,12 @@ class Trial:
         """Return whether a process is adding jobs."""
         return bool(self._producers)
 
-    def go_on(self, seconds: float) -> None:
+    def continue_for(self, seconds: float) -> None:
         """Let the processes run for this time."""
         until = time.monotonic() + seconds
-        self.go_on_until(lambda: time.monotonic() >= until, min(seconds, 0.05))
+        self.continue_until(lambda: time.monotonic() >= until, min(seconds, 0.05))
 
-    def go_on_until(self, enough: Callable[[], bool], step: float = 0.05) -> None:
+    def continue_until(self, enough: Callable[[], bool], step: float = 0.05) -> None:
         """Let the processes run until the condition holds, and kill a worker now and then."""
         while not enough():
             self._reap(step)
@@ -154,9 +154,9 @@ class Trial:
         excused: Callable[[Violation], bool] = lambda _: False,
     ) -> Evidence:
         """Wait until no job is left, stop the workers, and check the run."""
-        self.go_on_until(lambda: not self._producers)
+        self.continue_until(lambda: not self._producers)
         self._next_kill = float("inf")
-        self.go_on_until(lambda: not any(asyncio.run(counts_of(self._near, self.queue)).values()), 0.1)
+        self.continue_until(lambda: not any(asyncio.run(counts_of(self._near, self.queue)).values()), 0.1)
         workers, self._workers = self._workers, set()
         for worker in workers:
             self._workspace.children.send(worker, signal.SIGTERM)
@@ -165,7 +165,7 @@ class Trial:
             if worker in self._workspace.children.alive:
                 raise TimeoutError(f"a worker did not end:\n{self._workspace.complaints}")
         evidence = self._collect()
-        self._judge(evidence, also, excused)
+        self._evaluate(evidence, also, excused)
         return evidence
 
     # -- the children ---------------------------------------------------------------------------------------------
@@ -217,11 +217,11 @@ class Trial:
         ended = self._workspace.children.wait_for(reader, 30)
         if ended is None or ended.status:
             raise RuntimeError(f"the events were not read: {ended}\n{self._workspace.complaints}")
-        stock = asyncio.run(checker.read_stock(self._near, self.queue))
+        final_state = asyncio.run(checker.read_final_state(self._near, self.queue))
         events = count_events(read_server_events(path))
-        return Evidence(read_lines(self._workspace.journal)[self._skipped :], events, stock)
+        return Evidence(read_lines(self._workspace.journal)[self._skipped :], events, final_state)
 
-    def _judge(
+    def _evaluate(
         self,
         evidence: Evidence,
         also: Callable[[Evidence], Iterable[Violation]] | None,
@@ -230,7 +230,9 @@ class Trial:
         history = History()
         for line in evidence.lines:
             history.take(line)
-        found = [one for one in checker.violations(history, evidence.events, evidence.stock) if one.kind != "lost"]
+        found = [
+            one for one in checker.violations(history, evidence.events, evidence.final_state) if one.kind != "lost"
+        ]
         found += losses(evidence)
         found += failures(evidence)
         if also is not None:
@@ -244,7 +246,7 @@ class Trial:
         figures.runs += sum(len(starts) for starts in history.starts.values())
         figures.redeliveries += sum(counts["stalled"] for counts in evidence.events.values())
         figures.refused += history.refused
-        figures.expired += sum(one.reason == "expired" for one in evidence.stock.ended.values())
+        figures.expired += sum(one.reason == "expired" for one in evidence.final_state.ended.values())
         starts = [line.at for line in evidence.lines if line.kind == "start"]
         gap = max((after - before for before, after in pairwise(starts)), default=0.0)
         figures.longest_gap = max(figures.longest_gap, gap)
@@ -259,7 +261,7 @@ def count_events(history: Iterable[Event]) -> dict[str, JobEvents]:
         counts = found.setdefault(event.job, JobEvents())
         counts[event.kind] += 1
         if event.kind == "delayed" and event.job in running:
-            counts[PUT_OFF] += 1
+            counts[DELAYED_AGAIN] += 1
         if event.kind == "failed" and event.job not in running:
             counts[GIVEN_UP] += 1
         if event.kind == "active":
@@ -271,7 +273,7 @@ def count_events(history: Iterable[Event]) -> dict[str, JobEvents]:
 
 def losses(evidence: Evidence) -> Iterable[Violation]:
     """Return acknowledged jobs that the store does not have in a final state."""
-    ended = evidence.stock.ended
+    ended = evidence.final_state.ended
     for job, serial, _ in evidence.added():
         if job not in ended:
             yield Violation("lost", job, f"job {serial} was added, but is not in a final state")
@@ -283,13 +285,13 @@ def failures(evidence: Evidence) -> Iterable[Violation]:
     """Return jobs that failed although no handler raised and no kill targeted them, and ends that belong to another
     job.
     """
-    for job, stored in evidence.stock.ended.items():
+    for job, stored in evidence.final_state.ended.items():
         if stored.state != "completed" and stored.reason != "expired":
             yield Violation("failed", job, f"{stored}: {dict(evidence.events.get(job, {}))}")
     for line in evidence.lines:
         if line.kind in FINAL_KINDS:
             job, _, name = line.words
-            if job in evidence.stock.ended and evidence.stock.ended[job].name != name:
+            if job in evidence.final_state.ended and evidence.final_state.ended[job].name != name:
                 yield Violation(
                     "strange", job, f"an outcome of job {name} was accepted, but the id now belongs to another job"
                 )

@@ -16,22 +16,41 @@ def _text(page: str) -> str:
     return (TOP / page).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", readme.PAGES)
-def test_a_page_has_the_figures_of_the_benchmark_report(page: str) -> None:
-    report = readme.Report(_text("docs/reports/bench.md"))
-    assert readme.with_figures(page, _text(page), report) == _text(page), "run python -m benchmarks.readme"
+@pytest.mark.parametrize("place", readme.PLACES, ids=[f"{place.page}-{place.report}" for place in readme.PLACES])
+def test_a_page_has_the_figures_of_its_report(place: readme.Place) -> None:
+    report = _text(f"docs/reports/{place.report}")
+    assert readme.with_figures(place, _text(place.page), report) == _text(place.page), "run python -m benchmarks.readme"
 
 
-def test_a_changed_report_changes_the_figures_of_the_readme() -> None:
-    report = readme.Report(
-        _text("docs/reports/bench.md").replace("| drain, concurrency 100 | 2", "| drain, concurrency 100 | 9")
-    )
-    assert readme.with_figures("README.md", _text("README.md"), report) != _text("README.md")
+def test_another_report_gives_other_figures() -> None:
+    place = readme.PLACES[0]
+    report = _text("docs/reports/bench.md")
+    before = readme.lean_part(report)
+    after = re.sub(r"\| add, bulk \| [\d,]+", "| add, bulk | 9,876", before)
+    [changed] = set(readme.readme_rows(after)) - set(readme.readme_rows(before))
+    assert changed.startswith("| Jobs added in bulk | 9,876/s")
+    assert readme.with_figures(place, _text("README.md"), report.replace(before, after)) != _text("README.md")
+
+
+def test_the_rates_in_the_readme_are_rates() -> None:
+    rates = [row.split("|")[2] for row in readme.readme_rows(_text("docs/reports/bench.md")) if "/s" in row]
+    assert len(rates) >= 2
+    assert all(int(rate.split("/s")[0].replace(",", "")) > 1_000 for rate in rates), rates
 
 
 def test_a_missing_figure_is_an_error() -> None:
-    with pytest.raises(LookupError, match="drain, concurrency 100"):
-        readme.readme_rows(readme.Report(_text("docs/reports/bench.md").replace("drain, concurrency 100", "drain")))
+    report = _text("docs/reports/bench.md")
+    with pytest.raises(LookupError, match="add, bulk"):
+        readme.readme_rows(report.replace("| add, bulk |", "| add |"))
+    with pytest.raises(LookupError, match="run make bench-lean"):
+        readme.readme_rows("# Benchmark\n")
+
+
+def test_a_peer_that_failed_is_named() -> None:
+    report = re.sub(r"\| SAQ \|[^\n]*", "| SAQ | - | - | - | - | - |", _text("docs/reports/peers.md"))
+    rows = readme.peer_rows(report)
+    assert "| SAQ | not measured | | | | |" in rows
+    assert len(rows) == len(readme.peer_rows(_text("docs/reports/peers.md")))
 
 
 def test_the_readme_has_the_figures_of_the_crash_report() -> None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.executors.shooting import Range
+    from tests.executors.attack_runner import AttackRunner
 
 
 @pytest.fixture(scope="module")
-def attacks() -> Iterator[Range]:
-    from tests.executors.shooting import Range
+def attacks() -> Iterator[AttackRunner]:
+    from tests.executors.attack_runner import AttackRunner
 
-    opened = Range()
+    opened = AttackRunner()
     yield opened
     opened.close()

@@ -56,7 +56,7 @@ def echo(job: AnyJob) -> Any:
 
 
 def hold_lock(job: AnyJob) -> str:
-    """Lock a file: job "a" for ever, deaf to its abort signal; the others return whether the file was free."""
+    """Lock a file. Job "a" keeps the lock for ever, ignoring its abort. Others return whether the file was free."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     with Path(job.data).open("w") as file:
         try:
@@ -102,7 +102,7 @@ def pid(job: AnyJob) -> int:
     return os.getpid()
 
 
-async def tell(job: AnyJob) -> Any:
+async def report(job: AnyJob) -> Any:
     await job.log("one")
     await job.update_progress({"done": 50})
     await job.update_data([job.data, "changed"])
@@ -110,7 +110,7 @@ async def tell(job: AnyJob) -> Any:
     return job.data
 
 
-def tell_plainly(job: AnyJob) -> Any:
+def report_plainly(job: AnyJob) -> Any:
     job.sync.log("one")
     job.sync.update_progress({"done": 50})
     job.sync.update_data([job.data, "changed"])
@@ -119,15 +119,15 @@ def tell_plainly(job: AnyJob) -> Any:
 
 
 def misuse(job: AnyJob) -> list[str]:
-    told: list[str] = []
+    messages: list[str] = []
     bad: Any = 7
     calls: list[Callable[[], None]] = [lambda: job.sync.log(bad), lambda: asyncio.run(job.remove())]
     for call in calls:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the test checks its type
-            told.append(f"{type(error).__name__}: {error}")
-    return told
+            messages.append(f"{type(error).__name__}: {error}")
+    return messages
 
 
 def fail(job: AnyJob) -> None:
@@ -187,7 +187,7 @@ kept: list[bytes] = []
 
 
 def fork_and_return(job: AnyJob) -> str:
-    """Report a fork to the library here, too."""
+    """Fork. The forked copy returns too."""
     pid = os.fork()
     if pid == 0:
         return "forked"
@@ -220,16 +220,16 @@ def hang(job: AnyJob) -> None:
     time.sleep(600)
 
 
-def hang_deaf(job: AnyJob) -> None:
+def hang_and_ignore_abort(job: AnyJob) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     job.sync.log(f"{os.getpid()}")
     time.sleep(600)
 
 
-def stop_when_told(job: AnyJob) -> str:
+def return_after_abort(job: AnyJob) -> str:
     job.sync.log(f"{os.getpid()}")
     job.abort.wait_in_thread(30)
-    job.sync.log(f"told: {job.abort.reason}")
+    job.sync.log(f"aborted: {job.abort.reason}")
     return "done all the same"
 
 
@@ -297,7 +297,7 @@ def spin_first() -> None:
     spin(1.1)
 
 
-def spin_and_tell(job: AnyJob) -> list[float]:
+def spin_and_measure(job: AnyJob) -> list[float]:
     return [os.getpid(), spin(job.data)]
 
 
@@ -319,7 +319,7 @@ def add(first: int, second: int = 0) -> int:
 
 
 def refused_and(job: AnyJob) -> None:
-    """Be refused a file, and react as the data says."""
+    """Read a file without the permission for it, and react as the data says."""
     path, what = job.data
     try:
         Path(path).read_text()
@@ -337,26 +337,26 @@ def leave_a_thread(job: AnyJob) -> None:
     """Leave a thread behind that makes a call of this job when the next one runs."""
 
     def ask() -> None:
-        go_on.wait(30)
+        resume_thread.wait(30)
         try:
             job.sync.update_data("changed by another job")
-            told.append("done")
+            messages.append("done")
         except Exception as error:  # noqa: BLE001 - the next job returns it
-            told.append(f"{type(error).__name__}: {error}")
+            messages.append(f"{type(error).__name__}: {error}")
 
     left.append(threading.Thread(target=ask, daemon=True))
     left[0].start()
 
 
 def meet_the_thread(job: AnyJob) -> list[str]:
-    go_on.set()
+    resume_thread.set()
     left[0].join(30)
-    return told
+    return messages
 
 
-go_on = threading.Event()
+resume_thread = threading.Event()
 left: list[threading.Thread] = []
-told: list[str] = []
+messages: list[str] = []
 
 
 # Many programs have this line at the top of a module that children import too.

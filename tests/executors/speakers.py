@@ -75,7 +75,7 @@ def leave_a_speaker(job: AnyJob) -> None:
     """Leave a thread behind that logs when the next job runs."""
 
     def wait_and_speak() -> None:
-        go_on.wait(30)
+        resume_thread.wait(30)
         log.info("from who was left behind")
         spoken.set()
 
@@ -83,15 +83,15 @@ def leave_a_speaker(job: AnyJob) -> None:
 
 
 def let_it_speak(job: AnyJob) -> bool:
-    go_on.set()
+    resume_thread.set()
     return spoken.wait(30)
 
 
-go_on = threading.Event()
+resume_thread = threading.Event()
 spoken = threading.Event()
 
 
-def leave_who_goes_on(job: AnyJob) -> None:
+def leave_a_child_that_continues(job: AnyJob) -> None:
     """Leave a thread behind that logs repeatedly, even while no job runs."""
 
     def speak_on() -> None:
@@ -124,7 +124,7 @@ def flood(job: AnyJob) -> float:
     return time.monotonic() - began
 
 
-def speak_to_the_deaf(job: AnyJob) -> None:
+def log_without_a_reader(job: AnyJob) -> None:
     """Log many lines, then report the time for it through a named pipe."""
     began = time.monotonic()
     for _ in range(300):

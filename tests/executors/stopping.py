@@ -24,7 +24,7 @@ from tests.executors.processes import gone
 from tests.support.helpers import AnyQueue, worker_of
 
 
-class Lane:
+class StoppedQueue:
     """One queue whose workers are stopped one after the other, each at a random time of its life."""
 
     def __init__(self, queue: AnyQueue, note: Path, seed: int) -> None:
@@ -36,15 +36,15 @@ class Lane:
         self._life = 0.0
         note.touch()
 
-    async def stop_again_and_again(self, rounds: int) -> None:
+    async def stop_repeatedly(self, rounds: int) -> None:
         """Start a worker and stop it after a moment, repeatedly. No process of a job may be left."""
-        await self._look_how_long_starting_takes()
+        await self._measure_start()
         for number in range(rounds):
             await self._round(20.0 if number % 4 == 0 else 0.1)
         await gone(*self._pids())
 
-    async def _look_how_long_starting_takes(self) -> None:
-        """The times depend on the duration of the worker's start, however slow this machine is now."""
+    async def _measure_start(self) -> None:
+        """Measure the start of a worker on this machine. The random times depend on it."""
         began = time.monotonic()
         worker = worker_of(self.queue, handlers.work_for, executor=SubprocessExecutor(2, warm=0))
         await self._add(0.0)
@@ -81,7 +81,7 @@ class Lane:
         await self.queue.add_bulk([("n", [seconds, str(self.note)])] * 3)
 
     async def finish(self) -> None:
-        """Let the remaining jobs end, after the endless ones were asked to hurry."""
+        """Shorten the endless jobs, and let the remaining ones end."""
         async for job in self.queue.iter_jobs("waiting"):
             await job.update_data([0.0, str(self.note)])
         worker = worker_of(self.queue, handlers.work_for, executor="subprocess", concurrency=4)
@@ -96,21 +96,23 @@ class Lane:
         return [int(word) for word in self.note.read_text().split()]
 
 
-async def stop_side_by_side(storage: Storage, folder: Path, name: str, *, lanes: int, rounds: int) -> None:
-    """Stop `rounds` workers in each of several queues. Most of the life of a worker is waiting for processes."""
+async def stop_concurrently(storage: Storage, folder: Path, name: str, *, queues: int, rounds: int) -> None:
+    """Stop `rounds` workers in each of several queues. They run concurrently, because workers mostly wait for
+    processes.
+    """
     seed = random.SystemRandom().randrange(2**32)
     async with AsyncExitStack() as stack:
-        made: list[Lane] = []
-        for number in range(lanes):
+        made: list[StoppedQueue] = []
+        for number in range(queues):
             queue = await stack.enter_async_context(Queue[Any, Any](f"{name}-{number}", storage))
-            made.append(Lane(queue, folder / f"{name}-{number}", seed + number))
+            made.append(StoppedQueue(queue, folder / f"{name}-{number}", seed + number))
         async with asyncio.TaskGroup() as group:
-            for lane in made:
-                group.create_task(lane.stop_again_and_again(rounds))
+            for stopped in made:
+                group.create_task(stopped.stop_repeatedly(rounds))
         assert not await _children(), f"seed {seed}"
         async with asyncio.TaskGroup() as group:
-            for lane in made:
-                group.create_task(lane.finish())
+            for stopped in made:
+                group.create_task(stopped.finish())
 
 
 async def _children() -> list[str]:
@@ -121,7 +123,7 @@ async def _children() -> list[str]:
     return [line for line in output.decode().splitlines() if "boot.py" in line]
 
 
-async def main(folder: Path, lanes: int, rounds: int, times: int) -> None:
+async def main(folder: Path, queues: int, rounds: int, times: int) -> None:
     """Check that the loop reported no error, nothing is open, and no task is left."""
     problems: list[str] = []
     # Only in this process. Interrupted jobs leave their processes running, and the test is about these.
@@ -131,8 +133,8 @@ async def main(folder: Path, lanes: int, rounds: int, times: int) -> None:
     began = time.monotonic()
     async with MemoryStorage() as storage:
         for number in range(times):
-            await stop_side_by_side(storage, folder, f"q{number}", lanes=lanes, rounds=rounds)
-            done, minutes = (number + 1) * lanes * rounds, (time.monotonic() - began) / 60
+            await stop_concurrently(storage, folder, f"q{number}", queues=queues, rounds=rounds)
+            done, minutes = (number + 1) * queues * rounds, (time.monotonic() - began) / 60
             print(f"{done} shutdowns, {done / minutes:.0f} a minute", flush=True)
     gc.collect()
     assert not problems, problems

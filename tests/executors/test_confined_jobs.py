@@ -69,7 +69,7 @@ async def test_a_refused_set_up_names_the_missing_permission(queue: AnyQueue) ->
 
 async def test_processor_time_before_the_job_does_not_count(queue: AnyQueue) -> None:
     executor = SubprocessExecutor(1, permissions=Permissions(cpu=1), max_jobs=None, setup=handlers.spin_first)
-    async with worker_of(queue, handlers.spin_and_tell, executor=executor):
+    async with worker_of(queue, handlers.spin_and_measure, executor=executor):
         # Every job has the complete limit, in another process if necessary. The kernel measures by samples, so a little
         # time is not counted. With many processes per processor it may also count too much, so no job comes close to
         # its limit.

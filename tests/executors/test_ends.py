@@ -139,7 +139,7 @@ async def test_a_stopped_run_may_clean_up(queue: AnyQueue) -> None:
         "clean_up": ("failed", "cleaned up: revoked"),
         "clean_up_plainly": ("failed", "cleaned up: revoked"),
         # A run that returned before the stop has its result.
-        "stop_when_told": ("completed", "told: revoked"),
+        "return_after_abort": ("completed", "aborted: revoked"),
     }
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3)) as worker:
         for name, (state, line) in ways.items():
@@ -153,9 +153,9 @@ async def test_a_stopped_run_may_clean_up(queue: AnyQueue) -> None:
 
 
 async def test_a_killed_process_gets_no_other_job(queue: AnyQueue) -> None:
-    """Its run ended before the stop, but the process is killed nevertheless."""
+    """The process is killed although its run ended before the stop."""
     async with worker_of(queue, handlers.by_name, executor=SubprocessExecutor(1, grace=3), concurrency=2):
-        stopped, waiting = await queue.add_bulk([("stop_when_told", None), ("pid", None)])
+        stopped, waiting = await queue.add_bulk([("return_after_abort", None), ("pid", None)])
         await logged(queue, stopped)
         await stopped.revoke()
         assert await stopped.result(20) == "done all the same"
@@ -168,7 +168,7 @@ async def test_a_forked_copy_of_a_child_process_cannot_send_its_reply(queue: Any
 
 
 async def test_a_process_that_ignores_signals_is_killed_after_the_grace(queue: AnyQueue) -> None:
-    async with worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.4)):
+    async with worker_of(queue, handlers.hang_and_ignore_abort, executor=SubprocessExecutor(1, grace=0.4)):
         job = await queue.add("n", timeout=2)
         [pid] = await logged(queue, job)
         with pytest.raises(JobFailed, match="timeout"):
@@ -192,7 +192,9 @@ async def test_a_silent_run_is_ended_but_one_with_heartbeats_is_not(queue: AnyQu
 
 
 async def test_a_stopped_worker_ends_its_processes_before_it_releases_jobs(queue: AnyQueue) -> None:
-    worker = worker_of(queue, handlers.hang_deaf, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0)
+    worker = worker_of(
+        queue, handlers.hang_and_ignore_abort, executor=SubprocessExecutor(1, grace=0.2), shutdown_timeout=0
+    )
     alive_at_return: list[bool] = []
     await worker.start()
     job = await queue.add("n")
@@ -258,7 +260,7 @@ async def main():
 
 async def test_the_functions_of_a_script_are_found_and_its_start_must_be_guarded(tmp_path: Path) -> None:
     starts = {"guarded": 'if __name__ == "__main__":\n    asyncio.run(main())\n', "bare": "asyncio.run(main())\n"}
-    told_by: dict[str, tuple[str, str]] = {}
+    printed_by: dict[str, tuple[str, str]] = {}
     for name, start in starts.items():
         script = tmp_path / f"{name}.py"
         script.write_text(SCRIPT + start)
@@ -266,6 +268,6 @@ async def test_the_functions_of_a_script_are_found_and_its_start_must_be_guarded
             sys.executable, "-W", "error", str(script), stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
         output, errors = await soon(process.communicate(), 40)
-        told_by[name] = output.decode(), errors.decode()
-    assert told_by["guarded"] == ("[42, '__mp_main__']\n", "")
-    assert 'move that code below if __name__ == "__main__":' in told_by["bare"][1]
+        printed_by[name] = output.decode(), errors.decode()
+    assert printed_by["guarded"] == ("[42, '__mp_main__']\n", "")
+    assert 'move that code below if __name__ == "__main__":' in printed_by["bare"][1]

@@ -19,7 +19,7 @@ from tests.executors.attacks import ATTACKS
 from tests.executors.attacks.registry import SECRET
 
 if TYPE_CHECKING:
-    from tests.executors.shooting import Range
+    from tests.executors.attack_runner import AttackRunner
 
 VERSION = landlock.version()
 
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older than
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS))
-def test_no_attack_succeeds_in_the_sandbox(attacks: Range, name: str) -> None:
+def test_no_attack_succeeds_in_the_sandbox(attacks: AttackRunner, name: str) -> None:
     attack = ATTACKS[name]
     free = attacks.run(name, nobody=attack.unprivileged)
     if not free.won:

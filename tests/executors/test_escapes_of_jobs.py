@@ -23,7 +23,7 @@ if find_spec("glidemq_async.executors.subprocess") is None:
 from tests.executors.attacks import ATTACKS, Target
 
 if TYPE_CHECKING:
-    from tests.executors.shooting import Range
+    from tests.executors.attack_runner import AttackRunner
 
 pytestmark = pytest.mark.skipif(landlock.version() < 6, reason="Landlock here is older than these tests require")
 
@@ -51,7 +51,7 @@ def _executor(permissions: Permissions) -> Any:
 
 @pytest.mark.parametrize("name", sorted(name for name, each in ATTACKS.items() if not each.unprivileged))
 @pytest.mark.slow
-async def test_no_job_escapes(attacks: Range, name: str) -> None:
+async def test_no_job_escapes(attacks: AttackRunner, name: str) -> None:
     target = attacks.prepare()
     leaked = os.open(target.secret, os.O_RDONLY)
     os.set_inheritable(leaked, True)
@@ -75,7 +75,7 @@ async def test_no_job_escapes(attacks: Range, name: str) -> None:
         assert not attacks.damage()
 
 
-async def test_a_refused_job_fails_with_the_missing_permission(attacks: Range) -> None:
+async def test_a_refused_job_fails_with_the_missing_permission(attacks: AttackRunner) -> None:
     target = attacks.prepare()
     async with (
         Queue[str, bool]("refused", "memory://") as queue,

@@ -32,6 +32,12 @@ async def test_no_job_replies_for_a_later_one(queue: AnyQueue) -> None:
         assert [await queue.add_and_wait("n", number, wait_timeout=20) for number in range(4)] == [0, 1, 2, 3]
 
 
+async def test_a_thread_that_a_job_left_behind_cannot_guess_the_number_of_the_next_run(queue: AnyQueue) -> None:
+    async with worker_of(queue, hostile.forge_later, executor=SubprocessExecutor(1)):
+        assert await queue.add_and_wait("n", "forge", wait_timeout=20) == "forge"
+        assert await queue.add_and_wait("n", "next", wait_timeout=20) == "next"
+
+
 @confined
 async def test_confined_jobs_share_no_process_by_default(queue: AnyQueue) -> None:
     async with worker_of(queue, hostile.count_jobs, executor=SubprocessExecutor(1, permissions=Permissions())):

@@ -167,7 +167,7 @@ async def test_a_thread_that_was_left_behind_logs_for_no_job(queue: AnyQueue, he
 
 async def test_records_of_idle_processes_arrive_too(queue: AnyQueue, heard: Listener) -> None:
     async with speaking(queue, SubprocessExecutor(1)):
-        await queue.add_and_wait("leave_who_goes_on", wait_timeout=20)
+        await queue.add_and_wait("leave_a_child_that_continues", wait_timeout=20)
         for _ in range(100):
             await heard.next()
         # No record may be left between the worker and the next job.
@@ -211,7 +211,7 @@ async def test_a_worker_that_does_not_read_delays_no_job(queue: AnyQueue, heard:
     os.mkfifo(pipe)
     async with speaking(queue, SubprocessExecutor(1)) as worker:
         active = Heard(worker, "active")
-        job = await queue.add("speak_to_the_deaf", str(pipe))
+        job = await queue.add("log_without_a_reader", str(pipe))
         await active.next()
         async with asyncio.timeout(10):
             while not heard.texts():
@@ -232,7 +232,7 @@ async def test_a_process_that_does_not_count_its_records_is_bounded_too(queue: A
 
 
 async def test_a_log_record_is_not_a_heartbeat(queue: AnyQueue, heard: Listener) -> None:
-    """Otherwise a change of levels would end runs."""
+    """If it were one, a change of log levels could end runs."""
     executor = SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)
     async with speaking(queue, executor):
         job = await ended(await queue.add("silent_but_logging"))

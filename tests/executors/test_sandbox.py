@@ -17,7 +17,7 @@ if sys.platform != "linux":
     pytest.skip("the sandbox is for Linux", allow_module_level=True)
 
 if TYPE_CHECKING:
-    from tests.executors.shooting import Range
+    from tests.executors.attack_runner import AttackRunner
 
 VERSION = landlock.version()
 
@@ -39,20 +39,20 @@ needs_landlock = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older 
         ("use_everything", {"read": True, "write": True, "network": True, "environment": True, "subprocess": True}),
     ],
 )
-def test_granted_operations_work(attacks: Range, usage: str, permissions: dict[str, Any]) -> None:
+def test_granted_operations_work(attacks: AttackRunner, usage: str, permissions: dict[str, Any]) -> None:
     outcome = attacks.run(usage, permissions)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @needs_landlock
-def test_processes_are_permitted_up_to_the_limit(attacks: Range) -> None:
+def test_processes_are_permitted_up_to_the_limit(attacks: AttackRunner) -> None:
     permissions = {"subprocess": True, "processes": 12}
     outcome = attacks.run("use_as_many_processes_as_granted", permissions, nobody=True)
     assert (outcome.won, outcome.error) == (True, "")
 
 
 @pytest.mark.parametrize("namespaces", [True, False])
-def test_one_process_is_sufficient_for_a_job(attacks: Range, namespaces: bool) -> None:
+def test_one_process_is_sufficient_for_a_job(attacks: AttackRunner, namespaces: bool) -> None:
     """The thread that receives the worker's messages does not count."""
     outcome = attacks.run("be_the_process_of_a_job", nobody=True, namespaces=namespaces)
     assert (outcome.won, outcome.error) == (True, "")
@@ -60,7 +60,7 @@ def test_one_process_is_sufficient_for_a_job(attacks: Range, namespaces: bool) -
 
 @needs_landlock
 @pytest.mark.parametrize("attack", ["fork_bomb", "thread_bomb"])
-def test_processes_are_limited_without_a_namespace_too(attacks: Range, attack: str) -> None:
+def test_processes_are_limited_without_a_namespace_too(attacks: AttackRunner, attack: str) -> None:
     permissions = {"subprocess": True, "processes": 12}
     outcome = attacks.run(attack, permissions, nobody=True, namespaces=False)
     assert not outcome.won
@@ -69,11 +69,13 @@ def test_processes_are_limited_without_a_namespace_too(attacks: Range, attack: s
     assert few.won
 
 
-def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -> None:
+def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: AttackRunner) -> None:
     if os.getuid() != 0:
         pytest.skip("for root")
     outcome = attacks.run("use_files", {"processes": 12})
-    assert outcome.missing == ["processes: the kernel does not limit root's; run the worker as another user"]
+    assert outcome.missing == [
+        "processes: the kernel does not limit the processes of root; run the worker as another user"
+    ]
 
 
 @pytest.mark.parametrize("version", [0, 5])
@@ -84,8 +86,8 @@ def test_root_gets_a_notice_that_its_processes_are_not_limited(attacks: Range) -
         *("connect_tcp", "connect_abstract", "change_mode", "fork", "trace_the_victim", "starve_the_victim"),
     ],
 )
-def test_the_filters_refuse_attacks_without_landlock(attacks: Range, attack: str, version: int) -> None:
-    """Without the versions of Landlock that cover the same calls. The filters must refuse them alone."""
+def test_the_filters_refuse_attacks_without_landlock(attacks: AttackRunner, attack: str, version: int) -> None:
+    """Versions of Landlock that cover the same calls are left out, so only the filters can refuse them."""
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -94,7 +96,7 @@ def test_the_filters_refuse_attacks_without_landlock(attacks: Range, attack: str
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("attack", ["truncate_file", "truncate_by_opening_to_read", "read_file", "move_file_away"])
-def test_files_are_protected_under_older_landlock(attacks: Range, attack: str, version: int) -> None:
+def test_files_are_protected_under_older_landlock(attacks: AttackRunner, attack: str, version: int) -> None:
     outcome = attacks.run(attack, {}, landlock=version)
     assert not outcome.won
     assert not outcome.damage
@@ -104,7 +106,7 @@ def test_files_are_protected_under_older_landlock(attacks: Range, attack: str, v
 @needs_landlock
 @pytest.mark.parametrize("version", [1, 2, 5])
 @pytest.mark.parametrize("usage", ["use_files", "use_the_library", "use_signals", "use_threads_and_loops"])
-def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, version: int) -> None:
+def test_older_landlock_permits_granted_operations(attacks: AttackRunner, usage: str, version: int) -> None:
     outcome = attacks.run(usage, {}, landlock=version)
     if usage == "use_files" and version == 1:
         # Its first version moves nothing between directories, as the documentation says.
@@ -123,7 +125,7 @@ def test_older_landlock_permits_granted_operations(attacks: Range, usage: str, v
     ],
 )
 def test_missing_limits_are_reported_or_refused(
-    attacks: Range, version: int, permissions: dict[str, Any], attack: str, missing: str
+    attacks: AttackRunner, version: int, permissions: dict[str, Any], attack: str, missing: str
 ) -> None:
     result = attacks.run(attack, permissions, landlock=version)
     # The limit is really missing, and not only reported.
@@ -137,20 +139,20 @@ def test_missing_limits_are_reported_or_refused(
     assert not refused.damage
 
 
-def test_strict_mode_accepts_a_kernel_with_all_limits(attacks: Range) -> None:
+def test_strict_mode_accepts_a_kernel_with_all_limits(attacks: AttackRunner) -> None:
     if VERSION < 6:
         pytest.skip("Landlock here is older than this test")
     outcome = attacks.run("use_files", {"strict": True, "network": ["granted"], "memory": "1GiB"})
     assert (outcome.won, outcome.missing) == (True, [])
 
 
-def test_a_granted_path_must_exist(attacks: Range) -> None:
+def test_a_granted_path_must_exist(attacks: AttackRunner) -> None:
     outcome = attacks.run("use_files", {"read": ["/nowhere/at/all"]})
     assert "ExecutorError" in outcome.error
     assert "'/nowhere/at/all', which does not exist" in outcome.error
 
 
-def test_memory_in_use_counts(attacks: Range) -> None:
+def test_memory_that_is_already_in_use_counts_against_the_limit(attacks: AttackRunner) -> None:
     assert "grant more" in attacks.run("use_files", {"memory": "32MiB"}).error
 
 
@@ -163,15 +165,15 @@ def test_memory_in_use_counts(attacks: Range) -> None:
         ("remove_file", {}, "grant Permissions(write=["),
         ("move_file_over", {}, "secret.txt"),
         ("list_directory", {}, "grant Permissions(read=["),
-        ("change_mode", {}, "unless write=True is granted"),
+        ("change_mode", {}, "grant Permissions(write=True), as a list of paths is not enough"),
         ("connect_tcp", {}, "grant Permissions(network=True)"),
         ("connect_to_another_port", {"network": ["granted"]}, "grant Permissions(network=["),
-        ("send_udp", {"network": ["granted"]}, "network=True grants all sockets"),
+        ("send_udp", {"network": ["granted"]}, "grant Permissions(network=True) to allow all sockets"),
         ("fork", {}, "grant Permissions(subprocess=True)"),
         ("start_a_program", {}, "grant Permissions(subprocess=True)"),
-        ("kill_the_victim", {}, "no permission grants more"),
-        ("read_the_environment_of_the_parent", {}, "whatever is granted"),
-        ("kill_by_input", {}, "Operation not permitted: its permissions do not cover that"),
+        ("kill_the_victim", {}, "no permission allows others"),
+        ("read_the_environment_of_the_parent", {}, "no permission allows it"),
+        ("kill_by_input", {}, "Operation not permitted: the permissions of the job do not allow this operation"),
         ("resolve_a_name", {}, "grant Permissions(network=True)"),
         ("fail_far_away", {}, "grant Permissions(read=["),
         ("fail_in_a_group", {}, "grant Permissions(read=["),
@@ -179,14 +181,14 @@ def test_memory_in_use_counts(attacks: Range) -> None:
 )
 @needs_landlock
 def test_a_refusal_names_the_missing_permission(
-    attacks: Range, attack: str, permissions: dict[str, Any], advice: str
+    attacks: AttackRunner, attack: str, permissions: dict[str, Any], advice: str
 ) -> None:
     outcome = attacks.run(attack, permissions)
     assert outcome.denied is not None, outcome.error
     assert advice in outcome.denied
 
 
-def test_other_errors_are_not_changed(attacks: Range) -> None:
+def test_other_errors_are_not_changed(attacks: AttackRunner) -> None:
     outcome = attacks.run("fail_otherwise", {})
     assert outcome.error == "FileNotFoundError: [Errno 2] No such file or directory: '/usr/nowhere'"
     assert outcome.denied is None
@@ -200,7 +202,7 @@ def test_a_process_with_threads_reports_missing_limits() -> None:
         "print(json.dumps(sandbox.apply(Permissions())))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
-    assert json.loads(done.stdout)[0].startswith("everything: the process has 2 threads")
+    assert json.loads(done.stdout)[0].startswith("all permissions: the process has 2 threads")
 
 
 def test_support_reports_the_limits_of_this_machine() -> None:
@@ -211,7 +213,7 @@ def test_support_reports_the_limits_of_this_machine() -> None:
     assert all(each.detail for each in found.values())
 
 
-def test_support_reports_the_limits_that_root_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_support_reports_limits_that_do_not_apply_to_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 0)
     [found] = [each for each in support() if each.name == "user namespaces"]
     assert not found.available
@@ -227,7 +229,7 @@ def test_a_memory_limit_is_missing_where_sockets_may_use_more() -> None:
 def test_nothing_is_missing_when_everything_is_granted() -> None:
     granted = Permissions(read=True, write=True, network=True, subprocess=True)
     assert unenforced(granted, 6, filtered=True) == []
-    assert unenforced(granted, 5, filtered=True) == ["signals to other processes of the user (Linux 6.12)"]
+    assert unenforced(granted, 5, filtered=True) == ["signals to other processes of the user (needs Linux 6.12)"]
     assert [line.split()[0] for line in unenforced(granted, 0, filtered=True)] == ["memory", "signals"]
     assert len(unenforced(Permissions(), 0, filtered=False)) == 7
 

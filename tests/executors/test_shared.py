@@ -26,12 +26,12 @@ class Counting(InlineExecutor):
         self.states: list[str] = []
         self.freed: Callable[[], None] = lambda: None
         self.failing = False
-        self.entered, self.go_on = asyncio.Event(), asyncio.Event()
-        self.go_on.set()
+        self.entered, self.may_start = asyncio.Event(), asyncio.Event()
+        self.may_start.set()
 
     async def start(self, freed: Callable[[], None]) -> None:
         self.entered.set()
-        await self.go_on.wait()
+        await self.may_start.wait()
         if self.failing:
             raise ExecutorError("not today")
         self.freed = freed
@@ -93,13 +93,13 @@ async def test_two_queues_share_one_pool_of_processes(storage: Storage) -> None:
 
 async def test_workers_that_start_concurrently_start_a_shared_executor_once(storage: Storage) -> None:
     executor = Counting()
-    executor.go_on.clear()
+    executor.may_start.clear()
     workers = [
         worker_of(name, storage, executor, batch=batch) for name, batch in (("a", None), ("b", BatchOptions(size=2)))
     ]
     starting = [asyncio.create_task(worker.start()) for worker in workers]
     await soon(executor.entered.wait())
-    executor.go_on.set()
+    executor.may_start.set()
     await soon(asyncio.gather(*starting))
     await asyncio.gather(*(worker.close() for worker in workers))
     assert executor.states == ["started", "stopped"]
@@ -107,13 +107,13 @@ async def test_workers_that_start_concurrently_start_a_shared_executor_once(stor
 
 async def test_a_cancelled_start_does_not_stop_the_start_for_another_worker(storage: Storage) -> None:
     executor = Counting()
-    executor.go_on.clear()
+    executor.may_start.clear()
     workers = [worker_of(name, storage, executor) for name in ("a", "b")]
     first, second = (asyncio.create_task(worker.start()) for worker in workers)
     await soon(executor.entered.wait())
     first.cancel()
     await asyncio.wait([first])
-    executor.go_on.set()
+    executor.may_start.set()
     await soon(second)
     assert executor.states == ["started"]
     await asyncio.gather(*(worker.close() for worker in workers))
@@ -134,15 +134,15 @@ async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
 
 async def test_all_workers_of_a_shared_executor_are_notified_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
-    holds = [ExecutorUse(executor) for _ in range(2)]
-    for number, hold in enumerate(holds):
-        await hold.start(partial(heard.append, f"hold-{number}"))
+    uses = [ExecutorUse(executor) for _ in range(2)]
+    for number, use in enumerate(uses):
+        await use.start(partial(heard.append, f"use-{number}"))
     executor.freed()
-    await holds[0].stop(0.0)
+    await uses[0].stop(0.0)
     executor.freed()
-    await holds[1].stop(0.0)
-    await holds[1].stop(0.0)
-    assert heard == ["hold-0", "hold-1", "hold-1"]
+    await uses[1].stop(0.0)
+    await uses[1].stop(0.0)
+    assert heard == ["use-0", "use-1", "use-1"]
     assert executor.states == ["started", "stopped"]
 
 
@@ -186,7 +186,7 @@ class Meeting(Counting):
             await soon(self.other.entered.wait())
             if self.failing:
                 raise ExecutorError("not today")
-            await self.go_on.wait()
+            await self.may_start.wait()
         except asyncio.CancelledError:
             self.states.append("cancelled")
             raise
@@ -219,7 +219,7 @@ async def test_an_executor_that_fails_ends_the_others(storage: Storage, already:
     app, one, two = two_tiers(storage)
     two.failing = True
     if not already:
-        one.go_on.clear()
+        one.may_start.clear()
     with pytest.raises(ExecutorError, match="not today"):
         await soon(app.worker(handle_signals=False).start())
     assert one.states in (["cancelled"], ["started", "stopped"])

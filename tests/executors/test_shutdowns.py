@@ -20,13 +20,13 @@ from tests.executors.processes import gone
 from tests.support.helpers import worker_of
 
 ROOT = Path(__file__).parents[2]
-LANES = 4 * (os.cpu_count() or 1)
+QUEUES = 4 * (os.cpu_count() or 1)
 ROUNDS = 20
 
 
-async def stop(folder: Path, *, lanes: int, rounds: int, times: int = 1) -> None:
+async def stop(folder: Path, *, queues: int, rounds: int, times: int = 1) -> None:
     """Stop workers in a separate process. Its output is shown on failure."""
-    numbers = [str(each) for each in (lanes, rounds, times)]
+    numbers = [str(each) for each in (queues, rounds, times)]
     command = [sys.executable, "-m", "tests.executors.stopping", str(folder), *numbers]
     program = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=subprocess.DEVNULL)
     try:
@@ -38,7 +38,7 @@ async def stop(folder: Path, *, lanes: int, rounds: int, times: int = 1) -> None
 
 
 async def test_shutdowns_at_random_times_lose_nothing(tmp_path: Path) -> None:
-    await stop(tmp_path, lanes=3, rounds=3)
+    await stop(tmp_path, queues=3, rounds=3)
 
 
 @pytest.mark.slow
@@ -46,10 +46,10 @@ async def test_shutdowns_at_random_times_lose_nothing(tmp_path: Path) -> None:
 async def test_thousands_of_shutdowns_lose_nothing(tmp_path: Path) -> None:
     """As many as GLIDEMQ_TEST_SHUTDOWNS says, or 5,000."""
     wanted = int(os.environ.get("GLIDEMQ_TEST_SHUTDOWNS", "5000"))
-    await stop(tmp_path, lanes=LANES, rounds=ROUNDS, times=ceil(wanted / (LANES * ROUNDS)))
+    await stop(tmp_path, queues=QUEUES, rounds=ROUNDS, times=ceil(wanted / (QUEUES * ROUNDS)))
 
 
-async def kill_again_and_again(url: str, note: Path, rounds: int, seed: int) -> None:
+async def kill_repeatedly(url: str, note: Path, rounds: int, seed: int) -> None:
     """Kill worker processes at random times."""
     chance = random.Random(seed)
     note.touch()
@@ -71,7 +71,7 @@ async def kill_again_and_again(url: str, note: Path, rounds: int, seed: int) -> 
 
 async def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
-    await kill_again_and_again(f"file://{tmp_path}/store", tmp_path / "pids", rounds=3, seed=seed)
+    await kill_repeatedly(f"file://{tmp_path}/store", tmp_path / "pids", rounds=3, seed=seed)
 
 
 @pytest.mark.slow
@@ -79,4 +79,4 @@ async def test_killed_workers_leave_no_process(tmp_path: Path) -> None:
 async def test_hundreds_of_killed_workers_leave_no_process(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
     for number in range(20):
-        await kill_again_and_again(f"file://{tmp_path}/store{number}", tmp_path / f"pids{number}", 20, seed + number)
+        await kill_repeatedly(f"file://{tmp_path}/store{number}", tmp_path / f"pids{number}", 20, seed + number)

@@ -85,9 +85,10 @@ async def test_values_and_results_pass_for_both_kinds_of_functions(queue: AnyQue
                 assert await queue.add_and_wait(name, value, wait_timeout=20) == value
 
 
+@pytest.mark.smoke
 async def test_calls_of_the_job_reach_the_store(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.by_name, executor="subprocess"):
-        jobs = [await ended(await queue.add(name, "data")) for name in ("tell", "tell_plainly")]
+        jobs = [await ended(await queue.add(name, "data")) for name in ("report", "report_plainly")]
     for job in jobs:
         assert job.return_value == ["data", "changed"]
         assert job.progress == {"done": 50}

@@ -111,7 +111,7 @@ def use_as_many_processes_as_granted(target: Target) -> object:
 
 
 def be_the_process_of_a_job(target: Target) -> object:
-    """Run a job as a child does that may be one process, without a new thread."""
+    """Run a job as a child does that may have only one process, without a new thread."""
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
@@ -122,7 +122,7 @@ def be_the_process_of_a_job(target: Target) -> object:
             "main": ["", ""],
             "setup": "",
             "handlers": [f"{handlers.__name__}:start_a_thread"],
-            "withheld": False,
+            "storage_disabled": False,
         }
         os._exit(child.JobProcess(WorkerSocket(theirs), config).live())
     theirs.close()

@@ -34,9 +34,17 @@ from tests.lua.syntax import (
 _READS: Final = """
     EXISTS GET HEXISTS HGET HGETALL HMGET HSTRLEN HVALS KEYS LLEN LRANGE MEMORY SISMEMBER SMISMEMBER SRANDMEMBER TIME
     TYPE XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE SCARD
-    SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX INFO"""
+    SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX
+    INFO"""
 READS: Final = frozenset(_READS.split())
 """Commands that change no key. Every other command counts as a write."""
+_REMOVES: Final = """
+    DEL UNLINK HDEL SREM ZREM ZPOPMIN ZPOPMAX ZREMRANGEBYRANK ZREMRANGEBYSCORE XDEL XTRIM XACK XCLAIM XREADGROUP LTRIM
+    PEXPIRE PERSIST"""
+REMOVES: Final = frozenset(_REMOVES.split())
+"""Commands that create no key. Every other write may create its key."""
+FLAGGED: Final = "flagged:"
+"""The beginning of a key that `queue_flags.create` returned."""
 FALLIBLE: Final = frozenset({"SPUBLISH", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
 """Commands that can fail on sound data: the user has no channels, or the stream or its group is gone."""
 CONTAINERS: Final = frozenset({"MEMORY", "XGROUP", "XINFO"})
@@ -171,6 +179,9 @@ class Library:
         """The registered functions, and whether each is declared to write nothing."""
         self.writing: dict[str, str] = {}
         """The registered functions that write, and the location of the first write."""
+        self.created: set[tuple[str, str, str]] = set()
+        """The commands that may create a key, the known part of the key ("?": none; "unpack": an item of a
+        list), and the file. A key of `queue_flags.create` is not among them."""
         self._running: list[tuple[Closure, bool]] = []
         self._cut = _WHOLE
         """The outermost running call that contains a recursive call which was not followed."""
@@ -350,6 +361,9 @@ class Library:
         if head in BUILT_IN and scope.find(head) is None:
             return self._built_in(name, call, values, where, scope, state)
         functions = self._look(call.function, scope).functions
+        if name == "queue_flags.create":
+            state, _ = self._run(functions[0], values, state)
+            return state, Value(texts=(f"{FLAGGED}{values[1].text}",), is_open=False)
         if not functions:
             self.unresolved.add(f"{where} {name}")
         after: State = None
@@ -437,7 +451,17 @@ class Library:
                 self._can_fail(f"{command} by redis.call", where, state)
             if command not in READS:
                 writes = f"{command} at {where}"
+            if command not in READS | REMOVES:
+                self._note_created(command, call, values, scope.file)
         return state or writes
+
+    def _note_created(self, command: str, call: Call, values: list[Value], file: str) -> None:
+        given = call.arguments[min(1, len(values) - 1)]
+        if isinstance(given, Call) and _dotted(given.function) == "unpack":
+            self.created.add((command, "unpack", file))
+            return
+        texts = (*values[1].texts, "?") if values[1].is_open else values[1].texts
+        self.created.update((command, text, file) for text in texts if not text.startswith(FLAGGED))
 
     def _can_fail(self, step: str, where: str, state: str) -> None:
         if state and not self._caught:

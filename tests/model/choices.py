@@ -13,6 +13,10 @@ from tests.model.parts import READY, Dedup, NewJob, Settled, State
 START_MS = 1_800_000_000_000
 STEP = 4
 """The number of due jobs, expired jobs or pending entries that one call handles: small, so that work takes steps."""
+SETTLE_STEP = 2
+"""The number of runs that one step of a settle call settles."""
+ADD_STEP = 2
+"""The number of jobs that one step of an add call adds."""
 
 WORKERS = st.sampled_from(["w1", "w2", "w3", "w4"])
 NUMBER = st.integers(0, 63)

@@ -23,6 +23,7 @@ class ClaimingQueue(Queue):
     def __init__(self, now: int, *, step: int) -> None:
         super().__init__(now, step=step)
         self._passed = Counter[str]()
+        self.shortest_lease: int | None = None  # no job runs with a shorter one
         self.claimed_last: dict[str, list[tuple[str, int]]] = {}  # worker -> jobs and fencing tokens of its last call
         self._first = ""  # the line that served the last claim with a choice first
 
@@ -100,6 +101,7 @@ class ClaimingQueue(Queue):
         job.claimed, job.renewed = self.now, False
         job.fence += 1
         job.lock = job.lease or lock
+        self.shortest_lease = min(self.shortest_lease or lock, lock, job.lock)
         job.expires = None  # it started in time
         self.note("active", job.id)
 

@@ -18,6 +18,12 @@ UNKNOWN_LEASE = "0"
 OWNED = frozenset(
     {"job", "logs", "call", "keyq", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics", "scheduler"}
 )
+FLAGS = {
+    "a": "waiters", "b": "held", "c": "expiry", "d": "revoking", "e": "returned", "f": "scheduled", "g": "lifo",
+    "h": "prioritized", "i": "ready", "j": "sleeping", "k": "resting", "l": "pauses", "m": "limits", "n": "deduped",
+    "o": "timer", "p": "outbox", "q": "moved", "r": "running",
+}  # fmt: skip
+"""The letters in the field `features` of `meta`, and the structures that they stand for."""
 
 
 def same(what: str, stored: T, expected: T) -> None:
@@ -136,10 +142,17 @@ def _compare_keys(seen: Snapshot, model: Queue) -> None:
     live = {job.id for job in model.jobs.values() if not job.record_lost}
     same("jobs that exist", set(seen.records), live)
     same("jobs without a record", seen.plain, {job.id for job in model.jobs.values() if job.plain})
+    _compare_flags(seen)
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:
         kind = key.partition(":")[0]
         assert kind in OWNED or key in SINGLE_KEYS, f"a key without an owner: {key}"
+
+
+def _compare_flags(seen: Snapshot) -> None:
+    """Check that each structure that exists has its flag. A flag without a structure stays until the next sweep."""
+    missing = [name for letter, name in FLAGS.items() if name in seen.keys and letter not in seen.meta["features"]]
+    same("structures without a flag", missing, [])
 
 
 def _compare_lines(seen: Snapshot, model: Queue) -> None:

@@ -239,6 +239,7 @@ class Driver:
         self.functions = Functions(self, BASE, RequestChannels())
         self.wire.send("FLUSHALL")
         self.set_clock(now)
+        self.end_calls_early(False)
         run(self.functions.queue.open(None))
 
     def command(self, function: str, *args: Arg) -> tuple[Arg, ...]:
@@ -246,6 +247,10 @@ class Driver:
 
     def set_clock(self, now: int) -> None:
         self.wire.send(*self.command("modelClock", now))
+
+    def end_calls_early(self, early: bool) -> None:
+        """Let each call add or settle only its first step, or all of its steps."""
+        self.wire.send(*self.command("modelBudget", int(early)))
 
     def age(self, ms: int) -> None:
         """Let every pending entry grow older without waiting."""

@@ -85,7 +85,7 @@ class Lines:
         for id_ in ids:
             wanted = self.marks.pop(id_, "")
             if wanted.startswith(SEP):
-                self.set_slot(wanted.removeprefix(SEP), id_)
+                self.note_end_of_job(wanted.removeprefix(SEP), id_)
             elif wanted and self.owners.get(wanted, (0, ""))[1] == id_:
                 passed_on.append(wanted)
             elif wanted and self.successors.get(wanted) == id_:
@@ -107,13 +107,13 @@ class Lines:
         sign, ms = job.after
         due = ms + (self.now if sign == "+" else 0)
         if due > self.now:
-            self.put_off(job, due)
+            self.delay_until(job, due)
         else:
             self.to_line(job)
             self.note("waiting", id_, "followed")
         return True
 
-    def set_slot(self, scheduler: str, job: str) -> None:
+    def note_end_of_job(self, scheduler: str, job: str) -> None:
         """Note the end of a job whose scheduler waits for it."""
         raise NotImplementedError
 
@@ -127,7 +127,7 @@ class Lines:
         else:
             job.state, job.line = "prioritized" if job.priority else "waiting", next(self.line)
 
-    def put_off(self, job: Job, due: int) -> None:
+    def delay_until(self, job: Job, due: int) -> None:
         """Put a job among the delayed ones."""
         job.state, job.due, job.line, job.plain = "delayed", due, next(self.line), False
 

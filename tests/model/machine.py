@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize
 from glidemq_async.functions.lease import Held
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
-from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
+from tests.model.choices import DELIVERY, NUMBER, RUNS, SETTLE_STEP, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
 from tests.model.compare import same
 from tests.model.dead_letter_actions import DeadLetterActions
@@ -34,10 +34,13 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         plain=st.sampled_from([False, False, True]),
         swept=st.sampled_from([True, True, False]),
         dead_letter_queue=st.sampled_from(["graves", "graves", ""]),
+        early=st.booleans(),
     )
-    def begin(self, plain: bool, swept: bool, dead_letter_queue: str) -> None:
+    def begin(self, plain: bool, swept: bool, dead_letter_queue: str, early: bool) -> None:
         """Some runs have only plain jobs without limits. They reach effects of many jobs sooner."""
         self.plain = plain
+        self.ends_early = early
+        self.driver.end_calls_early(early)
         self.set_dead_letter_queue(dead_letter_queue)
         if swept:
             self.sweep(5, 0, 30_000, "once")
@@ -69,7 +72,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         if worker.unanswered is not None:
             self.repeat_call(name)
             return
-        settled = self.choose_runs(worker, runs)
+        settled, held = self.choose_runs(worker, runs), dict(worker.held)
         for one in settled:
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free
@@ -85,12 +88,15 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         self.driver.delivery = delivery
         self.wakeups.calls(name)
         reply = run(self.functions.settle.send(request))
-        refused = self.model.settle(name, settled)
+        count = min(len(settled), SETTLE_STEP) if self.ends_early else len(settled)
+        rest = {one.token for one in settled[count:]} - {one.token for one in settled[:count]}
+        worker.held |= {token: held[token] for token in rest if token in held}
+        refused = self.model.settle(name, settled[:count])
         self.wakeups.ask()
         seen = self.driver.snapshot()
         started = [job.id for job in reply.jobs]
         jobs = self.model.claim(name, slots, worker.lock, started, seen.waiting())
-        call = worker.unanswered = Unanswered(request, refused, jobs, slots)
+        call = worker.unanswered = Unanswered(request, refused, count, jobs, slots)
         self.wakeups.registers(name, call.free)
         if call.free:
             due = self.model.next_due()
@@ -144,6 +150,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
         same("claimed jobs", [claimed_fields(job) for job in reply.jobs], expected)
         same("refused", reply.refused, call.refused)
+        same("settled", reply.settled, call.settled)
         assert not reply.posted or self.model.outbox is not None, "there is nothing to relay"
         assert reply.due in call.due, f"the next claim is due at {reply.due}, the model expects one of {call.due}"
         same("time of the server", reply.now, self.model.now)

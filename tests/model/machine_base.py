@@ -47,6 +47,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.sleeping: dict[str, int] = {}
         self.taken = 0
         self.plain = False
+        self.ends_early = False
         self.dirty = False
 
     # Helpers.

@@ -96,7 +96,7 @@ class Queue(PostingQueue):
         return self._taker(one, one.dedup.id) if one.dedup and one.dedup.mode == "keep_last" else ("", "")
 
     def _taker(self, one: NewJob, wanted: str) -> tuple[str, str]:
-        """Return the job that takes its data. If there is none, `first` is the job that it follows."""
+        """Return the waiting job that takes the data of this one. Without one, `first` is the job that it follows."""
         ends, id_ = self.owners.get(wanted, (1, ""))
         owner = self.get(id_)
         if 0 < ends <= self.now or owner is None or owner.over:
@@ -147,7 +147,7 @@ class Queue(PostingQueue):
             job.dedup, due = (0, wanted), NEVER
             job.after = ("@", one.at) if one.at else ("+", one.delay or 0)
         elif one.dedup:
-            self._let_go(one.dedup.id)
+            self._replace_owner(one.dedup.id)
             ends = self.now + one.dedup.ttl if one.dedup.ttl and one.dedup.mode != "debounce" else 0
             self.owners[one.dedup.id] = ends, id_
             if one.dedup.mode != "throttle":
@@ -155,12 +155,12 @@ class Queue(PostingQueue):
                 job.dedup = ends, one.dedup.id
         self.note("added", id_, one.name if one.key is None else f"{one.name}\x1e{one.key}")
         if due > self.now:
-            self.put_off(job, due)
+            self.delay_until(job, due)
             self.note("delayed", id_)
         else:
             self.to_line(job)
 
-    def _let_go(self, wanted: str) -> None:
+    def _replace_owner(self, wanted: str) -> None:
         """Make another job the owner of the id. The successor of the previous owner is dropped."""
         successor = self.successors.pop(wanted, "")
         if successor:
@@ -286,14 +286,14 @@ class Queue(PostingQueue):
             self.post(job, cause, reason)
             return "failed"
         if code == "l":
-            self._hold_back(job, run.delay)
+            self._apply_rate_limit(job, run.delay)
         if code in "bl":
             self.put_back(job)
             self.note("returned" if code == "b" else "limited", job.id, str(run.delay) if code == "l" else "")
         elif code == "r" and run.delay == 0:
             self.to_line(job)
         else:
-            self.put_off(job, self.now + run.delay)
+            self.delay_until(job, self.now + run.delay)
             job.resting = job.key is not None
         if code == "r":
             self.note("retrying", job.id, f"{run.delay} {run.reason}")
@@ -302,7 +302,7 @@ class Queue(PostingQueue):
             self.note("delayed", job.id)
         return None
 
-    def _hold_back(self, job: Job, delay: int) -> None:
+    def _apply_rate_limit(self, job: Job, delay: int) -> None:
         """Apply a rate limit that the handler reported: to the job's key, or to the queue for an unkeyed job."""
         if job.key is not None:
             key = self.keys[job.key]
@@ -572,7 +572,7 @@ class Queue(PostingQueue):
         job.changes += 1
         if job.waits:
             job.key_position = 0
-        self.put_off(job, self.now + delay)
+        self.delay_until(job, self.now + delay)
         self.note("changed", id_, f"delay {delay}")
         return "ok"
 

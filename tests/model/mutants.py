@@ -6,8 +6,8 @@ from typing import Final
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
-        "if release_entries(base, args, n, call) or not settle.fenced then",
-        "if release_entries(base, args, n, call) or true then",
+        "if release_entries(base, args, first, last, call) or not settle.fenced then",
+        "if release_entries(base, args, first, last, call) or true then",
     ),
     "a batch settles one run twice": (" or settled[entry] then", " then"),
     "an update with an old fencing token is accepted": (
@@ -45,8 +45,48 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a repeated call takes effect again": ("if last == number then return", "if false then return"),
     "a call with an older number is accepted": ("if ahead < 0 then", "if false then"),
     "the reply to a repeated claim names no jobs": (
-        "request.remember(base, args[1], args[2], {refused, claimed, due, not unbroken or nil},",
-        "request.remember(base, args[1], args[2], {refused, {}, due, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, {}, due, settled, not unbroken or nil},",
+    ),
+    "a sweep passes over runs with a shorter lease than others": (
+        "    if own and own < call.shortest then call.shortest = own end\n",
+        "",
+    ),
+    "the shortest lease is forgotten while jobs run": (
+        "  if entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane') > 0 then return end\n",
+        "",
+    ),
+    "a partial add loses the other jobs": (
+        "  return call, first, ids, outcomes, last\nend",
+        "  return call, first, ids, outcomes, n\nend",
+    ),
+    "a partial add releases an id that it used": (
+        "redis.call('INCRBY', base .. ':id', used - reserved)",
+        "redis.call('INCRBY', base .. ':id', used - reserved - 1)",
+    ),
+    "a step of an add repeats the last job of the step before": (
+        "    local from = last + 1\n    last = math.min(last + (is_costly",
+        "    local from = math.max(1, last)\n    last = math.min(last + (is_costly",
+    ),
+    "a partial settle loses the other runs": (
+        "  return answer, last\nend",
+        "  return answer, n\nend",
+    ),
+    "a partial settle repeats its last run": (
+        "    settled}\n",
+        "    math.max(1, settled - 1)}\n",
+    ),
+    "a step of a settle repeats the last run of the step before": (
+        "    local first = last + 1\n",
+        "    local first = math.max(1, last)\n",
+    ),
+    "the reply to a repeated partial settle names all runs": (
+        "kept[3], -1, posted, past or 0, kept[4]}",
+        "kept[3], -1, posted, past or 0, integer('count', args[HEAD])}",
+    ),
+    "a partial settle acknowledges all runs": (
+        "  local refused = release(base, args, first, last, call)\n",
+        "  local refused = release(base, args, first, integer('count', args[HEAD]), call)\n",
     ),
     "retention keeps one job too many": (
         "ordinary(base, key, now, seen) - count",
@@ -74,13 +114,13 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZREM', base .. ':held', id) == 1 then do end end",
     ),
     "released jobs start in reverse order": (
-        "redis.call('ZADD', base .. ':returned', position, id)",
-        "redis.call('ZADD', base .. ':returned', -position, id)",
+        "redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), position, id)",
+        "redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), -position, id)",
     ),
     "a job that is released twice loses its position": ("if order then claimed = claimed .. ' ' .. order end", ""),
     "released jobs wait behind LIFO jobs": (
-        "  if seen.returned then bytes",
-        "  if seen.returned and not seen.lifo then bytes",
+        "  if seen.returned then take_from(",
+        "  if seen.returned and not seen.lifo then take_from(",
     ),
     "every claim of a job has the same fencing token": (
         "string.match(before, '^%d+') + 1",
@@ -125,7 +165,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  in_chunks('HDEL', base .. ':waiters', nil, ids)\n  for state, list",
         "  for state, list",
     ),
-    "the log of a removed job stays": ("if redis.call('HEXISTS', base .. ':meta', 'logs') == 1 then", "if false then"),
+    "the log of a removed job stays": ("  if logs then unlink_all", "  if false then unlink_all"),
     "a generated id can equal a custom one": (
         "if not (numeric and numeric[id]) and not exists(",
         "if true or not exists(",
@@ -140,8 +180,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "'seen_at', now)",
     ),
     "a reclaimed job wakes no idle worker": (
-        "  call.seen.returned = true\n  call.startable = call.startable + 1",
-        "  call.seen.returned = true",
+        "'returned', call.seen), position, id)\n  call.startable = call.startable + 1",
+        "'returned', call.seen), position, id)",
     ),
     "an add wakes no idle worker": (
         "    call.startable = call.startable + 1\n  end\n  events.note(call.lines, 'added'",
@@ -168,16 +208,19 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('HGET', base .. ':job:' .. id, 'added'",
     ),
     "jobs of equal priority start in reverse order": (
-        "local sequence = order.next(base, call)\n  redis.call('ZADD', base .. ':prioritized'",
-        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', base .. ':prioritized'",
+        "local sequence = order.next(base, call)\n  redis.call('ZADD', queue_flags.create(base, 'prior",
+        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', queue_flags.create(base, 'prior",
     ),
     "LIFO jobs start in the order of their adds": (
-        "redis.call('ZPOPMAX', base .. ':lifo', count)",
-        "redis.call('ZPOPMIN', base .. ':lifo', count)",
+        "redis.call('ZPOPMAX', base .. ':lifo', digits(count))",
+        "redis.call('ZPOPMIN', base .. ':lifo', digits(count))",
     ),
     "every claim begins with the prioritized jobs": (
-        "  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
-        "  if seen.prioritized then bytes = take_from('prioritized', base, consumer, slots, bytes, call, out) end\n  if out.n < slots and bytes < MAX_BYTES then\n    if seen.lifo",
+        "  if not seen.returned or is_unfinished(slots, call, out) then\n",
+        (
+            "  if seen.prioritized then take_from('prioritized', base, consumer, slots, call, out) end\n"
+            "  if out.n < slots then\n"
+        ),
     ),
     "every claim begins with the same source of jobs": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job with a changed priority stays in its old location": (
@@ -266,8 +309,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a changed default limit starts no waiting jobs": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a changed limit of a key starts no waiting jobs": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
     "a rate-limited key is never checked again": (
-        "  for _, key in ipairs(keys) do keyed.touch(call, key) end\n  return #keys == KEYS_A_STEP",
-        "  return #keys == KEYS_A_STEP",
+        "    for _, key in ipairs(keys) do keyed.touch(call, key) end\n    if #keys < KEYS_A_STEP",
+        "    if #keys < KEYS_A_STEP",
     ),
     "the limit of the queue ignores the runs of the active stream": (
         "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",
@@ -402,7 +445,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZRANGE', key, digits(passed)",
     ),
     "retention counts results with a time to live": (
-        "  return redis.call('ZCOUNT', key, '-inf', now) -",
+        "  return redis.call('ZCOUNT', key, '-inf', last) -",
         "  return redis.call('ZCARD', key) -",
     ),
     "a time to live lasts 1 ms too long": ("tonumber(until_ms) > clock.now()", "tonumber(until_ms) >= clock.now()"),
@@ -456,6 +499,16 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a skipped fire time has no event": (
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
         "",
+    ),
+    "a delayed job has no flag": ("queue_flags.create(base, 'scheduled', call.seen)", "base .. ':scheduled'"),
+    "a ready key has no flag": ("queue_flags.create(base, 'ready', seen)", "base .. ':ready'"),
+    "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),
+    "a client that asks later has no flag": ("queue_flags.create(base, 'waiters')", "base .. ':waiters'"),
+    "a limit of the queue has no flag": ("queue_flags.create(base, 'limits')", "base .. ':limits'"),
+    "a flag replaces the others": ("features = features .. letter", "features = letter"),
+    "a sweep removes a flag that is needed": (
+        "    if found[name] then letters = letters .. letter_of(name) end\n",
+        "    if found[name] and name ~= 'lifo' then letters = letters .. letter_of(name) end\n",
     ),
 }
 

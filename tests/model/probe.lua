@@ -11,6 +11,22 @@ register('modelClock', function(_, args)
   return 'ok'
 end)
 
+-- How the time of a call passes: "1" spends the budget of adding and settling with the first step, "0" leaves it.
+local is_spent = false
+
+function budget.has_settled_enough()
+  return is_spent
+end
+
+function budget.has_added_enough()
+  return is_spent
+end
+
+register('modelBudget', function(_, args)
+  is_spent = args[1] == '1'
+  return 'ok'
+end)
+
 local function pending_of(stream)
   local rows = redis.pcall('XPENDING', stream, GROUP, '-', '+', 10000)
   return rows.err and {} or rows

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from glidemq_async.functions import loader
-from tests.model.choices import STEP
+from tests.model.choices import ADD_STEP, SETTLE_STEP, STEP
 from tests.model.dead_letters import MOST_MOVED, WALK_STEP
 from tests.model.driver import Driver
 from tests.model.machine import QueueMachine
@@ -20,6 +20,7 @@ Change = tuple[str, str]
 SMALLER_STEPS = (
     ("scheduled", "PROMOTE_STEP", STEP),
     ("stalled", "STEP", STEP),
+    ("stalled", "MOST_STEPS", 1),
     ("claim", "FIRST_STEP", 2),
     ("outbox", "STEP", RELAY_STEP),
     ("outbox", "MOST", MOST_POSTED),
@@ -27,6 +28,9 @@ SMALLER_STEPS = (
     ("replaying", "STEP", WALK_STEP),
     ("cleaning", "FIRST_PIECE, LARGEST_PIECE, MOST", "2, 3, 500"),
     ("budget", "ENOUGH", 10),
+    ("budget", "SETTLED, CLAIMED, ADDED", "10, 10, 10"),
+    ("add", "STEP, COSTLY_STEP", f"{ADD_STEP}, {ADD_STEP}"),
+    ("settle", "STEP, COSTLY_STEP", f"{SETTLE_STEP}, {SETTLE_STEP}"),
 )
 """Lua file, a constant of it, and its value in these tests."""
 

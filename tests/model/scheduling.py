@@ -108,8 +108,8 @@ class ScheduledQueue(CleanedQueue):
         """
         rows = sorted((one.next, id_, one.rev) for id_, one in self.schedulers.items() if one.next is not None)
         if after is not None:
-            stands = after[1] in self.schedulers and self.schedulers[after[1]].next == after[0]
-            rows = [row for row in rows if (row[:2] > after if stands else row[0] >= after[0])]
+            still_stored = after[1] in self.schedulers and self.schedulers[after[1]].next == after[0]
+            rows = [row for row in rows if (row[:2] > after if still_stored else row[0] >= after[0])]
         if not rows:
             return False, False, 0, [], self.now
         role, at, since = self._take_role(process, rows[0][0], first=False)
@@ -193,7 +193,7 @@ class ScheduledQueue(CleanedQueue):
         return True
 
     @override
-    def set_slot(self, scheduler: str, job: str) -> None:
+    def note_end_of_job(self, scheduler: str, job: str) -> None:
         stored = self.schedulers.get(scheduler)
         if stored is None or stored.template.after is None or stored.last_job != job or stored.paused:
             return

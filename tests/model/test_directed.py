@@ -111,7 +111,11 @@ def test_a_caller_without_free_slots_does_not_become_the_timer(driver: Driver, c
 def test_a_claim_can_fill_many_thousand_slots(driver: Driver, call: Call) -> None:
     ids = [id_ for _ in range(20) for id_ in add(driver, 1_000)]
     ids += add(driver, 1, ttl=60_000)
-    assert sorted(ids_of(call("w1", 30_000))) == sorted(ids)
+    started, slots = list[str](), 30_000
+    while (reply := call("w1", slots - len(started))).due == reply.now:
+        assert reply.jobs, "a call that ends early must start a job"
+        started += ids_of(reply)
+    assert sorted(started + ids_of(reply)) == sorted(ids)
 
 
 def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver, call: Call) -> None:
@@ -248,7 +252,7 @@ def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(dri
     driver.load(library())
     Machine.driver = driver
     machine = Machine()
-    machine.begin(plain=False, swept=True, dead_letter_queue="")
+    machine.begin(plain=False, swept=True, dead_letter_queue="", early=False)
     machine.claim("w1", "once")
     machine.settle_and_claim("w2", [], False, "once", answered=False)
     machine.add([("", NewJob())], "once")  # wakes w2, which has registered two free slots

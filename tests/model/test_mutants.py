@@ -18,7 +18,7 @@ SHARE = 3
 
 
 def each() -> list[object]:
-    """The names, with marks on the slow ones."""
+    """Return the names of the mutants, and mark the slow ones."""
     slow = {name for position, name in enumerate(MUTANTS) if name in RARE or position % SHARE}
     return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in MUTANTS]
 

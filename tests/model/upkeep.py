@@ -84,10 +84,12 @@ class TimedQueue(ClaimingQueue):
         recovered, failed = set[str](), set[str]()
         first, rest = self._runs_by_step()
         for job in first:
-            self._judge(job, max_stalled, recovered, failed)
+            self._reclaim_or_fail(job, max_stalled, recovered, failed)
         self._tidy()
         for job in rest:
-            self._judge(job, max_stalled, recovered, failed)
+            self._reclaim_or_fail(job, max_stalled, recovered, failed)
+        if not self.having("active"):
+            self.shortest_lease = None
         return recovered, failed
 
     def _runs_by_step(self) -> tuple[list[Job], list[Job]]:
@@ -98,10 +100,10 @@ class TimedQueue(ClaimingQueue):
             job for one in streams for job in one[self.step :]
         ]
 
-    def _judge(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
+    def _reclaim_or_fail(self, job: Job, max_stalled: int, recovered: set[str], failed: set[str]) -> None:
         """Return whether the lease has expired, and apply the consequence."""
         idle = self._counted(job.idle)
-        if job.record_lost and idle >= SHORTEST_LEASE_MS:
+        if job.record_lost and idle >= (self.shortest_lease or SHORTEST_LEASE_MS):
             self.forget(job)
             self.note("dropped", job.id, "missing")
         elif not job.record_lost and idle >= job.lock:

@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 from hypothesis import note
 
 from tests.model.choices import (
+    ADD_STEP,
     CHANGES,
     DELIVERY,
     FITS,
@@ -38,11 +39,13 @@ class Users(BaseMachine):
                 self.made += 1
                 one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
                 jobs.append(one._replace(id=id_, name=f"n{self.made}", data=f"d{self.made}"))
-        if jobs:
+        while jobs:
             self.driver.delivery = delivery
-            reply = run(self.functions.add.jobs([add_request(job) for job in jobs]))
-            same("results of add", reply.outcomes, self.model.add(jobs, reply.ids))
+            reply = run(self.functions.add.some([add_request(job) for job in jobs]))
+            same("number of added jobs", len(reply.ids), min(len(jobs), ADD_STEP) if self.ends_early else len(jobs))
+            same("results of add", reply.outcomes, self.model.add(jobs[: len(reply.ids)], reply.ids))
             same("server time", reply.now, self.model.now)
+            jobs = jobs[len(reply.ids) :]
             self.dirty = True
 
     @action(2, number=NUMBER, delivery=DELIVERY)

@@ -29,7 +29,7 @@ class Listener:
 
 
 class Wakeups:
-    """The listening side of the workers."""
+    """The workers as their channels see them: asleep, woken or dead."""
 
     def __init__(self, wire: Connection, workers: Iterable[str]) -> None:
         self._wire = wire

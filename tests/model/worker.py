@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import msgpack
 
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import RequestChannel
-from glidemq_async.functions.outcomes import (
-    Completed,
-    Delayed,
-    Failed,
-    FailureCause,
-    Outcome,
-    RateLimited,
-    Released,
-    Retention,
-    Retry,
-)
+from glidemq_async.functions.outcomes import Outcome, Retention
 from glidemq_async.functions.settle import ClaimedJob, JobHistory, SettleRequest
 from tests.model.compare import created, route
 from tests.model.compare_dead_letters import decode_origin
 from tests.model.parts import Job, NewJob, Settled
-from tests.support.fake_worker import SettledRun
+from tests.support.fake_worker import SettledRun, build_outcome, build_retention
 
 DEFAULT_COST = 1_000
 
 
 class Worker:
-    """The state of a worker: its slots, and the leases that it holds (or thinks it holds)."""
+    """The state of a worker: its slots, and the leases that it believes to own."""
 
     def __init__(self, name: str, capacity: int, lock: int, *, listens: bool = True) -> None:
         self.name = name
@@ -49,9 +37,12 @@ class Worker:
 class Unanswered:
     """A call whose reply the worker has not received yet."""
 
-    def __init__(self, request: SettleRequest, refused: dict[int, str], jobs: list[Job], slots: int) -> None:
+    def __init__(
+        self, request: SettleRequest, refused: dict[int, str], settled: int, jobs: list[Job], slots: int
+    ) -> None:
         self.request = request
         self.refused = refused
+        self.settled = settled
         self.tokens = [job.token for job in jobs]
         self.free = slots - len(jobs)
         self.due: set[int] = {0}  # the possible times of the next claim
@@ -85,27 +76,16 @@ def settled_run(run: Settled) -> SettledRun:
 
 
 def _outcome(run: Settled) -> Outcome:
-    payload, delay = run.payload.encode(), run.delay / 1000
-    match run.code:
-        case "c":
-            return Completed(payload, _retention(run))
-        case "f":
-            return Failed(payload, cast("FailureCause", run.cause), run.reason, _retention(run))
-        case "r":
-            return Retry(payload, delay, run.reason)
-        case "d":
-            return Delayed(delay, run.payload)
-        case "l":
-            return RateLimited(delay, run.payload)
-        case _:
-            return Released()
+    # A run that is delayed or rate-limited has its reason in the place of a payload.
+    reason = run.payload if run.code in {"d", "l"} else run.reason
+    payload, retention = run.payload.encode(), _retention(run)
+    return build_outcome(run.code, payload, delay_ms=run.delay, cause=run.cause, reason=reason, retention=retention)
 
 
 def _retention(run: Settled) -> Retention | None:
     if run.retention is None:
         return None if run.ttl is None else Retention(ttl_ms=run.ttl)
-    count, age = run.retention
-    return Retention(None if count == -1 else count, None if age == -1 else age, run.ttl)
+    return build_retention(*run.retention, run.ttl)
 
 
 def claimed_fields(job: ClaimedJob) -> tuple[object, ...]:

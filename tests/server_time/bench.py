@@ -94,20 +94,22 @@ class Bench:
             held += [(job.id, job.entry) for job in jobs]
         return held
 
-    async def settle(self, held: Sequence[tuple[str, str]], verb: str, option: str, payload: bytes = NIL) -> None:
+    async def settle(self, held: Sequence[tuple[str, str]], code: str, option: str, payload: bytes = NIL) -> None:
         """Settle runs of the consumer `bench`."""
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
-        for start in range(0, len(held), step):
-            some = held[start : start + step]
+        outcome, settled = outcome_of(code, option, payload), 0
+        while settled < len(held):
+            some = held[settled : settled + step]
             request = self.functions.settle.request(self._channel, "bench", 0, 30_000, subscribed=False)
-            outcome = outcome_of(verb, option, payload)
             with_runs(request, [SettledRun(job_id, entry, outcome) for job_id, entry in some])
-            assert not (await self.functions.settle.send(request)).refused
+            reply = await self.functions.settle.send(request)
+            assert not reply.refused
+            settled += reply.settled
 
-    async def end(self, most: int, verb: str = "c", payload: bytes = NIL) -> list[str]:
+    async def end(self, most: int, code: str = "c", payload: bytes = NIL) -> list[str]:
         """Run jobs to their end and keep them all; return their ids."""
         held = await self.claim(most)
-        await self.settle(held, verb, "-1 -1" if verb == "c" else "-1 -1;retries_exhausted;broken", payload)
+        await self.settle(held, code, "-1 -1" if code == "c" else "-1 -1;retries_exhausted;broken", payload)
         return [job_id for job_id, _ in held]
 
     async def crowd(self, number: int = 1_000) -> None:

@@ -8,7 +8,7 @@ from glidemq_async.queues.cleaning import SWEPT_AT_ONCE
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 
-async def standing(b: Bench, **extra: object) -> str:
+async def add_to_many(b: Bench, **extra: object) -> str:
     """Return a job among many of its kind, on a queue with dead workers."""
     ids = await b.add(b.many, NIL, b"", (), **extra)
     (large,) = await b.add(1, b"x" * MIB, b"", (), **extra)
@@ -19,20 +19,20 @@ async def standing(b: Bench, **extra: object) -> str:
 
 @largest("changePriority")
 async def change_priority(b: Bench) -> None:
-    assert await b.functions.changes.set_priority(await standing(b, key="k", priority=1), 7) == "ok"
-    assert await b.functions.changes.set_priority(await standing(b), 7) == "ok"
+    assert await b.functions.changes.set_priority(await add_to_many(b, key="k", priority=1), 7) == "ok"
+    assert await b.functions.changes.set_priority(await add_to_many(b), 7) == "ok"
 
 
 @largest("changeDelay")
 async def change_delay(b: Bench) -> None:
-    assert await b.functions.changes.set_delay(await standing(b, key="k"), 50_000) == "ok"
-    assert await b.functions.changes.set_delay(await standing(b, delay=10_000), 0) == "ok"
+    assert await b.functions.changes.set_delay(await add_to_many(b, key="k"), 50_000) == "ok"
+    assert await b.functions.changes.set_delay(await add_to_many(b, delay=10_000), 0) == "ok"
 
 
 @largest("removeJob")
 async def remove_job(b: Bench) -> None:
     for extra in ({}, {"key": "k"}, {"delay": 60_000}, {"priority": 4}, {"lifo": True}):
-        assert await b.functions.jobs.remove(await standing(b, **extra)) == "ok"
+        assert await b.functions.jobs.remove(await add_to_many(b, **extra)) == "ok"
 
 
 @largest("retryJob")
@@ -46,14 +46,14 @@ async def retry_job(b: Bench) -> None:
 @largest("revokeJob")
 async def revoke_job(b: Bench) -> None:
     await b.functions.dead_letters.set_queue("dead")
-    job_id = await standing(b)
+    job_id = await add_to_many(b)
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(1_000))])
     assert await b.functions.jobs.revoke(job_id, "x" * 1_000) == "revoked"
 
 
 @largest("promoteJob")
 async def promote_job(b: Bench) -> None:
-    assert await b.functions.jobs.promote(await standing(b, delay=60_000)) == "ok"
+    assert await b.functions.jobs.promote(await add_to_many(b, delay=60_000)) == "ok"
 
 
 @largest("setResultTtl")

@@ -8,13 +8,13 @@ from glidemq_async.functions.inbox import Delivery
 from glidemq_async.functions.replaying import Revival
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
-LETTER = msgpack.packb(["origin", "1", "retries_exhausted", "broken", 3, 1_700_000_000_000, ""])
+ORIGIN = msgpack.packb(["origin", "1", "retries_exhausted", "broken", 3, 1_700_000_000_000, ""])
 
 
-def deliveries(count: int, data: bytes = NIL, letter: bytes = b"", first: int = 0) -> list[Delivery]:
+def deliveries(count: int, data: bytes = NIL, origin: bytes = b"", first: int = 0) -> list[Delivery]:
     """Return jobs as an outbox delivers them."""
     numbers = range(first, first + count)
-    return [Delivery(f"token{n}", b"id%d" % n, b"n", data, b"", b"", letter) for n in numbers]
+    return [Delivery(f"token{n}", b"id%d" % n, b"n", data, b"", b"", origin) for n in numbers]
 
 
 async def moved(b: Bench, count: int, data: bytes = NIL) -> list[str]:
@@ -22,7 +22,7 @@ async def moved(b: Bench, count: int, data: bytes = NIL) -> list[str]:
     await b.functions.queue.set_paused(True)
     step = 100 if len(data) < 1_000 else 1
     for first in range(0, count, step):
-        await b.functions.inbox.deliver(deliveries(min(step, count - first), data, LETTER, first))
+        await b.functions.inbox.deliver(deliveries(min(step, count - first), data, ORIGIN, first))
     return [f"id{n}" for n in range(count)]
 
 
@@ -50,7 +50,7 @@ async def relay_large(b: Bench) -> None:
 
 
 async def relay_all(b: Bench) -> None:
-    """Take all entries out of the outbox."""
+    """Relay all entries of the outbox."""
     after, done = "", list[str]()
     while True:
         after, posted = await b.functions.outbox.relay("holder", after, done)
@@ -62,20 +62,20 @@ async def relay_all(b: Bench) -> None:
 @largest("deliverJobs", "small")
 async def deliver_small(b: Bench) -> None:
     await b.crowd()
-    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, LETTER))
-    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, LETTER))
+    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, ORIGIN))
+    await b.functions.inbox.deliver(deliveries(100, b"x" * 300, ORIGIN))
 
 
 @largest("deliverJobs", "large")
 async def deliver_large(b: Bench) -> None:
-    await b.functions.inbox.deliver(deliveries(1, b"x" * MIB, LETTER))
+    await b.functions.inbox.deliver(deliveries(1, b"x" * MIB, ORIGIN))
 
 
 @largest("deliverJobs", "full inbox")
 async def deliver_to_many(b: Bench) -> None:
     await b.fill("ZADD", "inbox", [word for n in range(110_000) for word in (n, f"before{n}")])
     await b.fill("ZADD", "moved", [word for n in range(100_300) for word in (n, f"before{n}")])
-    await b.functions.inbox.deliver(deliveries(100, NIL, LETTER))
+    await b.functions.inbox.deliver(deliveries(100, NIL, ORIGIN))
 
 
 @largest("listDeadLetters", "moved")
@@ -203,13 +203,3 @@ async def add_to_write(b: Bench) -> None:
     marks = [b"mark%d" % n for n in range(500)]
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
-
-
-@largest("addJob")
-async def add_job(b: Bench) -> None:
-    await b.crowd()
-    await b.add(100)
-    await b.add(100, key="k")
-    await b.add(100, dedup={"id": "d", "mode": "simple"})
-    await b.add(100, b"x" * 3_000, ids=[f"own{n}" for n in range(100)])
-    await b.add(2, b"x" * MIB)

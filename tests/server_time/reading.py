@@ -6,7 +6,7 @@ from typing import Any
 
 import msgpack
 
-from glidemq_async.functions.history import Sought
+from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Sought
 from tests.server_time.bench import MIB, Bench, largest
 
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
@@ -178,7 +178,7 @@ async def locate_events(b: Bench) -> None:
     for _ in range(b.many // 10):
         await b.functions.queue.set_paused(True)
         await b.functions.queue.set_paused(False)
-    sought: list[Sought] = [*(("n", n * 7) for n in range(10)), ("t", 1), ("i", "5-1")]
+    sought: list[Sought] = [*(ByNumber(n * 7) for n in range(10)), ByTime(1), ByEntry("5-1")]
     await b.functions.history.locate(sought)
 
 

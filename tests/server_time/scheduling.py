@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from glidemq_async.client.scheduler_runner import SLOTS_A_CALL
+from glidemq_async.client.scheduler_runner import FIRE_TIMES_A_CALL
 from glidemq_async.functions.schedulers import Firing, SchedulerTemplate
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
@@ -81,14 +81,14 @@ async def get(b: Bench) -> None:
     await b.functions.scheduler_list.get(await schedulers(b, 20, b"x" * MIB))
 
 
-async def fire(b: Bench, slots: int) -> None:
+async def fire(b: Bench, fire_times: int) -> None:
     """Fire every due scheduler."""
     for _ in range(100):
         due = (await b.functions.schedulers.take("p")).due
         if not due:
             return
-        firings = [Firing(one, tuple(one.fire_time + n for n in range(slots)), 0, None) for one in due]
-        await b.functions.schedulers.fire(firings[: SLOTS_A_CALL // slots], "default")
+        firings = [Firing(one, tuple(one.fire_time + n for n in range(fire_times)), 0, None) for one in due]
+        await b.functions.schedulers.fire(firings[: FIRE_TIMES_A_CALL // fire_times], "default")
 
 
 @largest("fireSchedulers", "many")
@@ -98,11 +98,11 @@ async def fire_many(b: Bench) -> None:
     await fire(b, 1)
 
 
-@largest("fireSchedulers", "many slots")
+@largest("fireSchedulers", "many fire times")
 async def fire_slots(b: Bench) -> None:
     await schedulers(b, 4)
     await b.crowd()
-    await fire(b, SLOTS_A_CALL)
+    await fire(b, FIRE_TIMES_A_CALL)
 
 
 @largest("fireSchedulers", "large")

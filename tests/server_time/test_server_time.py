@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from glidemq_async.functions import loader
-from tests.server_time import changing, moving, reading, scheduling, upkeep
+from tests.server_time import adding, changing, moving, reading, scheduling, upkeep, working
 from tests.server_time.bench import CASES, Case, bench
 from tests.support.stores import RunningStore
 
@@ -16,16 +16,9 @@ LONGEST_MS: Final = 5.0
 TRIES: Final = 6
 """A slow call is slow in each try. Delays by a busy host or by a shared cache are not."""
 
-NOT_MEASURED: Final = {
-    "settleAndClaim": "a claim ends by its slots and bytes, not by time: 500 keyed jobs with limits take up to 60 ms",
-}
-"""Functions whose calls may take longer, with the reason. `addJob` is measured with 100 jobs: 500 keyed ones take
-longer.
-"""
-
 STAMP: Final = "storageStamp"
 """A function that the storage adds to the library. It returns a constant."""
-MODULES: Final = (changing, moving, reading, scheduling, upkeep)
+MODULES: Final = (adding, changing, moving, reading, scheduling, upkeep, working)
 SCALES: Final = [1, pytest.param(50, marks=pytest.mark.slow)]
 
 
@@ -36,9 +29,7 @@ def registered() -> set[str]:
 
 def test_each_function_has_a_case() -> None:
     assert all(MODULES)
-    measured = {case.function for case in CASES}
-    assert not measured & set(NOT_MEASURED)
-    assert measured | set(NOT_MEASURED) == registered()
+    assert {case.function for case in CASES} == registered()
 
 
 async def test_the_server_has_no_other_function(store: RunningStore) -> None:

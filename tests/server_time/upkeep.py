@@ -21,8 +21,8 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
 
 async def vanish(b: Bench, held: list[tuple[str, str]]) -> None:
     """End the leases of these runs."""
-    for letter, stream in (("s", "stream"), ("l", "lane"), ("k", "lane")):
-        raw = [entry[1:] for _, entry in held if entry[:1] == letter]
+    for prefix, stream in (("s", "stream"), ("l", "lane"), ("k", "lane")):
+        raw = [entry[1:] for _, entry in held if entry[:1] == prefix]
         for start in range(0, len(raw), 500):
             some = raw[start : start + 500]
             if some:
@@ -146,7 +146,7 @@ async def sweep_dead(b: Bench) -> None:
 
 
 @largest("sweep", "destroyed group")
-async def sweep_lane(b: Bench) -> None:
+async def sweep_active_stream(b: Bench) -> None:
     await b.functions.limits.set_key("", concurrency="1000")
     await b.add_keyed(b.many, 500)
     await b.claim(b.many)

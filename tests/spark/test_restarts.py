@@ -42,7 +42,7 @@ def server(spark: SparkSession) -> Iterator[Server]:
         made.kill()
 
 
-def killed_and_back(server: Server, down: float = 0) -> None:
+def kill_and_restart(server: Server, down: float = 0) -> None:
     """Kill the server and start it again after `down` seconds, on the same port with the same data."""
     server.kill()
     time.sleep(down)
@@ -72,7 +72,7 @@ def test_a_batch_write_continues_after_the_server_was_killed(spark: SparkSession
     writer.start()
     for least in (100, 300):
         until(partial(written, least), f"{least} rows were written")
-        killed_and_back(server, 1.2)  # longer than a call waits, so that each is made again
+        kill_and_restart(server, 1.2)  # longer than a call waits, so that each is made again
         report = queue.report("w")
         assert (report.state, least <= report.inserted < ROWS) == ("open", True)
     writer.join()
@@ -97,7 +97,7 @@ def test_queries_continue_from_their_checkpoints_after_the_server_was_killed(
             return chain.half_done(url, beyond)
 
         until(partial(half_done, chain.inserted(url)), "a micro-batch was written in part")
-        killed_and_back(server)
+        kill_and_restart(server)
     for query in queries.values():
         query.stop()
     chain.finish(spark, url, tmp_path)

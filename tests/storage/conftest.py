@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from glidemq_async.storage import Endpoint, RedisStorage
-from tests.storage.standin import LIBRARY
+from tests.storage.small_library import LIBRARY
 from tests.support.servers import Server, standalone
 
 

@@ -13,7 +13,7 @@ from glidemq_async.errors import LibraryVersionError, StorageUnavailable
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage, open_storage
 from glidemq_async.storage.redis.server import CALL_TIMEOUT, ServerStorage
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually, standalone
 
 

@@ -18,7 +18,7 @@ from glidemq_async.storage import Endpoint, FunctionError, MemoryStorage, RedisS
 from glidemq_async.storage.redis.library import Library
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.storage.proxy import proxied
-from tests.storage.standin import KEY, LIBRARY, SOURCE
+from tests.storage.small_library import KEY, LIBRARY, SOURCE
 from tests.support.servers import Server, eventually, redis7, redis7_binary, standalone
 
 SYNCED = ("--appendonly", "yes", "--appendfsync", "always")
@@ -53,7 +53,7 @@ async def test_a_call_with_a_lost_reply_is_repeated_with_the_same_token(server: 
 async def test_a_silent_server_ends_in_storage_unavailable(server: Server) -> None:
     async with proxied(server) as proxy, proxy.storage(LIBRARY) as storage:
         proxy.swallow_replies(b"_count")
-        with pytest.raises(StorageUnavailable, match="count got no answer") as caught:
+        with pytest.raises(StorageUnavailable, match="count got no reply") as caught:
             await storage.call("count", KEY, ["token-1"], timeout=0.3)
         assert "redis://127.0.0.1" in str(caught.value)
         proxy.swallow_replies(None)

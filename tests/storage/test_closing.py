@@ -15,7 +15,7 @@ from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import Wire
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 
@@ -83,7 +83,7 @@ async def test_closing_a_cluster_while_its_topology_is_read_raises_queue_closed(
             await call
 
 
-async def test_a_cancelled_caller_leaves_the_attempt_to_the_others(server: Server) -> None:
+async def test_a_cancelled_caller_does_not_end_a_shared_connection_attempt(server: Server) -> None:
     async with SlowLink(server.port) as link:
         link.silence()
         storage = RedisStorage(Endpoint("127.0.0.1", link.port), library=LIBRARY)

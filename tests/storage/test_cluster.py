@@ -9,10 +9,13 @@ import pytest
 
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import ClusterStorage, Endpoint
+from glidemq_async.storage.redis import server
 from glidemq_async.storage.redis.cluster import slot_of
+from glidemq_async.storage.redis.node import Node
+from glidemq_async.storage.redis.server import find_keys
 from tests.storage.listener import Listener
-from tests.storage.standin import LIBRARY
-from tests.support.servers import Cluster, cluster, eventually, node_id
+from tests.storage.small_library import LIBRARY
+from tests.support.servers import Cluster, Server, cluster, eventually, node_id
 
 pytestmark = pytest.mark.cluster
 
@@ -118,3 +121,35 @@ async def test_calls_wait_for_a_cluster_slot_that_moves_key_by_key(servers: Clus
     assert [await listener.change(), await listener.change()] == [False, True]
     assert await storage.call("publish", key, [f"{key}:wake", "a"]) == 1
     assert await listener.message() == b"a"
+
+
+async def test_a_key_that_moves_to_a_node_that_was_read_before_is_found(
+    servers: Cluster, storage: ClusterStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.gather(*(storage.call("count", key, ["t"]) for key in KEYS))
+    # The nodes are read in the order of their addresses.
+    target, *_, source = sorted(servers.primaries, key=lambda one: one.port)
+    owners = [await servers.owner(key) for key in KEYS]
+    moved = KEYS[owners.index(source)]
+    scan_node, read = server._scan_node, list[Node]()  # pyright: ignore[reportPrivateUsage]
+
+    async def scan_and_move(node: Node, match: str, deadline: float) -> list[bytes] | Exception:
+        found = await scan_node(node, match, deadline)
+        read.append(node)
+        if len(read) == 1:
+            await _move(moved, ["count", "executions", "tokens"], source, target)
+        return found
+
+    monkeypatch.setattr(server, "_scan_node", scan_and_move)
+    assert await find_keys(storage, "glide:{*}:count") == sorted(f"{key}:count".encode() for key in KEYS)
+
+
+async def _move(key: str, names: list[str], source: Server, target: Server) -> None:
+    """Move the cluster slot of a queue with its store keys."""
+    slot, ids = slot_of(key), [await node_id(one) for one in (source, target)]
+    await target.command("CLUSTER", "SETSLOT", slot, "IMPORTING", ids[0])
+    await source.command("CLUSTER", "SETSLOT", slot, "MIGRATING", ids[1])
+    for name in names:
+        await source.command("MIGRATE", "127.0.0.1", target.port, f"{key}:{name}", 0, 5000)
+    for one in (target, source):
+        await one.command("CLUSTER", "SETSLOT", slot, "NODE", ids[1])

@@ -21,7 +21,7 @@ import pytest
 from glidemq_async.errors import EmbeddedServerMissing, StorageUnavailable
 from glidemq_async.storage import FileStorage, MemoryStorage, open_storage
 from glidemq_async.storage.embedded.file import socket_path
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import eventually
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found through /proc")
@@ -144,7 +144,7 @@ async def _client(directory: Path, work: str) -> asyncio.subprocess.Process:
     source = f"""
         import asyncio, sys
         from glidemq_async.storage import FileStorage
-        from tests.storage.standin import KEY, LIBRARY
+        from tests.storage.small_library import KEY, LIBRARY
         async def main():
             storage = FileStorage({str(directory)!r}, linger={LINGER}, library=LIBRARY)
             await storage.connect()
@@ -304,7 +304,7 @@ async def test_memory_ends_with_its_process() -> None:
     source = """
         import asyncio
         from glidemq_async.storage import MemoryStorage
-        from tests.storage.standin import LIBRARY
+        from tests.storage.small_library import LIBRARY
         async def main():
             storage = MemoryStorage(library=LIBRARY)
             await storage.connect()
@@ -417,5 +417,5 @@ def test_a_relative_home_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GLIDEMQ_URL", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     monkeypatch.setenv("HOME", "relative/home")
-    with pytest.raises(ValueError, match=r"\$HOME is no absolute path: 'relative/home'\. Give a URL"):
+    with pytest.raises(ValueError, match=r"\$HOME is not an absolute path: 'relative/home'\. Give a URL"):
         open_storage()

@@ -29,7 +29,7 @@ from glidemq_async.storage.redis.handover import take_over
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.url_options import known_options
 from glidemq_async.storage.redis.wire import Reply
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
 from tests.support.servers import Server, standalone
 from tests.support.slow_link import SlowLink
@@ -270,7 +270,7 @@ async def test_the_connect_timeout_is_an_option() -> None:
 
     async with await asyncio.start_server(stay_silent, "127.0.0.1", 0) as listening:
         port = listening.sockets[0].getsockname()[1]
-        with pytest.raises(TimeoutError, match=r"gave no answer within 0\.2 s"):
+        with pytest.raises(TimeoutError, match=r"did not reply within 0\.2 s"):
             await dial(endpoint_of(f"redis://:pw@127.0.0.1:{port}?socket_connect_timeout=0.2"))
 
 

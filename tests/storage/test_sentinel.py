@@ -11,7 +11,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage import Endpoint, SentinelStorage
 from glidemq_async.storage.redis.wire import ReplyError, as_list
 from tests.storage.listener import Listener
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import SentinelGroup, eventually, sentinel
 
 pytestmark = [pytest.mark.sentinel, pytest.mark.crash]

@@ -12,7 +12,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.jobs.job import Job
 from glidemq_async.storage import Endpoint, RedisStorage
 from glidemq_async.storage.redis import server
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually
 from tests.support.slow_link import SlowLink
 
@@ -71,7 +71,7 @@ async def test_a_silent_link_ends_in_time(server: Server, kilobytes: int) -> Non
             link.silence()
         began = time.monotonic()
         with pytest.raises(
-            StorageUnavailable, match=r"echo got no answer .*tried for [12]\.\d s.*; the last failure was: .*in time"
+            StorageUnavailable, match=r"echo got no reply .*tried for [12]\.\d s.*; the last failure was: .*in time"
         ):
             await call
         assert time.monotonic() - began < 1.5 + 6 * PATIENCE

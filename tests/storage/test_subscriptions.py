@@ -12,7 +12,7 @@ from glidemq_async.storage.redis.connections import LoginRefused
 from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.subscriptions import LONGEST_LOGIN_PAUSE, SubscriberLink, SubscriptionHub
 from tests.storage.listener import Listener
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import Server, eventually, standalone
 
 CHANNEL = f"{KEY}:wake"
@@ -50,7 +50,7 @@ async def test_two_subscribers_can_share_a_channel(storage: RedisStorage) -> Non
     assert one.messages.empty()
 
 
-async def test_a_channel_can_be_left_and_joined_again_immediately(storage: RedisStorage) -> None:
+async def test_a_channel_can_be_subscribed_again_immediately(storage: RedisStorage) -> None:
     other = await Listener().subscribe(storage, KEY, f"{CHANNEL}:other")
     for _ in range(20):
         one = await Listener().subscribe(storage, KEY, CHANNEL)

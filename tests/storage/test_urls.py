@@ -47,8 +47,8 @@ def test_every_form_of_url_opens(url: str, kind: type[object]) -> None:
 @pytest.mark.parametrize(
     ("url", "reason"),
     [
-        ("localhost:6379", "no scheme with .://. behind"),
-        ("redis:/localhost", "no scheme with .://. behind"),
+        ("localhost:6379", "no scheme, such as redis://"),
+        ("redis:/localhost", "no scheme, such as redis://"),
         ("http://host", "'http' is unknown"),
         ("redis+magic://host", "unknown"),
         ("http+cluster://host", "unknown"),

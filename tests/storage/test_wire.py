@@ -18,7 +18,7 @@ from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.server import servers_of
 from glidemq_async.storage.redis.wire import LinkLost, Wire
-from tests.storage.standin import KEY, LIBRARY
+from tests.storage.small_library import KEY, LIBRARY
 from tests.storage.tls import make_certificate, tls_proxy
 from tests.support.servers import Server, standalone
 
@@ -117,7 +117,7 @@ async def test_the_wire_works_over_tls(server: Server, tmp_path: Path) -> None:
 async def test_tls_to_a_port_without_tls_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.2)
     async with standalone() as server:
-        with pytest.raises(OSError, match=r"no answer within 0\.2 s to a TLS handshake: rediss://"):
+        with pytest.raises(OSError, match=r"did not reply within 0\.2 s to a TLS handshake: rediss://"):
             await dial(Endpoint("127.0.0.1", server.port, tls=True))
 
 

@@ -49,14 +49,14 @@ class Timed:
 
     async def names(self, slots: int = 100) -> list[str]:
         """Claim up to this many jobs; return their names in order."""
-        return [hold.name for hold in await self.fake_worker.claim(slots)]
+        return [lease.name for lease in await self.fake_worker.claim(slots)]
 
     async def run(self, slots: int = 100) -> list[str]:
         """Claim up to this many jobs and complete them; return their names in order."""
-        holds = await self.fake_worker.claim(slots)
-        for hold in holds:
-            assert await self.fake_worker.settle(hold) is None
-        return [hold.name for hold in holds]
+        leases = await self.fake_worker.claim(slots)
+        for lease in leases:
+            assert await self.fake_worker.settle(lease) is None
+        return [lease.name for lease in leases]
 
 
 def timed(storage: MemoryStorage, name: str) -> Timed:

@@ -20,9 +20,9 @@ async def ids_of(queue: AnyQueue, **options: Any) -> list[str]:
     return [job.id for job in await queue.get_dead_letter_jobs(**options)]
 
 
-async def letters_of(queue: AnyQueue) -> list[DeadLetter]:
+async def dead_letters_of(queue: AnyQueue) -> list[DeadLetter]:
     found = [job.dead_letter for job in await queue.get_dead_letter_jobs()]
-    return [letter for letter in found if letter is not None]
+    return [dead_letter for dead_letter in found if dead_letter is not None]
 
 
 async def run_all(queue: AnyQueue, handler: Any, **options: Any) -> None:

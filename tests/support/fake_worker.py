@@ -29,8 +29,8 @@ NOTHING = b"\xc0"
 LONG_AGO = 10**9
 
 
-class Hold(NamedTuple):
-    """A claimed job as its worker knows it."""
+class Lease(NamedTuple):
+    """The lease of a claimed job, as its worker knows it."""
 
     id: str
     entry: str
@@ -67,10 +67,10 @@ class FakeWorker:
         self.channel = RequestChannel(self.name)
         self._last: SettleRequest | None = None
 
-    async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Hold]:
+    async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Lease]:
         """Claim up to this many jobs, as a worker that cannot be woken."""
         self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
-        return holds_of(await self._functions.settle.send(self._last))
+        return leases_of(await self._functions.settle.send(self._last))
 
     async def repeat(self) -> SettleReply:
         """Send the last claim or settle call again, as a worker that has received no reply."""
@@ -78,54 +78,54 @@ class FakeWorker:
         return await self._functions.settle.send(self._last)
 
     async def settle(
-        self, hold: Hold, verb: str = "c", option: str | None = None, payload: bytes = NOTHING
+        self, lease: Lease, code: str = "c", option: str | None = None, payload: bytes = NOTHING
     ) -> str | None:
         """Settle one run. Return the reply code of a refusal, or None."""
-        reply = await self._settle([(hold, outcome_of(verb, option, payload))])
+        reply = await self._settle([(lease, outcome_of(code, option, payload))])
         return reply.refused.get(0)
 
-    async def complete_with_policy(self, hold: Hold, policy: str) -> None:
-        """Complete one run with a retention policy in its wire form, which may be malformed."""
+    async def complete_with_policy(self, lease: Lease, policy: str) -> None:
+        """Complete one run with a retention policy in its stored form, which may be malformed."""
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False)
-        request.settle(hold.id, hold.entry, None, Completed(NOTHING))
+        request.settle(lease.id, lease.entry, None, Completed(NOTHING))
         args = request.args
         args[-1] = policy
         await self._storage.call("settleAndClaim", self.base, args)
 
-    async def complete(self, *holds: Hold, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
+    async def complete(self, *leases: Lease, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
         """Complete these runs in one call, each with a retention if one is given, and claim nothing."""
-        runs = [(hold, Completed(NOTHING, keep)) for hold, keep in zip_longest(holds, retention)]
+        runs = [(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)]
         return await self._settle(runs, verify=verify)
 
-    async def _settle(self, runs: Sequence[tuple[Hold, Outcome]], *, verify: bool = False) -> SettleReply:
+    async def _settle(self, runs: Sequence[tuple[Lease, Outcome]], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
         self._last = with_runs(
-            request, [SettledRun(hold.id, hold.entry, outcome, hold.plain_since) for hold, outcome in runs]
+            request, [SettledRun(lease.id, lease.entry, outcome, lease.plain_since) for lease, outcome in runs]
         )
         return await self._functions.settle.send(self._last)
 
-    async def update(self, hold: Hold, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
+    async def update(self, lease: Lease, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
         """Write an update from within the run; return the function's reply code."""
         self._functions.caller.consumer = self.name
-        return await self._functions.updates.write(hold.id, hold.entry, kind, value)
+        return await self._functions.updates.write(lease.id, lease.entry, kind, value)
 
-    async def renew(self, *holds: Hold) -> list[str]:
+    async def renew(self, *leases: Lease) -> list[str]:
         """Renew leases; return the entries whose lease is lost."""
         lost, _ = await self._functions.leases.renew(
-            self.name, NOTHING, [Held(hold.id, hold.entry, hold.plain_since) for hold in holds], 10
+            self.name, NOTHING, [Held(lease.id, lease.entry, lease.plain_since) for lease in leases], 10
         )
         return lost
 
-    async def end(self, *holds: Hold) -> int:
+    async def end(self, *leases: Lease) -> int:
         """Report that these runs have ended, and return how many of them were runs of removed jobs."""
-        return await self._functions.leases.end_runs(self.name, [hold.entry for hold in holds])
+        return await self._functions.leases.end_runs(self.name, [lease.entry for lease in leases])
 
-    async def vanish(self, *holds: Hold, for_ms: int = 60_000) -> None:
-        """Pretend that this worker has given no sign of life for this time."""
-        for hold in holds:
-            stream = "fifo" if hold.entry[0] == "p" else "lane"
+    async def vanish(self, *leases: Lease, for_ms: int = 60_000) -> None:
+        """Let the leases age as if this worker had not renewed them for this time."""
+        for lease in leases:
+            stream = "fifo" if lease.entry[0] == "p" else "lane"
             await self._store.ask(
-                "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, hold.entry[1:], "IDLE", for_ms, "JUSTID"
+                "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, lease.entry[1:], "IDLE", for_ms, "JUSTID"
             )
 
     async def sweep(self, max_stalled: int = 3) -> list[str]:
@@ -162,29 +162,57 @@ class FakeWorker:
         await self._functions.stalled.close_worker(self.name)
 
 
-def holds_of(reply: SettleReply) -> list[Hold]:
-    """Return the claimed jobs of a reply."""
+def leases_of(reply: SettleReply) -> list[Lease]:
+    """Return the leases of the jobs that a reply claims."""
     return [
-        Hold(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "") for job in reply.jobs
+        Lease(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "") for job in reply.jobs
     ]
 
 
-def outcome_of(verb: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:
-    """Return the outcome that has this wire form; without an option, a typical one of its kind."""
-    match verb:
+def outcome_of(code: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:
+    """Return the outcome of this code. Without an option, its values are typical ones."""
+    match code:
         case "c":
-            return Completed(payload, _retention(option or ""))
+            return build_outcome(code, payload, retention=_retention(option or ""))
         case "f":
             policy, cause, reason = (option or ";retries_exhausted;broken").split(";")
-            return Failed(payload, cast("FailureCause", cause), reason, _retention(policy))
+            return build_outcome(code, payload, cause=cause, reason=reason, retention=_retention(policy))
         case "r":
             ms, _, reason = (option or "50 broken").partition(" ")
-            return Retry(payload, int(ms) / 1000, reason)
-        case "b":
-            return Released()
+            return build_outcome(code, payload, delay_ms=int(ms), reason=reason)
         case _:
-            delay = int(option or 50) / 1000
-            return Delayed(delay) if verb == "d" else RateLimited(delay)
+            return build_outcome(code, payload, delay_ms=int(option or 50))
+
+
+def build_outcome(
+    code: str,
+    payload: bytes,
+    *,
+    delay_ms: int = 0,
+    cause: str = "",
+    reason: str = "",
+    retention: Retention | None = None,
+) -> Outcome:
+    """Return the outcome of this code with the values that its kind has."""
+    delay = delay_ms / 1000
+    match code:
+        case "c":
+            return Completed(payload, retention)
+        case "f":
+            return Failed(payload, cast("FailureCause", cause), reason, retention)
+        case "r":
+            return Retry(payload, delay, reason)
+        case "d":
+            return Delayed(delay, reason)
+        case "l":
+            return RateLimited(delay, reason)
+        case _:
+            return Released()
+
+
+def build_retention(count: int, age: int, ttl: int | None) -> Retention:
+    """Return a retention. A count or an age of -1 means no limit."""
+    return Retention(None if count == -1 else count, None if age == -1 else age, ttl)
 
 
 def _retention(policy: str) -> Retention | None:
@@ -192,4 +220,4 @@ def _retention(policy: str) -> Retention | None:
         return None
     kept, _, ttl = policy.partition(" t")
     count, age = (int(part) for part in (kept or "-1 -1").split())
-    return Retention(None if count == -1 else count, None if age == -1 else age, int(ttl) if ttl else None)
+    return build_retention(count, age, int(ttl) if ttl else None)

@@ -15,7 +15,7 @@ STEADY = 10
 
 
 class Relay:
-    """A Storage around a Storage."""
+    """A storage that passes each call to another storage, and can call a function before or after it."""
 
     def __init__(self, inner: Storage) -> None:
         self._inner = inner
@@ -52,7 +52,7 @@ class Relay:
         return await self._inner.subscribe(key, channel, on_message, on_change)
 
     async def quiet(self, queue: AnyQueue) -> None:
-        """Wait until the workers behind this storage make no more claims. They have handled earlier messages then."""
+        """Wait until the workers of this storage make no more claims and have handled all messages."""
         steady = 0
         while steady < STEADY:
             before = self.calls.count("settleAndClaim")

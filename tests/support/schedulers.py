@@ -34,7 +34,7 @@ async def ended_schedule(queue: AnyQueue, scheduler_id: str = "s") -> JobSchedul
             await asyncio.sleep(0.02)
 
 
-async def slots(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
+async def fire_times(queue: AnyQueue, scheduler_id: str = "s") -> list[int]:
     """Return the fire times whose jobs are in the queue, in order."""
     found: set[int] = set()
     # In the order in which a job moves, so that a moving job may be read twice but is never missed.

@@ -4,39 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections import deque
-from typing import Final, Self
+from typing import Final
 
-BUFFER: Final = 32 * 1024
-"""The buffer size of the proxy's sockets. Larger buffers would accept complete requests at full speed."""
+from typing_extensions import override
+
+from tests.support.tcp_proxy import TcpProxy
+
 PIECE: Final = 8 * 1024
 
 
-class SlowLink:
-    """A TCP proxy on a loopback port.
+class SlowLink(TcpProxy):
+    """A proxy with a limited rate and an added delay.
 
     All connections share `rate`, in bytes per second for each direction (None: unlimited). Each byte takes `delay`
     seconds to arrive.
     """
 
+    # Larger buffers would accept complete requests at full speed.
+    BUFFER = 32 * 1024
+
     def __init__(self, port: int, *, rate: float | None = None, delay: float = 0.0) -> None:
+        super().__init__()
         self.rate = rate
         self.delay = delay
-        self.port = 0
-        self.connections = 0
-        self.connected = asyncio.Event()
-        """Set by the first connection."""
         self._upstream = port
         self._open = asyncio.Event()
         self._open.set()
         self._free_at = {"up": 0.0, "down": 0.0}
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def url(self) -> str:
-        """Return the address of the server behind the link."""
-        return f"redis://127.0.0.1:{self.port}"
 
     def silence(self) -> None:
         """Forward nothing in either direction. Connections stay open."""
@@ -46,31 +41,9 @@ class SlowLink:
         """Forward bytes again, beginning with the delayed ones."""
         self._open.set()
 
-    async def __aenter__(self) -> Self:
-        listening = _small(socket.socket())
-        listening.bind(("127.0.0.1", 0))
-        self._server = await asyncio.start_server(self._serve, sock=listening, limit=BUFFER)
-        self.port = listening.getsockname()[1]
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self._server.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        self.connections += 1
-        self.connected.set()
-        there = _small(socket.socket())
-        there.setblocking(False)
-        await asyncio.get_running_loop().sock_connect(there, ("127.0.0.1", self._upstream))
-        up_reader, up_writer = await asyncio.open_connection(sock=there, limit=BUFFER)
+    @override
+    async def forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await self.open_upstream(self._upstream)
         ways = [
             asyncio.ensure_future(self._carry(reader, up_writer, "up")),
             asyncio.ensure_future(self._carry(up_reader, writer, "down")),
@@ -135,9 +108,3 @@ class SlowLink:
         self._free_at[way] = max(self._free_at[way], now) + size / self.rate
         await asyncio.sleep(self._free_at[way] - now)
         await self._open.wait()
-
-
-def _small(end: socket.socket) -> socket.socket:
-    for option in (socket.SO_RCVBUF, socket.SO_SNDBUF):
-        end.setsockopt(socket.SOL_SOCKET, option, BUFFER)
-    return end

@@ -14,7 +14,7 @@ TRIPS = 10
 """The number of round trips that a start may take in addition. A busy host makes these longer too."""
 
 
-async def starts_at_once(queue: AnyQueue, adds: int, **options: Any) -> None:
+async def starts_immediately(queue: AnyQueue, adds: int, **options: Any) -> None:
     """Add jobs one after the other to a queue with an idle worker. At least half of them must start within
     milliseconds.
     """

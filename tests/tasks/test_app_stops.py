@@ -28,7 +28,7 @@ async def test_active_jobs_are_released_immediately(storage: Storage, name: str)
         worker = app.worker(handle_signals=False, shutdown_timeout=60)
         running = asyncio.create_task(worker.run())
         await soon(started.wait())
-        worker.stop(at_once=True)
+        worker.stop(immediately=True)
         await soon(running)
         assert await job.get_state() == "waiting"
 

@@ -83,7 +83,7 @@ async def test_a_single_worker_upserts_and_fires(storage: Storage, name: str) ->
         await mq.queue(name).remove_job_scheduler("pulse")
 
 
-SLOTS = 12
+FIRE_TIMES = 12
 PROGRAM = """
 import asyncio, sys
 from glidemq_async import GlideMQ, Schedule
@@ -129,7 +129,7 @@ async def test_many_processes_fire_each_time_once(tmp_path: Path) -> None:
                 for process in processes:
                     assert process.stdout is not None
                     assert await process.stdout.readline() == b"ready\n"
-                await _completed(mq.queue("default"), SLOTS)
+                await _completed(mq.queue("default"), FIRE_TIMES)
                 for process in processes:
                     await process.communicate(b"\n")
         finally:
@@ -140,11 +140,11 @@ async def test_many_processes_fire_each_time_once(tmp_path: Path) -> None:
         queue = mq.queue("default")
         found = await queue.get_job_scheduler("pulse")
         assert found is not None
-        assert (found.fired, found.next_at) == (SLOTS, None)
+        assert (found.fired, found.next_at) == (FIRE_TIMES, None)
         jobs = await queue.get_jobs("completed")
-        assert [job.fence for job in jobs] == [1] * SLOTS
-        slots = sorted(int(job.id.partition("@")[2]) for job in jobs)
-        assert [later - slot for slot, later in pairwise(slots)] == [100] * (SLOTS - 1)
+        assert [job.fence for job in jobs] == [1] * FIRE_TIMES
+        fire_times = sorted(int(job.id.partition("@")[2]) for job in jobs)
+        assert [later - fire_time for fire_time, later in pairwise(fire_times)] == [100] * (FIRE_TIMES - 1)
 
 
 async def _completed(queue: Queue[Any, Any], jobs: int) -> None:

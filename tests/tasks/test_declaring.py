@@ -132,7 +132,7 @@ def test_an_unknown_option_is_refused_with_its_kind() -> None:
 
 
 def test_bad_arguments_of_an_app_are_refused_at_its_construction() -> None:
-    with pytest.raises(ValueError, match=r"'rediss//x' is no storage URL: it has no scheme"):
+    with pytest.raises(ValueError, match=r"'rediss//x' is not a storage URL: it has no scheme"):
         GlideMQ("rediss//x")
     with pytest.raises(ValueError, match="the scheme 'http' is unknown"):
         core_of(GlideMQ("memory://")).relocate("http://x")

@@ -201,7 +201,7 @@ async def test_an_interrupted_job_leaves_a_shared_dependency_to_others(mq: Glide
         assert await second.result(PATIENCE) == "slow"
 
 
-async def test_a_cancelled_provider_is_tried_again(mq: GlideMQ) -> None:
+async def test_a_cancelled_provider_is_called_again(mq: GlideMQ) -> None:
     first = True
 
     async def pool() -> str:

@@ -152,8 +152,8 @@ async def test_exceptions_in_on_failure_and_after_add_are_only_logged(
             await job.result(PATIENCE)
     assert log[-1] == "outer on_failure KeyError"
     assert [record.message for record in caplog.records if "Recorder" in record.message] == [
-        f"Recorder.after_add, job {job.id} of task work",
-        f"Recorder.on_failure, job {job.id} of task work",
+        f"Recorder.after_add raised an exception; job {job.id} of task work is stored",
+        f"Recorder.on_failure raised an exception for job {job.id} of task work",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
@@ -58,14 +59,19 @@ from glidemq_async import (
     WorkerPool,
     executors,
     generate_key,
+    instrumentation,
     storage,
+    telemetry,
     testing,
 )
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.executors import Executor, FunctionCall, InlineExecutor, SubprocessExecutor, ThreadExecutor
 from glidemq_async.functions.add import AddRequest
+from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, RunJob, RunReport, WorkerPart
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.job_options import JobOptionsDict
+from glidemq_async.payloads import codecs
+from glidemq_async.payloads.codecs import CodecChain
 from glidemq_async.storage import (
     ClusterStorage,
     Endpoint,
@@ -77,6 +83,15 @@ from glidemq_async.storage import (
     Subscription,
 )
 from glidemq_async.stored.failure import Failure
+from glidemq_async.telemetry import (
+    HttpEndpoint,
+    JobFilter,
+    JobLogging,
+    JsonFormatter,
+    OpenTelemetry,
+    Page,
+    Prometheus,
+)
 from glidemq_async.testing import Harness, MovableClock
 from glidemq_async.worker.options import WorkerOptionsDict
 
@@ -109,6 +124,14 @@ JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
 HARNESS = "added assert_added assert_nothing_added clock close connect drain eager queue storage sync use"
 EXECUTION = "error job message result result_ttl state traceback"
+HOOKS = "after_add after_run before_add before_run settled worker_started worker_stopped"
+
+
+FORMATTER = """
+    converter datefmt default_msec_format default_time_format format formatException formatMessage formatStack
+    formatTime usesTime
+"""
+"""The names of a `logging.Formatter`."""
 
 
 async def handler(job: Job[Any, Any]) -> None: ...
@@ -155,10 +178,8 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     JsonSerializer: (JsonSerializer, "dumps loads"),
     MsgpackSerializer: (MsgpackSerializer, "dumps loads"),
     Middleware: (Middleware, "after_add after_run before_add before_run on_failure"),
-    Harness: (
-        Harness,
-        "added assert_added assert_nothing_added clock close connect drain eager queue storage sync use",
-    ),
+    CodecChain: (lambda: CodecChain(()), "decode encode"),
+    Harness: (Harness, HARNESS),
     MovableClock: (lambda: MovableClock(MemoryStorage()), "advance move_to now sync"),
     InlineExecutor: (InlineExecutor, "awaits_handlers may_share occupied run runs_here start stop"),
     ThreadExecutor: (lambda: ThreadExecutor(1), "occupied run runs_here start stop when_ended"),
@@ -168,6 +189,16 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     SentinelStorage: (lambda: SentinelStorage([], "service", Endpoint()), STORAGE),
     MemoryStorage: (MemoryStorage, f"{STORAGE} socket"),
     FileStorage: (lambda: FileStorage("/nowhere"), f"{STORAGE} directory exists"),
+    Addition: (lambda: Addition("q", "n", {}), "headers id name outcome queue size"),
+    Instrumentation: (Instrumentation, HOOKS),
+    Instruments: (lambda: Instruments(()), "adding running settled start stop"),
+    RunReport: (RunReport, "error outcome seconds"),
+    OpenTelemetry: (OpenTelemetry, HOOKS),
+    Prometheus: (Prometheus, f"{HOOKS} endpoint page pages refresh registry watch"),
+    HttpEndpoint: (lambda: HttpEndpoint({}), "close port start"),
+    JobLogging: (JobLogging, HOOKS),
+    JobFilter: (JobFilter, "filter name nlen"),
+    JsonFormatter: (JsonFormatter, FORMATTER),
 }
 
 JOB_METHODS = """
@@ -194,9 +225,11 @@ VALUES: dict[Any, str] = {
     MetricPoint: "count mean_seconds minute",
     Metrics: "count points",
     PayloadContext: "count id index kind name queue",
+    Page: "body content_type count index status",
     Permissions: "cpu environment file_size memory network open_files processes read strict subprocess write",
     QueueEvent: "at detail job_id key kind position",
     RateLimit: "duration max",
+    RunJob: "data_size headers queue waited",
     Schedule: """
         after_completion catch_up cron end every immediately jitter limit missed next_after overlap start tz
     """,
@@ -206,6 +239,7 @@ VALUES: dict[Any, str] = {
     SyncJob: JOB_METHODS,
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
+    WorkerPart: "count counts index name queue running",
     WorkerInfo: "concurrency host last_seen name pid running started_at",
 }
 """The public names of protocols and of classes whose instances have no other names than their class."""
@@ -221,7 +255,7 @@ def shown(kind: type) -> set[str]:
 
 def public_classes() -> set[type]:
     """Return the classes that the public packages export, without the exceptions."""
-    packages = (glidemq_async, executors, storage, testing)
+    packages = (glidemq_async, codecs, executors, instrumentation, storage, telemetry, testing)
     found = [getattr(package, name) for package in packages for name in package.__all__]
     return {one for one in found if inspect.isclass(one) and not issubclass(one, BaseException)}
 
@@ -247,9 +281,10 @@ def test_values_show_the_public_names(kind: type) -> None:
 @pytest.mark.parametrize("kind", [*PUBLIC, *VALUES], ids=lambda kind: kind.__name__)
 def test_every_name_is_documented_for_users(kind: type) -> None:
     undocumented: list[str] = []
-    for name in sorted(shown(kind)):
-        text = inspect.getdoc(inspect.getattr_static(kind, name, None)) or ""
-        if name in getattr(kind, "__dataclass_fields__", {}):
+    for name in sorted(shown(kind) - set(dir(logging.Formatter))):
+        member = inspect.getattr_static(kind, name, None)
+        text = inspect.getdoc(member) or ""
+        if name in getattr(kind, "__dataclass_fields__", {}) or (inspect.ismemberdescriptor(member) and not text):
             text = field_text(kind, name)
         if not text or any(word in text for word in INTERNAL_WORDS):
             undocumented.append(name)

@@ -50,7 +50,9 @@ ALONE = "glidemq_async.storage.embedded.keeper"
 
 @cache
 def sources() -> dict[str, Path]:
-    """Return every module by its name. The three linked folders are named, because a link is not followed by itself."""
+    """Return every module by its name. The three linked folders are named, because a search of a folder does not follow
+    links.
+    """
     folders = [ROOT, ROOT / "functions", ROOT / "executors", ROOT / "demo"]
     paths = {path for folder in folders for path in folder.rglob("*.py")}
     return {_name(path): path for path in sorted(paths)}
@@ -178,6 +180,13 @@ def _declared(code: str) -> set[str]:
 def _used(code: str) -> set[str]:
     """Return the names whose fields are used or that are called."""
     return set(re.findall(r"(?<![\w.:])([A-Za-z_]\w*)\s*[.(\[]", code)) - LUA_OWN
+
+
+def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    folders = {path.parent.name for path in Path(__file__).parent.glob("*/__init__.py")}
+    assert len(folders) > 5
+    assert folders <= packages
 
 
 def test_a_lua_file_uses_only_files_above_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
+from string import ascii_lowercase
 
 import pytest
 
@@ -81,6 +82,81 @@ def test_each_command_is_declared_for_the_permission_check() -> None:
     asked = {" ".join(words[:2]) if words[0] in containers else words[0] for words in lines}
     # These may be missing: wake-ups have a separate check, and INFO only lets a sweep detect a restart.
     assert asked == library().commands - {"SPUBLISH", "INFO"}
+
+
+# Commands that may create a key and do not name it by queue_flags.create, although it may be a structure with a flag.
+# ":" is a key whose last part is not a constant, "?" is a key of which nothing is known, and "unpack" is an item of a
+# list.
+MOVED = "changes scores of existing members"
+UNFLAGGED = {
+    ("HSET", ":limits", "set_back"): "the hash has the field `gate`, which the command replaces",
+    ("HSET", ":running", "keyed"): "the hash has the count that the command lowers",
+    ("HSET", ":timer", "wakeup"): "the hash has a first holder, and the command adds the second",
+    ("HSET", ":waiters", "finish"): "the hash has the list of channels that the command replaces",
+    ("HSET", ":waiters", "job_waiters"): "forgetReply replaces a list of channels in the hash",
+    ("ZADD", ":", "base"): "`completed` and `failed`",
+    ("ZADD", ":", "cleaning"): "the next command but one removes the only member",
+    ("ZADD", ":scheduled", "cleaning"): "the next command but one removes the only member",
+    ("ZADD", ":expiry", "set_back"): MOVED,
+    ("ZADD", ":held", "set_back"): MOVED,
+    ("ZADD", ":pauses", "set_back"): MOVED,
+    ("ZADD", ":sleeping", "set_back"): MOVED,
+    ("HINCRBY", "?", "metrics"): "a key of metrics",
+    ("HSET", "?", "schedulers"): "a job scheduler",
+    ("HSET", "unpack", "add"): "a record",
+    ("SADD", "?", "base"): "the ledger of a write",
+    ("SADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
+    ("ZADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
+}
+
+
+def unflagged(checked: Library) -> set[tuple[str, str, str]]:
+    listed = re.search(r"local STRUCTURES = \{(.*?)\}", texts()["queue_flags"], re.DOTALL)
+    assert listed is not None
+    keys = {":", "?", *(f":{name}" for name in re.findall(r"'(\w+)'", listed[1]))}
+    return {each for each in checked.created if each[1] in keys or each[1] == "unpack"}
+
+
+def test_every_command_that_creates_a_structure_sets_its_flag() -> None:
+    assert unflagged(library()) == set(UNFLAGGED)
+
+
+def test_each_structure_has_a_letter() -> None:
+    text = texts()["queue_flags"]
+    names = re.findall(r"'(\w+)'", text.partition("local STRUCTURES = {")[2].partition("}")[0])
+    assert f"local ALL = '{ascii_lowercase[: len(names)]}'" in text
+    created = set(re.findall(r"queue_flags\.create\(base, '(\w+)'", "".join(texts().values())))
+    assert created == set(names)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "found"),
+    [
+        (
+            "dedup",
+            "queue_flags.create(base, 'deduped', call.seen)",
+            "base .. ':deduped'",
+            ("HSET", ":deduped", "dedup"),
+        ),
+        (
+            "finish",
+            "local key = queue_flags.create(base, 'held', seen)",
+            "local key = base .. ':held'",
+            ("ZADD", ":held", "base"),
+        ),
+        (
+            "outbox",
+            "queue_flags.create(base, 'outbox', seen)",
+            "base .. ':out' .. 'box'",
+            ("XADD", ":outbox", "outbox"),
+        ),
+    ],
+    ids=["directly", "through a variable and a function", "from parts"],
+)
+def test_a_structure_without_its_flag_is_detected(file: str, old: str, new: str, found: tuple[str, str, str]) -> None:
+    files = texts()
+    assert files[file].count(old) == 1
+    assert found in unflagged(Library({**files, file: files[file].replace(old, new)}.items())) - set(UNFLAGGED)
 
 
 # A function added to the functions of a file, before the first `register`.

@@ -25,8 +25,8 @@ _SHOWN_FINDINGS: Final = 5
 def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
-    Changes nothing; --deep reads every job and, like each client, loads a missing function library. Exit code 1 when a
-    check fails, 3 when the server cannot be reached.
+    The command changes nothing. With --deep it reads every job, and loads a missing function library as each client
+    does. Exit code 1 when a check fails, 3 when the server cannot be reached.
     """
     from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
@@ -83,10 +83,10 @@ def _advice(error: Exception) -> str:
     from glidemq_async.storage.redis.connections import LoginRefused
 
     if isinstance(error, LoginRefused):
-        return "it runs: give it the right user and password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
+        return "correct the user and the password, as in redis://user:password@host (--url, GLIDEMQ_URL)"
     if "NOPERM" in str(error):
-        return "it runs: allow this command to this user"
-    return "is it running, and is the URL right (--url, GLIDEMQ_URL)?"
+        return "the server runs; allow this command to its user"
+    return "check that the server runs and that the URL is right (--url, GLIDEMQ_URL)"
 
 
 async def _deep(store: Store) -> AsyncIterator[Check]:

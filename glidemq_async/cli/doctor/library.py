@@ -59,8 +59,8 @@ async def check_library(wire: Wire) -> Check:
     others = await loaded_libraries(wire)
     theirs = next((one for one in others if one["library"] == LIBRARY), None)
     if theirs is None:
-        beside = ", ".join(one["library"] for one in others)
-        return ok("functions", f"not loaded yet; the first client loads {mine['version']}" + (beside and f"; {beside}"))
+        also = "; other versions: " + ", ".join(one["library"] for one in others) if others else ""
+        return ok("functions", f"not loaded yet; the first client loads {mine['version']}{also}")
     version = f"{theirs['version'] or 'of unknown version'} {theirs['fingerprint']}".rstrip()
     # `Library.stamped` appends `storageStamp` to each text that it loads. A library without that function was loaded in
     # another way.
@@ -71,11 +71,12 @@ async def check_library(wire: Wire) -> Check:
 
 def _compare(version: str, theirs: Mapping[str, Any], mine: Mapping[str, Any]) -> Check:
     if theirs["fingerprint"] == mine["fingerprint"]:
-        return ok("functions", f"{LIBRARY} {version}, the one of this package")
+        return ok("functions", f"{LIBRARY} {version}, the same as in this package")
     if is_outdated(shipped(), version):
-        found = f"{LIBRARY} {version} is older than {mine['version']} {mine['fingerprint']} of this package"
+        found = f"{LIBRARY} {version} is older than {mine['version']} {mine['fingerprint']} in this package"
         return warn("functions", found, "the next client replaces it")
     if is_rival(shipped(), version):
-        found = f"{LIBRARY} {version} is another text than {mine['fingerprint']} of this package, with the same version"
-        return warn("functions", found, f"install one build everywhere, or FUNCTION DELETE {LIBRARY} on the server")
-    return warn("functions", f"{LIBRARY} {version} is newer than {mine['version']}", "upgrade this package soon")
+        found = f"{LIBRARY} {version} has the version of this package, but another text ({mine['fingerprint']} here)"
+        return warn("functions", found, f"install the same build everywhere, or run FUNCTION DELETE {LIBRARY}")
+    found = f"{LIBRARY} {version} is newer than {mine['version']} in this package"
+    return warn("functions", found, "upgrade this package soon")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
 
 NEEDED: Final = ("hiredis", "msgpack", "croniter")
-USEFUL: Final = {"uvloop": "the loop is a good deal slower without it"}
+USEFUL: Final = {"uvloop": "the event loop is considerably slower without it"}
 OLDEST: Final = (3, 11)
 _SANDBOX: Final = "glidemq_async.executors.sandbox"
 

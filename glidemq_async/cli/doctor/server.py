@@ -85,10 +85,10 @@ def _role(info: Mapping[str, str]) -> Check:
 def _eviction(settings: Mapping[str, str]) -> Check:
     policy = settings.get("maxmemory-policy")
     if policy is None:
-        return warn("maxmemory-policy", "cannot be read", "make sure that it is noeviction")
+        return warn("maxmemory-policy", "cannot be read", "check on the server that it is noeviction")
     if policy == "noeviction":
         return ok("maxmemory-policy", policy)
-    advice = "set it to noeviction: any other deletes jobs when memory is short"
+    advice = "set it to noeviction; other policies delete data of queues when memory is short"
     if settings.get("maxmemory") == "0":
         return warn("maxmemory-policy", f"{policy}, without effect while maxmemory is 0", advice)
     return fail("maxmemory-policy", policy, advice)
@@ -128,7 +128,7 @@ def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterat
         yield fail("snapshots", "the last one failed", "check the disk and the server's log")
 
 
-_WITHOUT_FILE: Final = "a crash of the server loses what was added since the last snapshot: set appendonly yes"
+_WITHOUT_FILE: Final = "a crash of the server loses the changes since the last snapshot; set appendonly yes"
 
 
 async def _library(wire: Wire) -> Check:
@@ -147,7 +147,7 @@ async def _clock(wire: Wire) -> Check:
     skew = int(as_text(seconds)) + int(as_text(micros)) / 1e6 - (before + after) / 2
     value = f"the server is {abs(skew) * 1000:.1f} ms {'ahead' if skew > 0 else 'behind'}"
     if abs(skew) > SKEW_SECONDS:
-        return warn("clock", value, "delays use the server's clock, `at=` and cron use this one; synchronise both")
+        return warn("clock", value, "delays use the server's clock, `at=` and cron use this one; synchronize both")
     return ok("clock", value)
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from glidemq_async.cli.option_flags import with_flags
+from glidemq_async.cli.option_groups import with_groups
+from glidemq_async.cli.options import AppDir
 from glidemq_async.worker.options import OPTIONS
 
 App = Annotated[
@@ -23,60 +26,83 @@ Queues = Annotated[
     list[str] | None,
     typer.Option("--queue", "-q", help="Run jobs of this queue of the app. Can be repeated.", show_default="all"),
 ]
-Processes = Annotated[
-    int | None,
-    typer.Option(
-        "--processes",
-        "-p",
-        min=1,
-        max=512,
-        help="Number of worker processes. A supervisor restarts them.",
-        show_default="one process without a supervisor",
-    ),
-]
 UntilEmpty = Annotated[
     bool,
     typer.Option("--until-empty", help="End when no job waits, and no job can come back from a worker that died."),
 ]
-Reload = Annotated[bool, typer.Option("--reload", help="Replace the processes when a Python file changes.")]
-ReloadDirs = Annotated[
-    list[Path] | None,
-    typer.Option("--reload-dir", help="Watch this directory. Can be repeated.", show_default="--app-dir"),
-]
-AppDir = Annotated[Path, typer.Option("--app-dir", help="Directory that is searched first for the app's module.")]
-MostRestarts = Annotated[
-    int,
-    typer.Option(
-        "--max-restarts", min=0, help="Give up when a process dies during its start more than this many times in a row."
-    ),
-]
-Loop = Annotated[
-    Literal["auto", "uvloop", "asyncio"],
-    typer.Option("--loop", help="The event loop. auto uses uvloop if it is installed."),
-]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option("--log-level", case_sensitive=False)]
-LogFormat = Annotated[
-    Literal["text", "json"], typer.Option("--log-format", help="Text lines, or one JSON object per line.")
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorOptions:
+    """The processes of a worker, and the supervisor that restarts them."""
+
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            "--processes",
+            "-p",
+            min=1,
+            max=512,
+            help="Number of worker processes. A supervisor restarts them.",
+            show_default="one process without a supervisor",
+        ),
+    ] = None
+    max_restarts: Annotated[
+        int,
+        typer.Option(
+            "--max-restarts",
+            min=0,
+            help="Give up when a process dies during its start more than this many times in a row.",
+        ),
+    ] = 5
+    reload: Annotated[bool, typer.Option("--reload", help="Replace the processes when a Python file changes.")] = False
+    reload_dir: Annotated[
+        list[Path] | None,
+        typer.Option("--reload-dir", help="Watch this directory. Can be repeated.", show_default="--app-dir"),
+    ] = None
+
+    @property
+    def is_needed(self) -> bool:
+        """True if a supervisor runs."""
+        return self.processes is not None or self.reload or bool(self.reload_dir)
+
+    def watched(self, app_dir: Path) -> list[Path]:
+        """Return the directories whose changes restart the processes."""
+        if not self.reload and not self.reload_dir:
+            return []
+        return [one.resolve() for one in self.reload_dir or [app_dir]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """The event loop and the log of each process."""
+
+    loop: Annotated[
+        Literal["auto", "uvloop", "asyncio"],
+        typer.Option("--loop", help="The event loop. auto uses uvloop if it is installed."),
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], typer.Option("--log-level", case_sensitive=False)
+    ] = "info"
+    log_format: Annotated[
+        Literal["text", "json"], typer.Option("--log-format", help="Text lines, or one JSON object per line.")
+    ] = "text"
 
 
 @with_flags(
     {name: (option.flag, option.default) for name, option in OPTIONS.items() if option.flag is not None},
     after="queue",
-    note=" For an app.",
+    note=" Only for an app.",
 )
+@with_groups
 def worker(
     app: App,
     queue: Queues = None,
-    processes: Processes = None,
+    *,
+    supervisor: SupervisorOptions,
     until_empty: UntilEmpty = False,
-    reload: Reload = False,
-    reload_dir: ReloadDirs = None,
     app_dir: AppDir = Path(),
-    max_restarts: MostRestarts = 5,
-    loop: Loop = "auto",
-    log_level: LogLevel = "info",
-    log_format: LogFormat = "text",
+    process: ProcessOptions,
     **options: float | str,
 ) -> None:
     """Run the jobs of APP until SIGTERM or Ctrl-C.
@@ -93,16 +119,14 @@ def worker(
         queues=tuple(queue or ()),
         options=options,
         until_empty=until_empty,
-        loop=loop,
-        log_level=log_level,
-        log_format=log_format,
-        processes=processes or 1,
+        processes=supervisor.processes or 1,
+        **asdict(process),
     )
-    if processes is None and not reload and not reload_dir:
-        from glidemq_async.cli.worker.alone import run_alone
+    if not supervisor.is_needed:
+        from glidemq_async.cli.worker.process import run_process
 
-        raise typer.Exit(run_alone(settings))
+        raise typer.Exit(run_process(settings))
     from glidemq_async.cli.worker.supervised import run_supervised
 
-    watched = [one.resolve() for one in reload_dir or [app_dir]] if reload or reload_dir else []
-    raise typer.Exit(run_supervised(settings, processes or 1, max_restarts, watched))
+    watched = supervisor.watched(app_dir)
+    raise typer.Exit(run_supervised(settings, settings.processes, supervisor.max_restarts, watched))

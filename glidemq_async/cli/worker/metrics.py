@@ -35,7 +35,7 @@ def merged(pages: Mapping[int, bytes | None]) -> bytes:
     for pid, page in pages.items():
         ended = _read(page or b"", pid, families) or ended
     # A page without a process looks the same as a process without jobs. This metric shows the difference.
-    up = families[_UP] = _Family([f"# HELP {_UP} Whether a worker process answered.", f"# TYPE {_UP} gauge"])
+    up = families[_UP] = _Family([f"# HELP {_UP} 1 if the worker process replied.", f"# TYPE {_UP} gauge"])
     up.samples += [f'{_UP}{{pid="{pid}"}} {float(page is not None)}' for pid, page in pages.items()]
     lines = [line for family in families.values() for line in (*family.about, *family.samples)]
     return "\n".join([*lines, *([_END] if ended else []), ""]).encode()

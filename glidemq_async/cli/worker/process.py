@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from typing import cast
 
 from glidemq_async._internal.http_endpoint import PortError
 from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
-from glidemq_async.cli.private_stores import refuse_private_stores
+from glidemq_async.cli.memory_stores import refuse_memory_store
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.settings import WorkerSettings
@@ -80,7 +83,7 @@ class WorkerRun:
             async with starting:
                 self._starting = starting
                 running = await runnable_of(settings.app, found, queues=settings.queues, **settings.options)
-                refuse_private_stores(running, settings.processes)
+                _refuse_separate_stores(running, settings.processes)
                 await opened.enter_async_context(running)
         except TimeoutError:
             # A TimeoutError of the app itself, which has nothing to do with a stop.
@@ -120,7 +123,7 @@ class WorkerRun:
         self._stopping = self._released = True
         self._give_up_start()
         if self._running is not None:
-            self._running.stop(at_once=True)
+            self._running.stop(immediately=True)
 
     def _give_up_start(self) -> None:
         if self._starting is not None:
@@ -134,3 +137,24 @@ class WorkerRun:
         with suppress(RuntimeError):  # the loop has ended, and the process is about to end
             self._loop.call_soon_threadsafe(self.release_jobs)
         return True
+
+
+def run_process(settings: WorkerSettings) -> int:
+    """Run a worker without a supervisor, and return the exit code. Does not return after SIGHUP."""
+    process = WorkerRun(settings)
+    code = process.run()
+    if process.restart and code == 0:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        # The same process id, so a service manager sees no restart. The new program imports the changed code. Python
+        # opens its descriptors so that they close here, and the worker has already ended.
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606 - our own command line
+    return code
+
+
+def _refuse_separate_stores(running: Runnable, processes: int) -> None:
+    """Raise CommandError if each of several processes would have a separate store."""
+    if processes > 1:
+        for worker in cast("Iterable[object]", getattr(running, "workers", [running])):
+            why = f"and each of {processes} would have a separate store"
+            refuse_memory_store(getattr(worker, "storage", None), why)

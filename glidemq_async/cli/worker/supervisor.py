@@ -34,13 +34,13 @@ KILL_SECONDS: Final = 15.0
 _log = logging.getLogger("glidemq_async.supervisor")
 
 
-# Each place for a process (`_Slot`) has one task, `_keep`, and only this task starts processes for it. Signals, SIGHUP
-# and changed files merely set events that it waits for. So a restart request, the death of the process and the end of a
-# pause can come in any order, and there are never two starts for one place.
+# Each worker (`_NumberedWorker`) has one task, `_keep_running`, and only this task starts its processes. Signals and
+# changed files only set events that it waits for. So a restart request, the death of the process and the end of a pause
+# can come in any order, and there are never two starts for one worker.
 #
-# A replacement overlaps: the successor starts, and only when it claims jobs the old process stops. A release that
-# cannot start therefore leaves the working processes in place. Both processes run for a moment, so a port cannot belong
-# to a process (see `shared_ports`).
+# A replacement overlaps: the successor starts, and the old process stops only when the successor claims jobs. A release
+# that cannot start therefore leaves the working processes in place. Both processes run for a moment, so a port cannot
+# belong to a process (see `shared_ports`).
 #
 # A stop may arrive while a process starts, when it is not yet in `_children` and gets no signal. `_start` checks
 # `_stopping` after it has added the process. A request between the two would be lost otherwise, and the supervisor
@@ -58,9 +58,9 @@ class Supervisor:
         self._settings = settings
         self._most_restarts = most_restarts
         self._changes = changes
-        self._slots = [_Slot(number) for number in range(1, count + 1)]
+        self._workers = [_NumberedWorker(number) for number in range(1, count + 1)]
         self._children: dict[WorkerProcess, None] = {}  # in start order
-        self._ports = SharedPorts([slot.number for slot in self._slots], lambda: self._children)
+        self._ports = SharedPorts([worker.number for worker in self._workers], lambda: self._children)
         self._stopping = asyncio.Event()
         self._code = 0
         self._was_ready = False
@@ -88,7 +88,7 @@ class Supervisor:
         """Run until each process has ended and is not started again. Every task of the supervisor belongs to here."""
         async with task_group() as self._tasks:
             watching = self._tasks.create_task(self._watch()) if self._changes is not None else None
-            await together(self._keep(slot) for slot in self._slots)
+            await together(self._keep_running(worker) for worker in self._workers)
             for child in tuple(self._children):
                 await child.ended.wait()
             if watching is not None:
@@ -132,8 +132,8 @@ class Supervisor:
         self._restart()
 
     def _restart(self) -> None:
-        for slot in self._slots:
-            slot.restart.set()
+        for worker in self._workers:
+            worker.restart.set()
 
     async def _watch(self) -> None:
         assert self._changes is not None  # noqa: S101 - this task starts only with changes
@@ -141,28 +141,28 @@ class Supervisor:
             _say("changed", f"{', '.join(sorted(paths))} changed: each worker process is replaced")
             self._restart()
 
-    # -- one place for a process --------------------------------------------------------------------------------------
+    # -- one numbered worker ------------------------------------------------------------------------------------------
 
-    async def _keep(self, slot: _Slot) -> None:
+    async def _keep_running(self, worker: _NumberedWorker) -> None:
         """Keep one process running until the supervisor stops."""
-        child = await self._start(slot)
+        child = await self._start(worker)
         while True:
-            await first_of(child.ended, slot.restart)
+            await first_of(child.ended, worker.restart)
             if not child.ended.is_set():
-                slot.restart.clear()
-                child = await self._replace(slot, child)
+                worker.restart.clear()
+                child = await self._replace(worker, child)
                 continue
-            if not await self._again(slot, child):
+            if not await self._wait_for_restart(worker, child):
                 return
-            child = await self._start(slot)
+            child = await self._start(worker)
 
-    async def _start(self, slot: _Slot, instead_of: WorkerProcess | None = None) -> WorkerProcess:
-        settings = replace(self._settings, number=slot.number)
-        child = await WorkerProcess.start(settings, slot.number, self._ports, self._tasks)
+    async def _start(self, worker: _NumberedWorker, instead_of: WorkerProcess | None = None) -> WorkerProcess:
+        settings = replace(self._settings, number=worker.number)
+        child = await WorkerProcess.start(settings, worker.number, self._ports, self._tasks)
         self._children[child] = None
         why = "" if instead_of is None else f", to replace pid {instead_of.pid}"
         _say("started", f"worker {child.number} started, pid {child.pid}{why}", child)
-        slot.follow(child, self._tasks.create_task(self._follow(child)))
+        worker.follow(child, self._tasks.create_task(self._follow(child)))
         if self._stopping.is_set():  # stopped during its start
             child.stop()
         return child
@@ -181,11 +181,11 @@ class Supervisor:
         if self._stopping.is_set() and child.code not in (0, HANDED_BACK, -signal.SIGTERM):
             self._code = self._code or FAILED
 
-    async def _replace(self, slot: _Slot, old: WorkerProcess) -> WorkerProcess:
+    async def _replace(self, worker: _NumberedWorker, old: WorkerProcess) -> WorkerProcess:
         """Start a successor. The old process stops when the successor is ready, and stays if it never is."""
         if self._stopping.is_set():
             return old
-        new = await self._start(slot, old)
+        new = await self._start(worker, old)
         await first_of(new.ready, new.ended)
         if new.ready.is_set():
             old.stop()
@@ -194,29 +194,29 @@ class Supervisor:
             _say("kept", f"worker {old.number} (pid {old.pid}) stays: its successor did not start", old)
         return old
 
-    async def _again(self, slot: _Slot, child: WorkerProcess) -> bool:
+    async def _wait_for_restart(self, worker: _NumberedWorker, child: WorkerProcess) -> bool:
         """Wait until an ended process should be restarted. Return False if it should not."""
-        await slot.until_logged(child)
+        await worker.until_logged(child)
         if self._stopping.is_set() or (self._settings.until_empty and child.code == 0):
             return False
-        slot.deaths = 0 if child.worked_for >= STABLE_SECONDS else slot.deaths + 1
+        worker.deaths = 0 if child.worked_for >= STABLE_SECONDS else worker.deaths + 1
         # With --reload a faulty edit is the usual cause. The same code would fail again, so the process waits for the
         # next change.
         if self._changes is not None and child.code != 0:
             _say("waiting", f"worker {child.number} starts again when a file changes", child)
-            await first_of(slot.restart, self._stopping)
-        elif self._is_hopeless(slot, child):
+            await first_of(worker.restart, self._stopping)
+        elif self._is_hopeless(worker, child):
             return False
         else:
-            pause = min(FIRST_PAUSE * 2 ** max(0, slot.deaths - 1), LONGEST_PAUSE)
+            pause = min(FIRST_PAUSE * 2 ** max(0, worker.deaths - 1), LONGEST_PAUSE)
             _say("waiting", f"worker {child.number} starts again in {pause:g} s", child, seconds=pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
-                    await first_of(slot.restart, self._stopping)
-        slot.restart.clear()
+                    await first_of(worker.restart, self._stopping)
+        worker.restart.clear()
         return not self._stopping.is_set()
 
-    def _is_hopeless(self, slot: _Slot, child: WorkerProcess) -> bool:
+    def _is_hopeless(self, worker: _NumberedWorker, child: WorkerProcess) -> bool:
         """Return True if a restart is useless. Then everything stops."""
         # Only before the first success: an app that has worked in this supervisor can be loaded, so a later failure may
         # be temporary.
@@ -227,9 +227,9 @@ class Supervisor:
             self._give_up(FAILED, "a port that the app listens on cannot be used")
             return True
         # An outage of the server does not count against workers that worked before.
-        if slot.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
+        if worker.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
             short = f"each time before it had worked for {STABLE_SECONDS:g} s"
-            self._give_up(GAVE_UP, f"worker {slot.number} died {slot.deaths} times in a row, {short}")
+            self._give_up(GAVE_UP, f"worker {worker.number} died {worker.deaths} times in a row, {short}")
             return True
         return False
 
@@ -240,8 +240,8 @@ class Supervisor:
             self._stop()
 
 
-class _Slot:
-    """The place of one process and its current child."""
+class _NumberedWorker:
+    """One of the workers. It keeps its number when its process is replaced."""
 
     def __init__(self, number: int) -> None:
         self.number = number

@@ -118,7 +118,7 @@ def foreign(data: bytes) -> str:
     """Return the message for a frame that no codec of this chain can decode."""
     tag = data[1:2]
     name = _NAMES.get(tag) or f"a codec with the tag {tag!r}"
-    return f"it was written with {name}: give this queue or worker the codecs of those that write"
+    return f"it was written with {name}: give this queue or worker the codecs that were used to write it"
 
 
 def codecs_of(codecs: object) -> CodecChain | None:
@@ -132,6 +132,6 @@ def codecs_of(codecs: object) -> CodecChain | None:
         if len(codec.tag) != 1 or codec.tag == _PLAIN:
             raise ValueError(f"the tag of a codec must be one byte and not 0, got {codec.tag!r}")
         if any(codec.tag == other.tag for other in found):
-            raise ValueError(f"two codecs of the chain have the tag {codec.tag!r}: a reader could not tell them apart")
+            raise ValueError(f"two codecs of the chain have the tag {codec.tag!r}; give each codec its own tag")
         found.append(codec)
     return CodecChain(found) if found else None

@@ -78,7 +78,7 @@ class Compression:
             return self._gunzip(packed)
         if mark == _MARKS["zstd"]:
             return self._unzstd(packed)
-        raise CodecError(f"it is compressed in a way that is unknown here ({mark!r})")
+        raise CodecError(f"its compression {mark!r} is unknown to this version of the library")
 
     def _gunzip(self, packed: bytes) -> bytes:
         reader = zlib.decompressobj(_GZIP_WINDOW)
@@ -102,7 +102,7 @@ class Compression:
             size = zstandard.get_frame_parameters(packed).content_size
             # The size must come from the header, not from the data. The compressor of this library always writes it.
             if size == zstandard.CONTENTSIZE_UNKNOWN:
-                raise CodecError("its zstd data does not say how large it is")
+                raise CodecError("the header of its zstd data does not contain the size")
             self._check_size(size)
             # The size in the header is verified only at the end of the data, so never decompress more than that.
             reader = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW).stream_reader(packed)
@@ -110,12 +110,12 @@ class Compression:
         except zstandard.ZstdError as error:
             raise CodecError(f"its zstd data is malformed ({error})") from None
         if len(data) != size:
-            raise CodecError("its zstd data is truncated, or larger than it says")
+            raise CodecError("its zstd data is truncated, or larger than its header says")
         return data
 
     def _check_size(self, size: int) -> None:
         if size > self._max_size:
-            raise CodecError(f"it is larger than {self._max_size} bytes when decompressed, the most allowed here")
+            raise CodecError(f"it is larger than max_size={self._max_size} bytes when decompressed")
 
 
 class _Zstd(threading.local):

@@ -28,7 +28,7 @@ class Keyring:
         if not isinstance(keys, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise TypeError(f"keys must be a mapping of key ids to keys, got a {type(keys).__name__}")
         if not keys:
-            raise ValueError("keys must hold at least one key, found none: the first writes, all of them read")
+            raise ValueError("keys must contain at least one key, got none; the first key writes, and all of them read")
         self._keys = {_checked_id(key_id): _checked_key(key_id, key) for key_id, key in keys.items()}
         #: The id of the key for writing.
         self.current = next(iter(self._keys))
@@ -39,7 +39,7 @@ class Keyring:
     def __reduce__(self) -> NoReturn:
         # A codec may reach another process inside a pickled object, for example a closure of Spark, and pickles are
         # written to disks and logs.
-        raise TypeError("keys are not pickled: make the codec where it is used, from a secret store")
+        raise TypeError("keys cannot be pickled; create the codec in the process that uses it, from a secret store")
 
     def __getitem__(self, key_id: bytes) -> bytes:
         """Return the key with this id. Raises CodecError."""

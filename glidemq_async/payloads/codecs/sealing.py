@@ -152,6 +152,6 @@ def _refusal(what: str, opened: _Opened, context: PayloadContext) -> str:
     key_id = opened.key_id.decode("ascii", "backslashreplace")
     whose = f"job {context.id}" if opened.header[0] & _ID_BOUND else "a job"
     return (
-        f"its {what} does not fit: it was changed, or is not the {context.kind} of {whose} named {context.name!r} of "
-        f"{context.queue}, or the key {key_id!r} is another one"
+        f"its {what} does not fit: the payload was changed, or is not the {context.kind} of {whose} named "
+        f"{context.name!r} of {context.queue}, or was written with a different key {key_id!r}"
     )

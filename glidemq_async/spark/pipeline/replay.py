@@ -148,7 +148,12 @@ def replay(
         selected, found = sum(by_error.values()), sum(row["found"] for row in counted)
         report = None
         if not dry_run and found:
-            report = _write(both.where("data IS NOT NULL"), selection, campaign, url, queue, version, options or {})
+            # The transaction contains the source queue, because the same campaign may replay several queues into one
+            # target.
+            transaction = f"{PREFIX}:{campaign}:{selection.queue}"
+            given = {"txn_app_id": transaction, "txn_version": version, "id_mode": "column", **(options or {})}
+            frame = _replays(both.where("data IS NOT NULL"), campaign)
+            report = enqueue_frame(frame, queue or selection.queue, url=url, **given)
         return Replay(campaign, selected, found, by_error, report)
     finally:
         both.unpersist()
@@ -164,28 +169,17 @@ def outcomes(jobs: DataFrame, campaign: str) -> DataFrame:
     )
 
 
-def _write(
-    rows: DataFrame,
-    selection: Selection,
-    campaign: str,
-    url: str,
-    queue: str | None,
-    version: int,
-    options: Mapping[str, Option],
-) -> WriteReport:
+def _replays(rows: DataFrame, campaign: str) -> DataFrame:
+    """Return the jobs to add for the selected jobs."""
     start = f"{PREFIX}:{campaign}:"
     made = F.concat(F.lit(start), F.col("job_id"))
     # An id that would be too long is replaced by its digest.
     short = F.concat(F.lit(start), _digest())
-    frame = rows.select(
+    return rows.select(
         F.when(F.octet_length(made) <= MAX_ID_BYTES, made).otherwise(short).alias("id"),
         F.coalesce("name", "event_name").alias("name"),
         "data",
     )
-    # The transaction contains the source queue, because the same campaign may replay several queues into one target.
-    transaction = f"{PREFIX}:{campaign}:{selection.queue}"
-    given = {"txn_app_id": transaction, "txn_version": version, "id_mode": "column", **options}
-    return enqueue_frame(frame, queue or selection.queue, url=url, **given)
 
 
 def _millis(instant: datetime) -> int:

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.history import Bounds, Located, Sought
+from glidemq_async.functions.history import Bounds, ByEntry, ByNumber, ByTime, Located, Sought
 from glidemq_async.spark.connection import Connection, connection_to
 from glidemq_async.spark.read import offsets
 from glidemq_async.spark.read.event_partition import EventPartition, loss_error
@@ -119,16 +119,16 @@ class EventPlanner:
         if isinstance(place, int):
             return await self.position_at(queue, place)
         if isinstance(place, tuple):
-            _, (found,) = await self.locate(queue, [("t", place[0])])
+            _, (found,) = await self.locate(queue, [ByTime(place[0])])
             return await self.position_at(queue, found.seq)
         parts = split_offset(place)
         entry, index = parts or ("", 0)
-        _, (found,) = await self.locate(queue, [("i", entry)])
+        _, (found,) = await self.locate(queue, [ByEntry(entry)])
         return await self.position_at(queue, found.seq + (index if found.entry == entry else 0))
 
     async def position_at(self, queue: str, n: int) -> Position:
         """Return the position before event number n."""
-        bounds, (found,) = await self.locate(queue, [("n", max(0, n - 1))])
+        bounds, (found,) = await self.locate(queue, [ByNumber(max(0, n - 1))])
         if n > bounds.total:
             raise ValueError(
                 f"queue {queue!r} has no event number {n} yet, only {bounds.total} events; use a smaller number or "
@@ -147,7 +147,7 @@ class EventPlanner:
         # One call reads the bounds and the entry of the event before the position, so both describe the same instant.
         # The entry is the proof that the position is still valid: after a failover to a replica that lacks events, the
         # numbers continue from a smaller value, and the same number may belong to another entry.
-        bounds, (found,) = await self.locate(queue, [("n", max(0, known.n - 1))])
+        bounds, (found,) = await self.locate(queue, [ByNumber(max(0, known.n - 1))])
         before = found.entry if found.entry and found.seq < known.n else ""
         if offsets.is_gone(known, bounds):
             if self.options.fail_on_loss:
@@ -189,7 +189,7 @@ class EventPlanner:
         ranges = offsets.cut(span, parts)
         entries = [span.begin.entry]
         if len(ranges) > 1:
-            _, found = await self.locate(span.queue, [("n", first) for first, _ in ranges[1:]])
+            _, found = await self.locate(span.queue, [ByNumber(first) for first, _ in ranges[1:]])
             entries += [one.entry or span.begin.entry for one in found]
         return [
             EventPartition(span.queue, span.end.incarnation, entry, first, stop, span.end.entry)

@@ -63,11 +63,11 @@ def check_columns(names: Sequence[str], options: WriteOptions) -> None:
     """Raise ValueError unless a frame with these columns can be written with these options."""
     found = [name.lower() for name in names]
     _check_names(found, options)
-    _need("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
-    _need("name", found, not options.name, "or give the option `name`")
-    _need("queue", found, options.by_column, "or give the option `queue` instead of `queues`")
+    _require("id", found, options.id_mode == "column", "or choose idMode=hash with idColumns, or idMode=none")
+    _require("name", found, not options.name, "or give the option `name`")
+    _require("queue", found, options.by_column, "or give the option `queue` instead of `queues`")
     for name in _lower(options.id_columns):
-        _need(name, found, True, "it is one of idColumns")
+        _require(name, found, True, "it is one of idColumns")
 
 
 def _check_names(found: Sequence[str], options: WriteOptions) -> None:
@@ -89,7 +89,7 @@ def _lower(names: Iterable[str]) -> list[str]:
     return [name.lower() for name in names]
 
 
-def _need(name: str, found: Sequence[str], needed: bool, otherwise: str) -> None:
+def _require(name: str, found: Sequence[str], needed: bool, otherwise: str) -> None:
     if needed and name not in found:
         raise ValueError(f"the column `{name}` is missing (found: {', '.join(found) or 'none'}); add it, {otherwise}")
 

@@ -60,12 +60,12 @@ class FileServer(OneServer):
             except OSError as error:
                 if loop.time() > deadline:
                     raise StorageUnavailable(
-                        f"the server of {self.url} did not come up in {START_SECONDS:g} s ({error}); see "
+                        f"the server of {self.url} did not start within {START_SECONDS:g} s ({error}); see "
                         f"{self._directory}/{keeper.LOG}"
                     ) from error
             # Every failed attempt asks for a keeper, not only the first one. The keeper of another process may be
             # stopping: it ends when it had no client for `linger` seconds, and this client may arrive a moment later.
-            await asyncio.to_thread(_keep, self._directory, path, self._lingering())
+            await asyncio.to_thread(_ensure_keeper, self._directory, path, self._lingering())
             await asyncio.sleep(0.004)
 
     def _lingering(self) -> float:
@@ -198,7 +198,7 @@ _keepers_lock = threading.Lock()
 _keepers: dict[str, tuple[subprocess.Popen[bytes], float]] = {}
 
 
-def _keep(directory: str, path: str, linger: float) -> None:
+def _ensure_keeper(directory: str, path: str, linger: float) -> None:
     """Start a keeper unless this process has a running one. Raises `StorageUnavailable` if that one failed."""
     # The exit status of a keeper decides what follows:
     #

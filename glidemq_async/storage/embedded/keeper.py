@@ -279,9 +279,9 @@ class Keeper:
         except OSError:
             return False
 
-    def _reap(self, patience: float) -> bool:
+    def _reap(self, timeout: float) -> bool:
         """Collect the server if it ends within some seconds."""
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while self._pid:
             done, _ = os.waitpid(self._pid, os.WNOHANG)
             if done:

@@ -144,8 +144,8 @@ async def dial(endpoint: Endpoint) -> Wire:
     except TimeoutError as error:
         if str(error):
             raise
-        hint = " to a TLS handshake: rediss:// and tls=true are for a port that speaks TLS" if endpoint.tls else ""
-        raise TimeoutError(f"{endpoint.where} gave no answer within {seconds:g} s{hint}") from error
+        hint = " to a TLS handshake: rediss:// and tls=true need a port that speaks TLS" if endpoint.tls else ""
+        raise TimeoutError(f"{endpoint.where} did not reply within {seconds:g} s{hint}") from error
 
 
 async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:

@@ -30,9 +30,9 @@ async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadli
     async with node.borrow(deadline) as wire:
         if wait == "fsync":
             await _require_aof(wire, loop.time() + TRY_SECONDS)
-        patience = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))
-        ms = max(1, round(patience * 1000))
-        until = loop.time() + patience + TRY_SECONDS
+        limit = min(WAIT_SECONDS, max(0.001, deadline - loop.time()))
+        ms = max(1, round(limit * 1000))
+        until = loop.time() + limit + TRY_SECONDS
         # The three requests leave in one turn of the event loop and over a connection that no other call uses. No write
         # of another call can then come between the call and the WAIT that speaks for it.
         called = wire.send(packed, until)
@@ -49,7 +49,7 @@ async def call_confirmed(node: Node, packed: bytes, key: str, wait: Wait, deadli
         # wait for.
         if isinstance(acks, OSError):
             return acks
-        _check(mark, acks, wire, wait, patience)
+        _check(mark, acks, wire, wait, limit)
         return reply
 
 
@@ -64,7 +64,7 @@ async def _require_aof(wire: Wire, deadline: float) -> None:
         raise reply
 
 
-def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) -> None:
+def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, limit: float) -> None:
     listed = as_list(acks)
     count = listed[0] if listed else acks
     if isinstance(count, int) and count >= 1 and not isinstance(mark, Exception):
@@ -73,7 +73,7 @@ def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, patience: float) ->
     detail = f" ({acks})" if isinstance(acks, ReplyError) else ""
     raise StorageUnavailable(
         f"durability={wait!r} was requested: the change is stored on {wire.where}, but {place} did not "
-        f"confirm it within {patience:.1f} s{detail}. It may be lost if that server fails now. Check the "
-        "replicas and the disk. A job may be stored already: another add with the same job_id does not store it twice; "
-        "without a job_id it would be another job."
+        f"confirm it within {limit:.1f} s{detail}. It may be lost if that server fails now. Check the "
+        "replicas and the disk. An added job may be stored already: add it again only with the same job_id, because "
+        "without one it would be a second job."
     )

@@ -168,8 +168,8 @@ def _outdated(library: Library, loaded: str, where: str) -> bool:
     theirs, ours = _version(loaded), _version(library.version)
     if theirs[:1] != ours[:1]:
         raise LibraryVersionError(
-            f"{where} has {library.name} {loaded.split(maxsplit=1)[0]}, "
-            f"this client speaks {library.version}. Another major version needs a client of that version."
+            f"{where} has version {loaded.split(maxsplit=1)[0]} of {library.name}, but this client needs version "
+            f"{library.version}. Use a client with the same major version as the server."
         )
     if is_rival(library, loaded):
         _warn_of_rival(library, loaded, where)
@@ -181,8 +181,8 @@ def _warn_of_rival(library: Library, loaded: str, where: str) -> None:
     if (where, loaded) not in _warned:
         _warned.add((where, loaded))
         log.warning(
-            "%s keeps %s %s; this process brings %s. The texts differ, the version is the same. Install the same build "
-            "everywhere, or run FUNCTION DELETE %s on the server: the next client then loads its own.",
+            "%s keeps %s %s, but this process has %s. The texts differ although the version is the same. Install the "
+            "same build everywhere, or run FUNCTION DELETE %s on the server: the next client then loads its own text.",
             where,
             library.name,
             loaded,

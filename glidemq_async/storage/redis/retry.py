@@ -92,7 +92,7 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     if code == "OOM":
         return QueueFull(
             f"{where} has reached its maxmemory and refused {function}. Nothing was stored. Raise maxmemory, "
-            "shorten the retention of finished jobs, or let the workers catch up, then try again."
+            "shorten the retention of ended jobs, or let the workers catch up, then try again."
         )
     if code == "NOPERM":
         return StorageUnavailable(
@@ -117,7 +117,7 @@ def gave_up(problem: Exception, function: str, where: str, seconds: float) -> St
             f"{reason}. Make room on the server's disk, or correct what its log names, then call again."
         )
     return StorageUnavailable(
-        f"{function} got no answer from {where} (tried for {seconds:.1f} s); the last failure was: {reason}. It may "
+        f"{function} got no reply from {where} (tried for {seconds:.1f} s); the last failure was: {reason}. It may "
         "or may not have been executed. Check that the server runs and can be reached, then call again."
     )
 

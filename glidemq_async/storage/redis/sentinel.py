@@ -43,7 +43,7 @@ HEAR_SECONDS: Final = 1.0
 #    sentinels name another one. No event is needed for that.
 # 3. The old primary comes back before it is demoted. It still believes that it is the primary. Only `_follow`, which
 #    noted its address at the switch, keeps the storage away from it.
-# 4. Given up. The old primary stays. `_stay` ends the refusal; otherwise calls would wait LEFT_SECONDS for a new
+# 4. Given up. The old primary stays. `_end_refusal` ends the refusal; otherwise calls would wait LEFT_SECONDS for a new
 #    primary.
 #
 # Replication is asynchronous. So none of this saves a write that the old primary acknowledged before the failover and
@@ -93,7 +93,7 @@ class WatchedServer(OneServer):
         # one. The first connection waits for the watch: during a planned failover the old primary still answers ROLE
         # with "master", so only the sentinels know that its demotion is near.
         if self._watch is None and not self.closed:
-            self._watch = SentinelWatch(self._sentinels, service, self._begin_failover, self._follow, self._stay)
+            self._watch = SentinelWatch(self._sentinels, service, self._begin_failover, self._follow, self._end_refusal)
         if self._watch is not None:
             await self._watch.wait_heard(HEAR_SECONDS)
 
@@ -143,7 +143,7 @@ class WatchedServer(OneServer):
         if not known:
             self.leave("Sentinel has switched the primary")
 
-    def _stay(self) -> None:
+    def _end_refusal(self) -> None:
         self._left = None
 
     def _refuse_left(self, address: Address) -> None:
@@ -180,7 +180,7 @@ class WatchedServer(OneServer):
             async with asyncio.timeout(TRY_SECONDS):
                 yield client
         except TimeoutError as error:
-            raise TimeoutError(f"gave no answer within {TRY_SECONDS:g} s") from error
+            raise TimeoutError(f"did not reply within {TRY_SECONDS:g} s") from error
         except RedisError as error:
             raise ConnectionError(f"{problem} ({error})") from error
         finally:

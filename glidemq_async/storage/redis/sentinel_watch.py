@@ -83,9 +83,9 @@ class SentinelWatch:
                 backoff = RetryPauses(longest=LONGEST_PAUSE)
                 await self._listen(sentinel, wire, heard)
             except OSError as error:
-                log.debug("the sentinel %s cannot be listened to: %s", sentinel.where, error)
+                log.debug("cannot listen to the sentinel %s: %s", sentinel.where, error)
             except Exception:
-                log.exception("listening to the sentinel %s failed", sentinel.where)
+                log.exception("cannot listen to the sentinel %s", sentinel.where)
             # Also after a failure: `wait_heard` must not hold up the first connection for a sentinel that is down.
             heard.set()
             await asyncio.sleep(backoff.next())

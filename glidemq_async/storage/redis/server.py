@@ -154,8 +154,8 @@ class ServerStorage(Connectable):
         if node is not None and loop is servers.home:
             wire = node.wire
             if wire is not None and not wire.congested:
-                patience = min(timeout, self._try_seconds or TRY_SECONDS)
-                reply = await wire.send(packed, started + patience, patience)
+                idle_timeout = min(timeout, self._try_seconds or TRY_SECONDS)
+                reply = await wire.send(packed, started + idle_timeout, idle_timeout)
                 if not isinstance(reply, Exception):
                     return reply
                 problem = reply
@@ -169,8 +169,8 @@ class ServerStorage(Connectable):
             if wire.congested:
                 await wire.writable()
             now = loop.time()
-            patience = self._try_seconds or TRY_SECONDS
-            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + patience)))
+            idle_timeout = self._try_seconds or TRY_SECONDS
+            return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + idle_timeout)))
 
         return await self._persist(Retries(function, key, timeout, started), attempt, problem)
 
@@ -315,21 +315,30 @@ def servers_of(storage: ServerStorage) -> Servers:
 async def find_keys(storage: ServerStorage, match: str) -> list[bytes]:
     """Return the keys of all primaries that match a pattern, each once. Does not load the function library.
 
-    A walk that fails starts again on the primaries of that moment. Raises `StorageUnavailable` when no walk
-    succeeds in time, `PermissionDenied` when the user may not run SCAN.
+    On a cluster every primary but the last one is read twice. Only a key that moves to another node twice during the
+    call may be missing. A walk that fails starts again on the primaries of that moment. Raises `StorageUnavailable`
+    when no walk succeeds in time, `PermissionDenied` when the user may not run SCAN.
     """
     servers = servers_of(storage)
     servers.bind()
 
     async def attempt(_: object, deadline: float) -> Reply:
         # A set, because SCAN may return a key twice, and because a cluster slot that moves during the walk has its
-        # keys on two nodes. A key that moves from a node later in the walk to an earlier one is not found.
+        # keys on two nodes.
+        #
+        # One walk misses a key that moves from a node that is not read yet to a node that was read before. After the
+        # walk this key is on another node than the last one, so a second walk over the other nodes finds it. The
+        # primaries are listed again, because the key may have moved to a new one. Reading the map of the cluster before
+        # and after the walk would not show such a move: a slot that moves key by key changes its owner at the end.
         found: set[bytes] = set()
-        for node in await servers.primaries():
-            keys = await _scan_node(node, match, deadline)
-            if isinstance(keys, Exception):
-                return keys
-            found.update(keys)
+        last: Node | None = None
+        for _ in range(2):
+            for node in [each for each in await servers.primaries() if each is not last]:
+                keys = await _scan_node(node, match, deadline)
+                if isinstance(keys, Exception):
+                    return keys
+                found.update(keys)
+                last = node
         return cast("Reply", sorted(found))
 
     walk = storage._persist  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

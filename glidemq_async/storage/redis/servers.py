@@ -72,7 +72,7 @@ class Servers(ABC):
             largest = node.largest_argument
             if largest is not None and size > largest:
                 raise ValueError(
-                    f"{name}={size} is more than {self.url} takes in one value (proto-max-bulk-len {largest}); lower "
+                    f"{name}={size} is more than {self.url} accepts in one value (proto-max-bulk-len {largest}); lower "
                     f"{name}, or raise proto-max-bulk-len on every server"
                 )
 

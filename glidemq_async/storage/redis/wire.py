@@ -85,11 +85,11 @@ class Wire(asyncio.Protocol):
         """True while replies are outstanding."""
         return bool(self._pending)
 
-    def send(self, packed: bytes, deadline: float, patience: float | None = None) -> asyncio.Future[Reply]:
+    def send(self, packed: bytes, deadline: float, idle_timeout: float | None = None) -> asyncio.Future[Reply]:
         """Send one packed request and return the future of its reply.
 
         The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
-        `deadline` (loop time) and the connection made no progress for `patience` seconds (default: the time
+        `deadline` (loop time) and the connection made no progress for `idle_timeout` seconds (default: the time
         until the deadline), the connection is dropped.
         """
         # Errors are results and not exceptions. A caller inspects the error in any case to decide about a retry, and
@@ -98,9 +98,9 @@ class Wire(asyncio.Protocol):
         if self.lost.done():
             future.set_result(self.lost.result())
             return future
-        if patience is None:
-            patience = deadline - self._loop.time()
-        self._pending.append((future, deadline, patience))
+        if idle_timeout is None:
+            idle_timeout = deadline - self._loop.time()
+        self._pending.append((future, deadline, idle_timeout))
         # One timer serves all requests of the connection. A new request only ever sets it to an earlier time, and a
         # reply does not cancel it. A timer per request would have to be set and cancelled for each call. This one runs
         # at most once per deadline, finds the next request that could be overdue, and waits again.
@@ -172,7 +172,7 @@ class Wire(asyncio.Protocol):
         self._timer, self._check_at = None, _NEVER
         soonest = self._soonest()
         now = self._loop.time()
-        if soonest <= now and self._transit.moves(min(patience for _, _, patience in self._pending)):
+        if soonest <= now and self._transit.moves(min(idle_timeout for _, _, idle_timeout in self._pending)):
             # The request itself is still being transferred: the server cannot have answered it yet.
             self._progress = now
             soonest = self._soonest()
@@ -184,7 +184,9 @@ class Wire(asyncio.Protocol):
     def _soonest(self) -> float:
         """Return the loop time at which the first request is overdue unless there is progress before."""
         progress = self._progress
-        return min((max(deadline, progress + patience) for _, deadline, patience in self._pending), default=_NEVER)
+        return min(
+            (max(deadline, progress + idle_timeout) for _, deadline, idle_timeout in self._pending), default=_NEVER
+        )
 
     # asyncio.Protocol
 

@@ -191,10 +191,10 @@ def test_burn_rates_equal_the_simulation(tables: Tables, latency_ms: int | None)
     assert (latency_ms is not None) == any(row["fast"] for row in found)
 
 
-Told = tuple[str, dict[str, str]]
+KindOfEvent = tuple[str, dict[str, str]]
 
 
-def one_job(*kinds: Told, incarnation: str = "i1") -> list[dict[str, Any]]:
+def one_job(*kinds: KindOfEvent, incarnation: str = "i1") -> list[dict[str, Any]]:
     truth = Truth("work", incarnation)
     for number, (kind, fields) in enumerate(kinds):
         truth.record(number * 1000, 0, kind, "a", **fields)
@@ -211,8 +211,8 @@ def test_a_job_without_an_added_event_has_no_name_and_no_wait(spark: SparkSessio
 
 
 def test_a_failed_job_that_was_retried_by_hand_is_one_job(spark: SparkSession) -> None:
-    failed: Told = ("failed", {"reason": "E: x", "error_class": "E", "detail": "E: x"})
-    kinds: list[Told] = [
+    failed: KindOfEvent = ("failed", {"reason": "E: x", "error_class": "E", "detail": "E: x"})
+    kinds: list[KindOfEvent] = [
         ("added", {"name": "n"}),
         ("active", {}),
         failed,
@@ -229,10 +229,10 @@ def test_a_failed_job_that_was_retried_by_hand_is_one_job(spark: SparkSession) -
 
 
 def test_a_job_whose_delay_was_changed_waits_until_it_is_due(spark: SparkSession) -> None:
-    kinds: list[Told] = [("added", {"name": "n"}), ("changed", {"detail": "priority 5"})]
-    put_off: Told = ("changed", {"detail": "delay 5000"})
+    kinds: list[KindOfEvent] = [("added", {"name": "n"}), ("changed", {"detail": "priority 5"})]
+    put_off: KindOfEvent = ("changed", {"detail": "delay 5000"})
 
-    def state(*more: Told) -> object:
+    def state(*more: KindOfEvent) -> object:
         (job,) = rows(silver.jobs(spark.createDataFrame(one_job(*kinds, *more), EVENT_SCHEMA)))
         return job["state"]
 

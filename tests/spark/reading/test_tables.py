@@ -146,7 +146,7 @@ async def test_ids_select_dead_letters_only(queue: AnyQueue, source: Source) -> 
     assert [row.id for row in source.read("dlq", ids=f"{one},{other}").collect()] == [one]
 
 
-async def test_a_queue_is_a_row(queue: AnyQueue, source: Source) -> None:
+async def test_the_table_of_queues_has_a_row_for_each_queue(queue: AnyQueue, source: Source) -> None:
     await fill(queue)
     await queue.pause()
     await queue.upsert_job_scheduler("nightly", cron="0 3 * * *", name="report")

@@ -87,7 +87,7 @@ def test_ids_from_columns_are_the_same_each_time(spark: SparkSession, queue: Wri
     assert all(id_.startswith("c:") for id_ in queue.run())
 
 
-def test_without_ids_every_write_adds_again(spark: SparkSession, queue: Written) -> None:
+def test_a_repeated_write_without_ids_adds_all_rows_again(spark: SparkSession, queue: Written) -> None:
     for _ in range(2):
         enqueue_frame(spark.range(5).selectExpr("'n' as name"), queue.name, url=queue.url, id_mode="none")
     assert queue.counts() == {"waiting": 10}

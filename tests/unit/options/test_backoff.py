@@ -40,7 +40,7 @@ def test_exponential_delays_double_up_to_the_maximum() -> None:
     assert Backoff.exponential(1, factor=3).delay(3, middle) == 9
 
 
-def test_a_maximum_below_the_first_delay_wins() -> None:
+def test_a_maximum_limits_the_first_delay_too() -> None:
     assert Backoff.fixed(5, max=2).delay(1, middle) == 2
 
 

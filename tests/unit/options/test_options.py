@@ -72,7 +72,7 @@ def test_values_are_normalized() -> None:
         ({"delay": float("nan")}, ValueError, "delay must be a finite number"),
         ({"delay": "1"}, TypeError, "delay must be seconds .* not '1'"),
         ({"delay": 1, "at": NOON}, ValueError, "delay=1.* and at=.* cannot be combined"),
-        ({"at": datetime(2030, 1, 1)}, ValueError, "at must carry a time zone"),  # noqa: DTZ001
+        ({"at": datetime(2030, 1, 1)}, ValueError, "at must have a time zone"),  # noqa: DTZ001
         ({"at": 5}, TypeError, "at must be a datetime, not 5"),
         ({"attempts": 0}, ValueError, "attempts must be from 1 to .* got 0"),
         ({"attempts": True}, TypeError, "attempts must be an int, not True"),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from glidemq_async.errors import IncompatibleQueueError
+from glidemq_async.errors import IncompatibleQueueError, QueueFull
 from glidemq_async.functions.add import AddReply, AddRequest
 from glidemq_async.queues.add_buffer import MAX_BYTES, MAX_JOBS, Adder, split_into_calls
 from glidemq_async.queues.queue import MAX_CHECKED_NAMES
@@ -38,9 +38,12 @@ def test_jobs_are_split_at_the_limits_of_a_call(sizes: Sequence[int], parts: Seq
 
 
 class Calls:
-    """The calls of an adder, in place of a server. A call with a job named "bad" is refused."""
+    """The calls of an adder, in place of a server. A call adds at most `most` jobs. It is refused if one is named "bad"
+    or, among those that it would add, "full".
+    """
 
-    def __init__(self, adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, adder: Adder, monkeypatch: pytest.MonkeyPatch, most: int = MAX_JOBS) -> None:
+        self.most = most
         self.names: list[list[str]] = []
         self.gate = asyncio.Event()
         monkeypatch.setattr(adder, "_call", self._call)
@@ -51,6 +54,9 @@ class Calls:
         await self.gate.wait()
         if "bad" in names:
             raise IncompatibleQueueError("refused")
+        names = names[: self.most]
+        if "full" in names:
+            raise QueueFull("refused")
         return AddReply(
             7, [f"id of {name}" for name in names], {names.index("old"): "duplicate"} if "old" in names else {}
         )
@@ -73,6 +79,34 @@ async def test_callers_share_a_call_and_get_the_replies_to_their_own_jobs(
     assert calls.names == [["first"], ["a", "b", "c", "d", "old"]]
     assert [list(reply.ids) for reply in replies[1:]] == [["id of a", "id of b"], ["id of c"], ["id of d", "id of old"]]
     assert [dict(reply.outcomes) for reply in replies[1:]] == [{}, {}, {1: "duplicate"}]
+
+
+async def test_the_rest_of_a_call_that_ends_early_joins_the_next_call(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(adder, monkeypatch, most=3)
+    calls.gate.set()
+    futures = [adder.submit([request(1, name) for name in names]) for names in (["a", "b"], ["c", "d", "old"], ["e"])]
+    replies = [await future for future in futures]
+    assert calls.names == [["a", "b", "c", "d", "old", "e"], ["d", "old", "e"]]
+    assert [list(reply.ids) for reply in replies] == [
+        ["id of a", "id of b"],
+        ["id of c", "id of d", "id of old"],
+        ["id of e"],
+    ]
+    assert [dict(reply.outcomes) for reply in replies] == [{}, {2: "duplicate"}, {}]
+    assert not any(reply.errors for reply in replies)
+
+
+async def test_the_error_of_a_later_call_belongs_to_its_jobs_only(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(adder, monkeypatch, most=2)
+    calls.gate.set()
+    reply = await adder.submit([request(1, name) for name in ["a", "old", "b", "full", "c"]])
+    assert calls.names == [["a", "old", "b", "full", "c"], ["b", "full"]]
+    assert (list(reply.ids), dict(reply.outcomes)) == (["id of a", "id of old", "", "", ""], {1: "duplicate"})
+    assert {at: type(error) for at, error in reply.errors.items()} == dict.fromkeys([2, 3, 4], QueueFull)
 
 
 async def test_only_the_job_that_does_not_fit_the_mode_is_refused(

@@ -158,7 +158,7 @@ def test_cron_fires_like_a_check_of_every_minute(expression: str, change: tuple[
 
 @settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
-def test_backwards_is_the_inverse_of_forwards(expression: str, instant: int) -> None:
+def test_the_search_backwards_is_the_inverse_of_the_search_forwards(expression: str, instant: int) -> None:
     try:
         cron = parse_cron(expression, MADRID)
     except ValueError:

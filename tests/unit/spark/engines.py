@@ -12,7 +12,7 @@ from glidemq_async.spark.driver.engine import Label
 from glidemq_async.spark.driver.progress import StageCount
 
 
-class StandIn:
+class FakeEngine:
     """An engine without Spark. Its work is `act`, which blocks until it is cancelled and then raises."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class StandIn:
         yield
 
     def act(self) -> None:
-        """Do work until a cancellation. As in Spark, a cancellation before the begin has no effect."""
+        """Do work until a cancellation. As in Spark, a cancellation before the start has no effect."""
         self._cancelled.clear()
         self.submitted.set()
         if not self._cancelled.wait(20):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql.types import StructType
 
-from glidemq_async.functions.history import Bounds, Located, Sought
+from glidemq_async.functions.history import Bounds, ByNumber, Located, Sought
 from glidemq_async.spark.read.event_partition import EventPartition
 from glidemq_async.spark.read.event_planner import EventPlanner
 from glidemq_async.spark.read.event_stream import EventStream, UnlimitedEventStream
@@ -68,9 +68,9 @@ class World:
         first = one.entries[0] if one.entries else ("", one.total, 0)
         bounds = Bounds(one.incarnation, one.total, first[0], first[1], one.entries[-1][0] if one.entries else "0-0")
         found: list[Located] = []
-        for kind, value in sought:
-            assert kind == "n"
-            n = max(int(value), first[1])
+        for one_sought in sought:
+            assert isinstance(one_sought, ByNumber)
+            n = max(one_sought.number, first[1])
             holder = next(((entry, seq) for entry, seq, size in one.entries if seq <= n < seq + size), ("", one.total))
             found.append(Located(*holder))
         return bounds, found

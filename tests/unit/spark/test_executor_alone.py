@@ -18,23 +18,23 @@ from glidemq_async.spark.driver.executor import SparkExecutor
 from glidemq_async.spark.driver.progress import StageCount, StageProgress
 from glidemq_async.spark.driver.spark_run import SparkRun
 from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, soon, until
-from tests.unit.spark.engines import StandIn
+from tests.unit.spark.engines import FakeEngine
 
 pytestmark = pytest.mark.only_on("memory")
 
 
 @pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    made = StandIn()
+def engine(monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
+    made = FakeEngine()
 
-    def engine_of(spark: object, *, interrupt: bool) -> StandIn:
+    def engine_of(spark: object, *, interrupt: bool) -> FakeEngine:
         return made
 
     monkeypatch.setattr(spark_executor, "engine_of", engine_of)
     return made
 
 
-def executor(engine: StandIn, **options: Any) -> SparkExecutor:
+def executor(engine: FakeEngine, **options: Any) -> SparkExecutor:
     options.setdefault("grace", 5)
     return SparkExecutor(engine.session, **options)
 
@@ -44,7 +44,7 @@ def worker_of(queue: AnyQueue, function: Callable[..., Any], on: SparkExecutor, 
     return Worker(queue.name, function, queue.storage, handle_signals=False, executor=on, poll_interval=60, **options)
 
 
-def acting(engine: StandIn) -> Callable[[object, AnyJob], None]:
+def acting(engine: FakeEngine) -> Callable[[object, AnyJob], None]:
     def act(spark: object, job: AnyJob) -> None:
         engine.act()
 
@@ -55,11 +55,11 @@ def nothing(spark: object, job: AnyJob) -> None:
     return None
 
 
-async def submitted(engine: StandIn) -> None:
+async def submitted(engine: FakeEngine) -> None:
     assert await asyncio.to_thread(engine.submitted.wait, 10)
 
 
-async def test_a_revoked_run_is_cancelled_in_spark(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_revoked_run_is_cancelled_in_spark(queue: AnyQueue, engine: FakeEngine) -> None:
     reasons: list[str] = []
 
     def work(spark: object, job: AnyJob) -> None:
@@ -76,7 +76,7 @@ async def test_a_revoked_run_is_cancelled_in_spark(queue: AnyQueue, engine: Stan
     assert (job.state, job.failed_reason, job.fence, reasons) == ("failed", "revoked", 1, ["revoked"])
 
 
-async def test_a_run_that_ignores_cancellations_is_cancelled_repeatedly(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_run_that_ignores_cancellations_is_cancelled_repeatedly(queue: AnyQueue, engine: FakeEngine) -> None:
     def work(spark: object, job: AnyJob) -> str:
         for _ in range(3):
             try:
@@ -94,7 +94,9 @@ async def test_a_run_that_ignores_cancellations_is_cancelled_repeatedly(queue: A
     assert engine.cancels >= 3
 
 
-async def test_work_that_is_submitted_after_the_cancellation_is_cancelled_too(queue: AnyQueue, engine: StandIn) -> None:
+async def test_work_that_is_submitted_after_the_cancellation_is_cancelled_too(
+    queue: AnyQueue, engine: FakeEngine
+) -> None:
     begun = threading.Event()
 
     def work(spark: object, job: AnyJob) -> None:
@@ -112,14 +114,14 @@ async def test_work_that_is_submitted_after_the_cancellation_is_cancelled_too(qu
     assert engine.cancels >= 2
 
 
-async def test_a_timeout_cancels_and_counts_as_a_failure(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_timeout_cancels_and_counts_as_a_failure(queue: AnyQueue, engine: FakeEngine) -> None:
     async with worker_of(queue, acting(engine), executor(engine)):
         job = await ended(await queue.add("n", attempts=2, timeout=0.1))
     assert (job.state, job.fence) == ("failed", 2)
     assert (job.failed_reason or "").startswith("TimeoutError: the run took longer than its timeout of 0.1 s")
 
 
-async def test_a_worker_that_stops_releases_the_job(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_worker_that_stops_releases_the_job(queue: AnyQueue, engine: FakeEngine) -> None:
     def work(spark: object, job: AnyJob) -> str:
         try:
             engine.act()
@@ -135,7 +137,7 @@ async def test_a_worker_that_stops_releases_the_job(queue: AnyQueue, engine: Sta
     assert engine.cancels
 
 
-async def test_a_run_that_lost_its_job_is_cancelled(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_run_that_lost_its_job_is_cancelled(queue: AnyQueue, engine: FakeEngine) -> None:
     reasons: asyncio.Queue[str] = asyncio.Queue()
     loop = asyncio.get_running_loop()
 
@@ -152,7 +154,7 @@ async def test_a_run_that_lost_its_job_is_cancelled(queue: AnyQueue, engine: Sta
         assert await soon(reasons.get()) == "lease lost"
 
 
-async def test_a_stopped_run_keeps_its_slot_until_no_executor_works_for_it(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_stopped_run_keeps_its_slot_until_no_executor_works_for_it(queue: AnyQueue, engine: FakeEngine) -> None:
     engine.counts = [StageCount(1, 0, 4, 2)]
     worker = worker_of(queue, acting(engine), executor(engine, progress_interval=None))
     async with worker:
@@ -166,7 +168,9 @@ async def test_a_stopped_run_keeps_its_slot_until_no_executor_works_for_it(queue
         assert (await ended(job)).failed_reason == "revoked"
 
 
-async def test_a_function_that_does_not_end_is_abandoned_and_keeps_its_slot(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_function_that_does_not_end_is_abandoned_and_keeps_its_slot(
+    queue: AnyQueue, engine: FakeEngine
+) -> None:
     release, begun = threading.Event(), threading.Event()
     on = executor(engine, grace=0.2, threads=1)
 
@@ -191,7 +195,7 @@ async def test_a_function_that_does_not_end_is_abandoned_and_keeps_its_slot(queu
 
 
 async def test_a_broken_session_stops_the_worker_and_fails_the_job_for_another_attempt(
-    queue: AnyQueue, engine: StandIn
+    queue: AnyQueue, engine: FakeEngine
 ) -> None:
     def work(spark: object, job: AnyJob) -> None:
         engine.gone = True
@@ -207,7 +211,7 @@ async def test_a_broken_session_stops_the_worker_and_fails_the_job_for_another_a
     assert (job.state, job.attempts_made) == ("waiting", 1)
 
 
-async def test_a_job_that_a_broken_session_cannot_begin_costs_no_attempt(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_job_that_a_broken_session_cannot_begin_costs_no_attempt(queue: AnyQueue, engine: FakeEngine) -> None:
     worker = worker_of(queue, nothing, executor(engine))
     async with worker:
         engine.gone = True
@@ -217,13 +221,13 @@ async def test_a_job_that_a_broken_session_cannot_begin_costs_no_attempt(queue: 
     assert (job.state, job.attempts_made) == ("delayed", 0)
 
 
-async def test_a_worker_does_not_start_on_a_session_that_was_stopped(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_worker_does_not_start_on_a_session_that_was_stopped(queue: AnyQueue, engine: FakeEngine) -> None:
     engine.gone = True
     with pytest.raises(ExecutorError, match="has gone"):
         await worker_of(queue, nothing, executor(engine)).run()
 
 
-async def test_a_worker_of_an_app_stops_too(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_broken_session_stops_a_worker_of_an_app_too(queue: AnyQueue, engine: FakeEngine) -> None:
     mq = GlideMQ(queue.storage)
     on = executor(engine)
 
@@ -238,7 +242,7 @@ async def test_a_worker_of_an_app_stops_too(queue: AnyQueue, engine: StandIn) ->
             await soon(mq.worker(handle_signals=False).run())
 
 
-async def test_exceptions_that_no_future_can_carry_are_wrapped(queue: AnyQueue, engine: StandIn) -> None:
+async def test_exceptions_that_no_future_can_carry_are_wrapped(queue: AnyQueue, engine: FakeEngine) -> None:
     def work(spark: object, job: AnyJob) -> None:
         raise StopIteration
 
@@ -247,7 +251,7 @@ async def test_exceptions_that_no_future_can_carry_are_wrapped(queue: AnyQueue, 
     assert "StopIteration" in (job.failed_reason or "")
 
 
-async def test_a_handler_with_wrong_parameters_keeps_no_slot(queue: AnyQueue, engine: StandIn) -> None:
+async def test_a_handler_with_wrong_parameters_keeps_no_slot(queue: AnyQueue, engine: FakeEngine) -> None:
     def wrong(one: object, two: object, three: object) -> None: ...
 
     on = executor(engine, threads=1)
@@ -258,7 +262,7 @@ async def test_a_handler_with_wrong_parameters_keeps_no_slot(queue: AnyQueue, en
 
 
 async def test_a_thread_that_cannot_start_keeps_no_slot(
-    queue: AnyQueue, engine: StandIn, monkeypatch: pytest.MonkeyPatch
+    queue: AnyQueue, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(run: object) -> None:
         raise RuntimeError("can't start new thread")

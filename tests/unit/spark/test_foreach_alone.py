@@ -94,6 +94,6 @@ def nothing(_frame: object, _batch: int) -> None:
     """Build no jobs."""
 
 
-def test_a_copy_of_a_function_is_the_same_function() -> None:
+def test_a_pickled_function_keeps_its_mark() -> None:
     one = foreach_batch("alerts", nothing, url="redis://nowhere")
     assert pickle.loads(pickle.dumps(one)).mark == one.mark

@@ -33,7 +33,7 @@ class Store:
         return Delivered(len(things))
 
 
-def test_everything_arrives_in_order_and_close_waits_for_it() -> None:
+def test_close_waits_until_all_items_are_delivered_in_order() -> None:
     store = Store()
     handoff: Handoff[int] = Handoff(store.deliver, 500, "drop", "test")
     for number in range(250):

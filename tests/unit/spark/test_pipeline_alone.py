@@ -79,7 +79,7 @@ def test_the_progress_of_a_backfill_continues_after_an_outage(monkeypatch: pytes
             raise answer
         return answer
 
-    def tell(so_far: WriteReport) -> None:
+    def report(so_far: WriteReport) -> None:
         reported.append(so_far)
         heard.set()
 
@@ -91,7 +91,7 @@ def test_the_progress_of_a_backfill_continues_after_an_outage(monkeypatch: pytes
     monkeypatch.setattr(backfill, "write_report", ask)
     monkeypatch.setattr(backfill, "enqueue_frame", write)
     frame = cast("DataFrame", None)
-    assert backfill.backfill(frame, "q", url="redis://h", campaign="c", progress=tell) == made
+    assert backfill.backfill(frame, "q", url="redis://h", campaign="c", progress=report) == made
     assert reported[0].inserted == 7
 
 
@@ -125,7 +125,7 @@ def test_every_kind_of_event_is_known_to_be_of_a_job_or_of_none() -> None:
     assert not of_jobs & {*silver.NOT_OF_JOBS}
 
 
-def test_a_lake_is_a_folder() -> None:
+def test_a_lake_must_be_a_local_folder() -> None:
     assert Lake("file:///data/lake").root == Path("/data/lake")
     with pytest.raises(ValueError, match="a local folder of the driver"):
         Lake("s3://bucket/lake")

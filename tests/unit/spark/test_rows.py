@@ -94,7 +94,7 @@ def test_a_queue_with_json_gets_json() -> None:
     assert row.values[2] == b'{"x":1}'
 
 
-def test_opaque_bytes_are_not_checked() -> None:
+def test_opaque_payloads_are_not_checked() -> None:
     (row,) = read({"id": ["a"], "name": ["n"], "data": [b"\x00any"]}, serializer="opaque")
     assert isinstance(row, Prepared)
     assert row.values[2] == b"\x00any"

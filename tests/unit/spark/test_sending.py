@@ -177,7 +177,7 @@ async def test_duplicates_can_be_counted_without_being_remembered(write: Write, 
     assert await send(sender, range(40)) == {"duplicate": 40}
 
 
-async def test_a_task_of_an_older_run_begins_too_late(write: Write) -> None:
+async def test_a_task_of_an_older_run_cannot_open_the_write(write: Write) -> None:
     options = write.options()
     older, newer = [await order_run(write.connection, options) for _ in range(2)]
     await open_write(write.connection, options, "w", "new", orders=newer)

@@ -8,7 +8,7 @@ from glidemq_async.stored.failure import failure_of
 
 
 class Noted(Exception):
-    """An exception whose text is fine, but whose traceback cannot be formatted because of its notes."""
+    """An exception with a valid text, whose notes prevent the formatting of its traceback."""
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -1,4 +1,4 @@
-"""The client of the range: asks it to run an attack."""
+"""Starts the attack process, and lets it run attacks."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Outcome:
     status: int
 
 
-class Range:
+class AttackRunner:
     """The process that runs attacks."""
 
     def __init__(self) -> None:
         environment = {**child_environment(Permissions(), os.environ), "GLIDEMQ_SECRET": SECRET}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.executors.range"],
+            [sys.executable, "-m", "tests.executors.attack_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

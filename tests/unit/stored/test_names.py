@@ -11,7 +11,7 @@ plain = st.characters(exclude_categories=["Cc", "Cs"], exclude_characters="{}:")
 
 
 @given(st.text(plain, min_size=1, max_size=64))
-def test_plain_text_is_a_name_and_an_id(text: str) -> None:
+def test_plain_text_is_accepted_as_a_name_and_as_an_id(text: str) -> None:
     assert check_name("queue name", text) == text
     assert check_id("job_id", text) == text
 
@@ -32,7 +32,7 @@ def test_characters_with_a_meaning_are_refused_only_in_names(character: str) -> 
 
 
 @pytest.mark.parametrize(("check", "limit"), [(check_name, 256), (check_id, 512)])
-def test_length_is_counted_in_bytes(check: object, limit: int) -> None:
+def test_the_length_of_names_and_ids_is_counted_in_bytes(check: object, limit: int) -> None:
     assert callable(check)
     for character, size in (("a", 1), ("é", 2), ("😀", 4)):
         fitting = character * (limit // size)

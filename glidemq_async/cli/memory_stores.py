@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import cast
-
 from glidemq_async.cli.exits import USAGE, CommandError
 from glidemq_async.storage import MemoryStorage
 
 
-def refuse_private(storage: object, why: str) -> None:
+def refuse_memory_store(storage: object, why: str) -> None:
     """Raise CommandError for a store that other processes cannot see."""
     # Everything would seem to work: the job is added, its id is printed, and the store disappears with the process.
     if isinstance(storage, MemoryStorage):
         raise CommandError(
             f"{storage.url} is visible to one process only, {why}; use a server or file:///directory", USAGE
         )
-
-
-def refuse_private_stores(running: object, processes: int) -> None:
-    """Raise CommandError if each of several processes would have a separate store."""
-    if processes > 1:
-        for worker in cast("Iterable[object]", getattr(running, "workers", [running])):
-            why = f"and each of {processes} would have a separate store"
-            refuse_private(getattr(worker, "storage", None), why)

@@ -30,7 +30,7 @@ async def test_close_cancels_the_tasks_and_waits_for_their_cleanup() -> None:
     await tasks.close()
 
 
-async def test_wait_lets_tasks_end_and_cancels_late_ones() -> None:
+async def test_a_wait_cancels_tasks_that_do_not_end_in_time() -> None:
     release, done = asyncio.Event(), asyncio.Event()
 
     async def quick() -> None:

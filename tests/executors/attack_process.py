@@ -1,4 +1,4 @@
-"""Runs attacks, each in a process forked from one warm interpreter: `python -m tests.executors.range`.
+"""Runs attacks, each in a process forked from one warm interpreter: `python -m tests.executors.attack_process`.
 
 Requests and replies are lines of JSON. The targets are created here: files, a victim process, servers.
 """
@@ -35,7 +35,7 @@ _memory = ctypes.create_string_buffer(b"eight by", 8)
 
 
 class Servers:
-    """Servers that greet each client, in a separate process."""
+    """Servers that reply to each client, in a separate process."""
 
     def __init__(self, root: Path) -> None:
         self.tcp = socket.create_server(("127.0.0.1", 0))
@@ -61,10 +61,10 @@ class Servers:
             selector.register(each, selectors.EVENT_READ)
         while True:
             for key, _ in selector.select():
-                _greet(key.fileobj)
+                _reply(key.fileobj)
 
 
-def _greet(server: Any) -> None:
+def _reply(server: Any) -> None:
     if server.type == socket.SOCK_STREAM:
         connection, _ = server.accept()
         connection.sendall(b"hello")
@@ -75,8 +75,8 @@ def _greet(server: Any) -> None:
             server.sendto(b"hello", sender)
 
 
-def furnish(root: Path, servers: Servers, victim: int) -> Target:
-    """Create the files of one attack."""
+def create_targets(root: Path, servers: Servers, victim: int) -> Target:
+    """Create the files that one attack targets."""
     for name in ("outside", "readable", "work", "application"):
         (root / name).mkdir()
     root.chmod(0o755)
@@ -127,7 +127,7 @@ def start_victim() -> int:
     return pid
 
 
-def picture(root: Path) -> list[object]:
+def contents(root: Path) -> list[object]:
     """Return the contents of the files that are not granted for writing."""
     found: list[object] = []
     for folder in ("outside", "readable", "application"):
@@ -144,15 +144,15 @@ def run(request: dict[str, Any], servers: Servers) -> dict[str, Any]:
     victim = start_victim()
     reading, writing = os.pipe()
     try:
-        target = furnish(root, servers, victim)
-        before = picture(root)
+        target = create_targets(root, servers, victim)
+        before = contents(root)
         pid = os.fork()
         if pid == 0:
             _in_child(lambda: perform(request, target, writing), writing)
         os.close(target.leaked)
         os.close(writing)
         answer = _answer(pid, reading)
-        answer["damage"] = picture(root) != before or os.waitpid(victim, os.WNOHANG) != (0, 0)
+        answer["damage"] = contents(root) != before or os.waitpid(victim, os.WNOHANG) != (0, 0)
         return answer
     finally:
         os.close(reading)
@@ -166,12 +166,12 @@ class Prepared:
     def __init__(self, servers: Servers) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="glidemq-range-"))
         self._victim = start_victim()
-        self.target = furnish(self._root, servers, self._victim)
-        self._before = picture(self._root)
+        self.target = create_targets(self._root, servers, self._victim)
+        self._before = contents(self._root)
 
     def damage(self) -> bool:
         """Return whether a protected object was changed; remove all targets."""
-        changed = picture(self._root) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
+        changed = contents(self._root) != self._before or os.waitpid(self._victim, os.WNOHANG) != (0, 0)
         os.close(self.target.leaked)
         _end(self._victim)
         shutil.rmtree(self._root)

@@ -1,0 +1,148 @@
+-- completing: ends runs of plain jobs that completed. Their worker sends them in groups, see settle.lua: they began at
+-- the same time and have one retention policy. Most of them are stored without a record, see results.lua.
+--
+-- As for other runs, the acknowledgement is the fence. Only if it finds fewer pending entries than were named does
+-- `refusal` look at each job.
+
+local completing = {}
+
+-- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. Whoever
+-- takes a lease away deletes the entry, or the job has completed. So an entry that exists was pending, unless it has not
+-- been delivered, which means after the group was destroyed that it will be delivered again.
+function completing.leased(base, raw, call)
+  local found = redis.call('XRANGE', base .. ':fifo', raw, raw)[1]
+  if not found or found[2][1] == '' then return nil end
+  local id = plain.id_of(raw)
+  if redis.call('HEXISTS', base .. ':results', id) == 1 then return nil end
+  local lost = call.seen.regrouped and tonumber(id) <= call.seen.regrouped
+  if not lost and entries.before(entries.last_delivered(base .. ':fifo'), raw) then return nil end
+  return found[2]
+end
+
+-- Read the groups from args[at] on: { started policy count entry*count m result*m }*. Return them, the position after
+-- them, and the number of their jobs.
+function completing.parse(args, at, number)
+  local groups, total = {}, 0
+  for g = 1, number do
+    local started, policy, count = args[at], args[at + 1], integer('count', args[at + 2])
+    integer('started', started)
+    if policy ~= '' then finish.check_policy(policy) end
+    local after = at + 3 + count
+    local m = integer('number of results', args[after])
+    if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
+    groups[g] = {started = started, policy = policy, first = at + 3, last = after - 1, results = after, many = m > 1}
+    at, total = after + m + 1, total + count
+  end
+  return groups, at, total
+end
+
+local function payload_of(args, group, i)
+  return args[group.results + (group.many and i - group.first + 1 or 1)]
+end
+
+-- Return which of these jobs have records, by position in args; nil if none can have one.
+local function recorded_in(base, args, from, to, call)
+  if not call.seen.recorded then return nil end
+  local found = {}
+  for i = from, to do found[i] = redis.call('SISMEMBER', base .. ':recorded', args[i]) == 1 end
+  return found
+end
+
+-- Complete a job as a job with a record. Return why that is refused, or nil. complete: apply.c of settle.lua.
+local function complete_as_record(base, raw, group, payload, done, call, complete)
+  local id, fifo = plain.id_of(raw), base .. ':fifo'
+  local missing = not exists(base .. ':job:' .. id)
+  if missing and redis.call('SISMEMBER', base .. ':recorded', raw) == 1 then
+    entries.delete(fifo, {raw})
+    record.lost(base, id, call)
+    return 'missing'
+  elseif missing then
+    local found = redis.call('XRANGE', fifo, raw, raw)[1]
+    if not found then return 'missing' end     -- the entry was deleted by hand
+    local fields = found[2]
+    plain.record_run(base, raw, fields, tonumber(group.started), plain.own_lease(fields[3]) or call.lock)
+  end
+  entries.delete(fifo, {raw})
+  return complete(base, digits(call.now), call, done, id, 'p' .. raw, payload, group.policy)
+end
+
+local function newest_in(args, from, to)
+  local newest = 0
+  for i = from, to do
+    local number = tonumber(plain.id_of(args[i])) or 0
+    if number > newest then newest = number end
+  end
+  return newest
+end
+
+-- Return why a job does not complete; nil if its lease was valid. named: the entries of the group so far.
+local function refusal(base, raw, named, call)
+  local first = not named[raw]
+  named[raw] = true
+  if raw == '0-0' then return 'stale' end
+  local id = plain.id_of(raw)
+  local state, at = record.location(base, id)
+  if state == 'active' and at == 'p' .. raw and first then return nil end
+  if not state and first and completing.leased(base, raw, call) then return nil end
+  return (state or plain.find(base, id)) and 'stale' or 'missing'
+end
+
+-- Replace the entries that another consumer owns with an id that no entry has.
+local function disown(base, args, from, to)
+  for i = from, to do
+    local holder = entries.consumer_of(base, 'p' .. args[i])
+    if holder and holder ~= args[3] then args[i] = '0-0' end
+  end
+end
+
+-- Store what these jobs have completed with. flat: { number value }; left: their entries.
+local function store(base, group, flat, left, valid, call)
+  if call.seen.started then plain.forget_starts(base, left) end
+  if group.kept == 0 then
+    entries.delete_acknowledged(base .. ':fifo', left, not valid or call.seen.results)
+  else
+    results.store(base, flat, call.seen)
+    group.stored = (group.stored or 0) + #left
+  end
+end
+
+-- Complete the jobs at args[from] to args[to] of a group. position: of the first of them among the runs of the call.
+-- Refused runs are added to `answer`. complete: apply.c of settle.lua.
+function completing.step(base, args, group, from, to, position, done, answer, call, complete)
+  if call.verify then disown(base, args, from, to) end
+  local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
+  local recorded = recorded_in(base, args, from, to, call)
+  local count, ttl = finish.kept_by(group.policy)
+  group.kept, group.named = count, group.named or {}
+  local newest, head = newest_in(args, from, to), digits(call.now) .. ' ' .. group.started .. ' '
+  local line, flat, left, n = nil, {}, {}, 0
+  for i = from, to do
+    local raw, payload = args[i], payload_of(args, group, i)
+    local why = not valid and entries.fenced and refusal(base, raw, group.named, call)
+    if not why then
+      local id = plain.id_of(raw)
+      local is_late = count ~= 0 and results.is_late(base, tonumber(id), newest, count, call.seen)
+      if ttl or is_late or (recorded and recorded[i]) then
+        why = complete_as_record(base, raw, group, payload, done, call, complete)
+      else
+        line = line or events.line(call.lines, 'completed')
+        line[#line + 1] = id
+        n = n + 1
+        left[n] = raw
+        if count ~= 0 then flat[2 * n - 1], flat[2 * n] = id, head .. payload end
+      end
+    end
+    if why then
+      answer[#answer + 1], answer[#answer + 2] = position + i - from, why
+      -- If the job was removed, this outcome proves that the run has ended.
+      stopping.finish(base, args[3], {'p' .. raw}, call)
+    end
+  end
+  done.plain = (done.plain or 0) + n
+  if n > 0 then store(base, group, flat, left, valid, call) end
+end
+
+-- Apply the policy of a group, after its last step in this call.
+function completing.finish(base, group, call)
+  if group.stored then finish.trim_results(base, group.policy, group.stored, call) end
+end

@@ -1,0 +1,50 @@
+"""The messages on the channel of a worker, which `wakeup.lua` publishes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+
+class ClaimNow(NamedTuple):
+    """A job may be ready for this worker."""
+
+
+class Echo(NamedTuple):
+    """The answer to a request of this worker for a message, which shows that its subscription works."""
+
+
+class LeaseGone(NamedTuple):
+    """The run under this entry has no lease any more, because its job was removed."""
+
+    entry: str
+
+
+class RunRevoked(NamedTuple):
+    """The job of the run under this entry was revoked."""
+
+    entry: str
+
+
+class FireTimeSet(NamedTuple):
+    """A fire time of a job scheduler was set that no process waits for."""
+
+
+Message: TypeAlias = ClaimNow | Echo | LeaseGone | RunRevoked | FireTimeSet
+
+
+def read_message(message: bytes) -> Message | None:
+    """Return a message of the server, None for a kind that a newer library publishes."""
+    kind, _, entry = message.decode().partition(" ")
+    match kind:
+        case "w":
+            return ClaimNow()
+        case "e":
+            return Echo()
+        case "x":
+            return LeaseGone(entry)
+        case "r":
+            return RunRevoked(entry)
+        case "s":
+            return FireTimeSet()
+        case _:
+            return None

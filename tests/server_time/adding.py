@@ -1,0 +1,102 @@
+"""Cases of the function that adds jobs, for each kind of job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgpack
+
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.queues.add_buffer import MAX_JOBS
+from tests.server_time.bench import MIB, NIL, Bench, largest
+
+MOST: Final = 1_000
+
+
+async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[str] = (), data: bytes = NIL) -> None:
+    """Add 1,000 jobs on a queue with dead workers, in calls as large as a client sends them."""
+    await b.crowd()
+    jobs = [
+        AddRequest(ids[n] if ids else "", "n", data, b"", msgpack.packb(given) if (given := options(n)) else b"")
+        for n in range(MOST)
+    ]
+    for start in range(0, MOST, MAX_JOBS):
+        some = jobs[start : start + MAX_JOBS]
+        assert len((await b.functions.add.jobs(some)).ids) == len(some)
+
+
+@largest("addJob", "plain")
+async def plain(b: Bench) -> None:
+    await add(b, lambda _: {})
+
+
+@largest("addJob", "plain, own ids")
+async def own_ids(b: Bench) -> None:
+    ids = [f"own{n}" for n in range(MOST)]
+    await add(b, lambda _: {}, ids)
+    await add(b, lambda _: {}, ids)
+    await add(b, lambda _: {}, [str(10 * n + 9_000) for n in range(MOST)])
+    await add(b, lambda _: {})
+
+
+@largest("addJob", "payloads of 1 kB")
+async def with_data(b: Bench) -> None:
+    await add(b, lambda _: {}, data=b"x" * 1_000)
+
+
+@largest("addJob", "payloads of 1 MB")
+async def with_large_data(b: Bench) -> None:
+    await b.add(2, b"x" * MIB)
+
+
+@largest("addJob", "delayed")
+async def delayed(b: Bench) -> None:
+    await add(b, lambda n: {"delay": 60_000 + n})
+
+
+@largest("addJob", "prioritized")
+async def prioritized(b: Bench) -> None:
+    await add(b, lambda n: {"priority": 1 + n % 5, "ttl": 60_000})
+
+
+@largest("addJob", "awaited, LIFO")
+async def awaited(b: Bench) -> None:
+    await add(b, lambda n: {"lifo": True, "reply": f"channel{n % 7}"})
+
+
+@largest("addJob", "keyed")
+async def keyed(b: Bench) -> None:
+    await add(b, lambda n: {"key": f"k{n}"})
+
+
+@largest("addJob", "keyed with limits")
+async def keyed_with_limits(b: Bench) -> None:
+    await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
+    await add(b, lambda n: {"key": f"k{n}", "priority": n % 3})
+
+
+@largest("addJob", "limits of the queue, 300 consumers")
+async def under_limits(b: Bench) -> None:
+    await b.add(300)
+    for number in range(300):
+        await b.claim(1, consumer=f"worker{number}")
+    await b.functions.limits.set(rate="100000 60000", concurrency="100000")
+    await add(b, lambda _: {})
+
+
+@largest("addJob", "duplicates")
+async def duplicates(b: Bench) -> None:
+    async def twice(mode: str) -> None:
+        for _ in range(2):
+            await add(b, lambda n: {"dedup": {"id": f"{mode}{n}", "mode": mode, "ttl": 60_000}})
+
+    for mode in ("simple", "debounce", "throttle", "keep_last"):
+        await twice(mode)
+
+
+@largest("addJob", "replaced, keyed with limits")
+async def replaced(b: Bench) -> None:
+    await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
+    for _ in range(2):
+        await add(b, lambda n: {"key": f"k{n % 700}", "dedup": {"id": f"d{n}", "mode": "debounce", "ttl": 60_000}})

@@ -1,0 +1,277 @@
+"""Cases of the calls that workers make most: claims, settles, and both in one call, for each kind of job."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, Final
+
+from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retention, Retry
+from glidemq_async.functions.settle import ClaimedJob, SettleReply
+from tests.server_time.bench import MIB, NIL, Bench, largest
+
+MOST: Final = 1_000
+"""The largest number of slots and of runs in one call."""
+LEASE_MS: Final = 600_000
+KEEP_ALL: Final = Retention()
+
+Fill = Callable[[Bench], Coroutine[Any, Any, None]]
+
+
+class Claimant:
+    """A worker with 1,000 slots. It settles all of its runs and claims as many jobs in each call."""
+
+    def __init__(self, b: Bench, outcome: Outcome) -> None:
+        self._settle = b.functions.settle
+        self._channel = RequestChannel("claimant")
+        self._outcome = outcome
+        self._most = MOST
+        self.held: list[ClaimedJob] = []
+        self.settled = 0
+
+    async def call(self, *, slots: int = MOST) -> SettleReply:
+        """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
+        runs = self.held[: self._most]
+        request = self._settle.request(
+            self._channel, "claimant", slots, LEASE_MS, subscribed=True, idle=True, ran_ms=(len(runs), 0)
+        )
+        for job in runs:
+            route = job.history.route if job.history else None
+            key = route.split(b" ", 5)[5].decode() if route and route[:1] == b"k" else None
+            request.settle(job.id, job.entry, key, self._outcome)
+        reply = await self._settle.send(request)
+        assert not reply.refused
+        assert reply.settled or not runs, "a call must settle some of its runs"
+        self.settled += reply.settled
+        # Like a worker, which does not send many more runs than the server settles.
+        self._most = min(2 * self._most, MOST) if reply.settled == len(runs) else reply.settled
+        self.held = [*self.held[reply.settled :], *reply.jobs]
+        return reply
+
+    async def claim(self, jobs: int) -> None:
+        """Claim this many jobs in calls that settle nothing."""
+        kept, self.held = self.held, []
+        while len(kept) < jobs:
+            found = await self.call(slots=min(MOST, jobs - len(kept)))
+            assert found.jobs, "a claim must start some of the jobs that can start"
+            kept += self.held
+            self.held = []
+        self.held = kept
+
+    async def end(self) -> None:
+        """Settle all runs in calls that claim nothing."""
+        while self.held:
+            await self.call(slots=0)
+
+    async def drain(self, jobs: int) -> None:
+        """Settle and claim in the same calls until this many runs have ended."""
+        while self.settled < jobs:
+            await self.call()
+
+
+@asynccontextmanager
+async def idle_workers(b: Bench) -> AsyncGenerator[None]:
+    """Yield while 300 workers are known, each with a run."""
+    await b.add(300)
+    for number in range(300):
+        await b.claim(1, consumer=f"worker{number}")
+    yield
+
+
+async def work(b: Bench, fill: Fill, outcome: Outcome, jobs: int = MOST) -> None:
+    """Claim and settle in separate calls, and then together."""
+    await fill(b)
+    worker = Claimant(b, outcome)
+    await worker.claim(jobs)
+    await worker.end()
+    worker.settled = 0
+    await fill(b)
+    await worker.drain(jobs)
+
+
+async def plain(b: Bench) -> None:
+    await b.add(MOST)
+
+
+async def prioritized(b: Bench) -> None:
+    await b.add(MOST, priority=3)
+
+
+async def lifo(b: Bench) -> None:
+    await b.add(MOST, lifo=True)
+
+
+async def keyed(b: Bench) -> None:
+    await b.add_keyed(MOST, MOST)
+
+
+async def keyed_with_limits(b: Bench) -> None:
+    await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
+    await b.add_keyed(MOST, MOST // 2)
+
+
+async def awaited(b: Bench) -> None:
+    for _ in range(10):
+        await b.add(MOST // 10, reply="channel")
+
+
+async def revoked(b: Bench) -> None:
+    await b.add(MOST)
+    await b.fill("SADD", "revoking", [str(number) for number in range(1, 2 * MOST + 1)])
+
+
+async def due(b: Bench) -> None:
+    await b.add(MOST, delay=60_000)
+    await make_due(b)
+
+
+async def due_keyed(b: Bench) -> None:
+    await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
+    await b.add_keyed(MOST, MOST // 2, delay=60_000)
+    await make_due(b)
+
+
+async def make_due(b: Bench) -> None:
+    """Make all delayed jobs due."""
+    key = f"{b.base}:scheduled"
+    await b.command("ZUNIONSTORE", key, 1, key, "WEIGHTS", 0)
+
+
+async def expired(b: Bench) -> None:
+    await b.functions.dead_letters.set_queue("dead")
+    await b.add(MOST, b"x" * 300, ttl=3_600_000)
+
+
+COMPLETED: Final = Completed(NIL)
+FAILED: Final = Failed(b"x" * 1_000, "retries_exhausted", "broken", KEEP_ALL)
+
+
+@largest("settleAndClaim", "plain")
+async def plain_jobs(b: Bench) -> None:
+    await work(b, plain, COMPLETED)
+
+
+@largest("settleAndClaim", "prioritized")
+async def prioritized_jobs(b: Bench) -> None:
+    await work(b, prioritized, COMPLETED)
+
+
+@largest("settleAndClaim", "LIFO")
+async def lifo_jobs(b: Bench) -> None:
+    await work(b, lifo, COMPLETED)
+
+
+@largest("settleAndClaim", "keyed")
+async def keyed_jobs(b: Bench) -> None:
+    await work(b, keyed, COMPLETED)
+
+
+@largest("settleAndClaim", "keyed with limits")
+async def limited_jobs(b: Bench) -> None:
+    await work(b, keyed_with_limits, COMPLETED)
+
+
+@largest("settleAndClaim", "awaited")
+async def awaited_jobs(b: Bench) -> None:
+    await work(b, awaited, COMPLETED)
+
+
+@largest("settleAndClaim", "revoked")
+async def revoked_jobs(b: Bench) -> None:
+    await work(b, revoked, FAILED)
+
+
+@largest("settleAndClaim", "delayed")
+async def delayed_jobs(b: Bench) -> None:
+    await work(b, due, COMPLETED)
+
+
+@largest("settleAndClaim", "delayed and keyed")
+async def delayed_keyed_jobs(b: Bench) -> None:
+    await work(b, due_keyed, COMPLETED)
+
+
+@largest("settleAndClaim", "retried")
+async def retried_jobs(b: Bench) -> None:
+    await work(b, plain, Retry(b"x" * 1_000, 60.0, "broken"))
+
+
+@largest("settleAndClaim", "retried, keyed with limits")
+async def retried_limited_jobs(b: Bench) -> None:
+    await work(b, keyed_with_limits, Retry(b"x" * 1_000, 60.0, "broken"))
+
+
+@largest("settleAndClaim", "dead letters")
+async def dead_letters(b: Bench) -> None:
+    await b.functions.dead_letters.set_queue("dead")
+    await work(b, partial(_with_data, size=500), FAILED)
+
+
+@largest("settleAndClaim", "dead letters, keyed with limits")
+async def limited_dead_letters(b: Bench) -> None:
+    await b.functions.dead_letters.set_queue("dead")
+    await work(b, keyed_with_limits, FAILED)
+
+
+async def _with_data(b: Bench, size: int) -> None:
+    await b.add(MOST, b"x" * size)
+
+
+@largest("settleAndClaim", "nothing kept")
+async def nothing_kept(b: Bench) -> None:
+    await work(b, plain, Completed(NIL, Retention(0)))
+
+
+@largest("settleAndClaim", "kept for a time")
+async def kept_for_a_time(b: Bench) -> None:
+    await work(b, plain, Completed(NIL, Retention(ttl_ms=3_600_000)))
+
+
+@largest("settleAndClaim", "less kept than before")
+async def less_kept(b: Bench) -> None:
+    await plain(b)
+    await b.end(MOST)
+    await work(b, plain, Completed(NIL, Retention(10)))
+
+
+@largest("settleAndClaim", "results of 10 kB")
+async def large_results(b: Bench) -> None:
+    # A worker sends at most a mebibyte of results in a call.
+    await plain(b)
+    worker = Claimant(b, Completed(b"x" * 10_000, KEEP_ALL))
+    await worker.claim(MOST)
+    jobs, worker.held = worker.held, []
+    for start in range(0, MOST, MIB // 10_000):
+        worker.held = jobs[start : start + MIB // 10_000]
+        await worker.end()
+
+
+@largest("settleAndClaim", "payloads of 10 kB")
+async def medium_payloads(b: Bench) -> None:
+    await work(b, partial(_with_data, size=10_000), COMPLETED)
+
+
+@largest("settleAndClaim", "payloads of 1 MB")
+async def large_payloads(b: Bench) -> None:
+    await b.add(20, b"x" * 1_000_000)
+    worker = Claimant(b, COMPLETED)
+    await worker.claim(20)
+    await worker.end()
+
+
+@largest("settleAndClaim", "limits of the queue, 300 consumers")
+async def limits_of_the_queue(b: Bench) -> None:
+    async with idle_workers(b):
+        await b.functions.limits.set(rate="100000 60000", concurrency="100000")
+        await work(b, plain, COMPLETED)
+
+
+@largest("settleAndClaim", "several kinds")
+async def several_kinds(b: Bench) -> None:
+    async def fill(b: Bench) -> None:
+        for one in (keyed_with_limits, lifo, plain, prioritized):
+            await one(b)
+
+    await work(b, fill, COMPLETED, 4 * MOST)
