@@ -54,11 +54,11 @@ local function check_plain(base, raw, pending, delivered, report)
   local kept = redis.call('HEXISTS', base .. ':results', id) == 1
   local recorded = redis.call('SISMEMBER', base .. ':recorded', raw) == 1
   if recorded ~= exists(base .. ':job:' .. id) then
-    found(report, 'I15', id, recorded and 'in recorded but has no record' or 'a plain job with a record')
+    found(report, 'I16', id, recorded and 'in recorded but has no record' or 'a plain job with a record')
   end
   local waits = entries.before(delivered, raw)
   if (kept and 1 or 0) + (pending and 1 or 0) + (waits and 1 or 0) ~= 1 then
-    found(report, 'I13', id, 'entry ' .. raw .. ' of fifo is ' .. (kept and 'completed ' or '')
+    found(report, 'I14', id, 'entry ' .. raw .. ' of fifo is ' .. (kept and 'completed ' or '')
       .. (pending and 'pending ' or '') .. (waits and 'undelivered ' or '') .. '(exactly one of them is right)')
   end
   return recorded
@@ -140,7 +140,7 @@ local function check_record(base, id, report)
   end
   local raw = plain.find(base, id)
   if raw and redis.call('SISMEMBER', base .. ':recorded', raw) == 0 then
-    found(report, 'I15', id, 'a plain job with a record')
+    found(report, 'I16', id, 'a plain job with a record')
   end
   local over = state == 'completed' or state == 'failed'
   if over and not fields[3] then found(report, 'I5', id, state .. ' without a time of ending') end
@@ -237,12 +237,12 @@ local function check_numbers(base, report)
   local last = redis.call('XREVRANGE', base .. ':fifo', '+', '-', 'COUNT', 1)[1]
   local number = last and plain.id_of(last[1])
   if number and tonumber(number) > tonumber(redis.call('GET', base .. ':id') or 0) then
-    found(report, 'I16', number, 'a number above the counter of generated ids')
+    found(report, 'I17', number, 'a number above the counter of generated ids')
   end
   local horizon = tonumber(redis.call('HGET', base .. ':meta', 'horizon') or 1)
   for _, n in ipairs({horizon - 1, horizon - 2}) do
     if redis.call('HEXISTS', base .. ':results', digits(n)) == 1 then
-      found(report, 'I14', digits(n), 'an outcome below the horizon ' .. digits(horizon))
+      found(report, 'I15', digits(n), 'an outcome below the horizon ' .. digits(horizon))
     end
   end
 end
@@ -251,7 +251,7 @@ end
 local function check_results(base, at, report)
   local step = redis.call('HSCAN', base .. ':results', at, 'COUNT', 50)
   for i = 1, #step[2], 2 do
-    if not plain.find(base, step[2][i]) then found(report, 'I13', step[2][i], 'an outcome without an entry in fifo') end
+    if not plain.find(base, step[2][i]) then found(report, 'I14', step[2][i], 'an outcome without an entry in fifo') end
   end
   return step[1] ~= '0' and step[1] or nil
 end

@@ -182,7 +182,7 @@ async def test_a_running_entry_that_was_deleted_creates_no_record(
     assert await store.ask("EXISTS", f"{fake_worker.base}:job:{second.id}") == 0
     if verb == "c":
         # The outcome was stored, because reading the entry would cost each job a command. The check finds it.
-        assert [(found.invariant, found.subject) for found in await queue.check()] == [("I13", second.id)]
+        assert [(found.invariant, found.subject) for found in await queue.check()] == [("I14", second.id)]
         await store.ask("HDEL", f"{fake_worker.base}:results", second.id)
     assert await counts(queue) == {"completed": 2}
     assert await queue.check() == []
