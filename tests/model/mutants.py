@@ -6,12 +6,12 @@ from typing import Final
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
-        "if release_entries(base, args, first, last, call) or not settle.fenced then",
+        "if release_entries(base, args, first, last, call) or not entries.fenced then",
         "if release_entries(base, args, first, last, call) or true then",
     ),
     "a batch settles one run twice": (" or settled[entry] then", " then"),
     "an update with an old fencing token is accepted": (
-        "if entry ~= '' and settle.fenced then",
+        "if entry ~= '' and entries.fenced then",
         "if false then",
     ),
     "a settled entry is not deleted": (
@@ -45,8 +45,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a repeated call takes effect again": ("if last == number then return", "if false then return"),
     "a call with an older number is accepted": ("if ahead < 0 then", "if false then"),
     "the reply to a repeated claim names no jobs": (
-        "request.remember(base, args[1], args[2], {refused, claimed, due, settled, not unbroken or nil},",
-        "request.remember(base, args[1], args[2], {refused, {}, due, settled, not unbroken or nil},",
+        "request.remember(base, args[1], args[2], {refused, jobs.tokens, due,",
+        "request.remember(base, args[1], args[2], {refused, {}, due,",
     ),
     "a sweep passes over runs with a shorter lease than others": (
         "    if own and own < call.shortest then call.shortest = own end\n",
@@ -60,41 +60,60 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  return call, first, ids, outcomes, last\nend",
         "  return call, first, ids, outcomes, n\nend",
     ),
-    "a partial add releases an id that it used": (
-        "redis.call('INCRBY', base .. ':id', used - reserved)",
-        "redis.call('INCRBY', base .. ':id', used - reserved - 1)",
+    "a trim deletes the entry of an older run": ("    if row.err or not row[1] then\n", "    if true then\n"),
+    "the horizon rises over outcomes that stay": (
+        "    removed = in_chunks('HDEL', base .. ':results', nil, numbers)\n",
+        "    removed = #numbers\n",
     ),
+    "a short acknowledgement of plain runs counts as a full one": (
+        "unpack(args, from, to)) == to - from + 1\n",
+        "unpack(args, from, to)) >= 0\n",
+    ),
+    "a plain job with a record is not named as one": (
+        "  redis.call('SADD', queue_flags.create(base, 'recorded'), raw)\n  redis.call('HDEL'",
+        "  redis.call('HDEL'",
+    ),
+    "the outcomes of plain jobs count as waiting jobs": (
+        "    'waiting', redis.call('XLEN', fifo) - running - kept + redis",
+        "    'waiting', redis.call('XLEN', fifo) - running + redis",
+    ),
+    "a repeated claim returns no plain job": ("and plain.look(base, id) == 'active' then", "and false then"),
+    "a plain job is found under a lower number": (
+        "redis.call('XRANGE', base .. ':fifo', id, id, 'COUNT', 1)[1]\n  if found",
+        "redis.call('XRANGE', base .. ':fifo', id, '+', 'COUNT', 1)[1]\n  if found",
+    ),
+    "the start of a renewed plain run is forgotten": ("  note_starts(base, args, waited)\n", ""),
     "a step of an add repeats the last job of the step before": (
-        "    local from = last + 1\n    last = math.min(last + (is_costly",
-        "    local from = math.max(1, last)\n    last = math.min(last + (is_costly",
+        "    local from = last + 1\n    last = math.min(last + step, n)\n    add_step",
+        "    local from = math.max(1, last)\n    last = math.min(last + step, n)\n    add_step",
     ),
     "a partial settle loses the other runs": (
-        "  return answer, last\nend",
-        "  return answer, n\nend",
+        "  return answer, settled\nend",
+        "  return answer, n + total\nend",
     ),
     "a partial settle repeats its last run": (
-        "    settled}\n",
-        "    math.max(1, settled - 1)}\n",
+        "    settled, call.now}\n",
+        "    math.max(1, settled - 1), call.now}\n",
     ),
     "a step of a settle repeats the last run of the step before": (
         "    local first = last + 1\n",
         "    local first = math.max(1, last)\n",
     ),
     "the reply to a repeated partial settle names all runs": (
-        "kept[3], -1, posted, past or 0, kept[4]}",
-        "kept[3], -1, posted, past or 0, integer('count', args[HEAD])}",
+        "kept[3], -1, posted, past or 0, kept[4],",
+        "kept[3], -1, posted, past or 0, MAX_BATCH,",
     ),
     "a partial settle acknowledges all runs": (
         "  local refused = release(base, args, first, last, call)\n",
         "  local refused = release(base, args, first, integer('count', args[HEAD]), call)\n",
     ),
     "retention keeps one job too many": (
-        "ordinary(base, key, now, seen) - count",
-        "ordinary(base, key, now, seen) - count - 1",
+        "math.min(ended + kept - count, most)",
+        "math.min(ended + kept - count - 1, most)",
     ),
     "retention keeps one job too few": (
-        "ordinary(base, key, now, seen) - count",
-        "ordinary(base, key, now, seen) - count + 1",
+        "math.min(ended + kept - count, most)",
+        "math.min(ended + kept - count + 1, most)",
     ),
     "retention removes a result that a client still waits for": (
         "  if seen.held then\n    local free",
@@ -137,7 +156,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
     ),
     "each step of a sweep begins at the first entry": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
-    "a pause does not stop claims": ("  if seen.paused then return {n = 0}, ", "  if false then return {n = 0}, "),
+    "a pause does not stop claims": ("  if seen.paused then return {n = 0, ", "  if false then return {n = 0, "),
     "an expired job runs": ("local size = not late and start(", "local size = start("),
     "a failure is not counted": (
         "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
@@ -167,8 +186,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the log of a removed job stays": ("  if logs then unlink_all", "  if false then unlink_all"),
     "a generated id can equal a custom one": (
-        "if not (numeric and numeric[id]) and not exists(",
-        "if true or not exists(",
+        "if not (skips and is_used(id)) then",
+        "if true then",
     ),
     "no idle worker becomes the timer if there is none": (
         "if (holder and holder == consumer) or",
@@ -184,8 +203,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "'returned', call.seen), position, id)",
     ),
     "an add wakes no idle worker": (
-        "    call.startable = call.startable + 1\n  end\n  events.note(call.lines, 'added'",
-        "  end\n  events.note(call.lines, 'added'",
+        "local call = {now = clock.now(), lines = {}, startable = total}",
+        "local call = {now = clock.now(), lines = {}, startable = 0}",
     ),
     "no timer is set while the queue is paused": (
         "  if call.full then return nil end\n",
@@ -313,8 +332,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    if #keys < KEYS_A_STEP",
     ),
     "the limit of the queue ignores the runs of the active stream": (
-        "entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane')\n    local left",
-        "entries.pending_count(base .. ':stream')\n    local left",
+        "entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    local left",
+        "entries.pending_count(base .. ':fifo')\n    local left",
     ),
     "the gate does not stop claims": ("  if gate > call.now then", "  if false then"),
     "a rate-limited keyed job stops the whole queue": (
