@@ -13,7 +13,7 @@ from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.outcomes import Retention
 from tests.server_time.bench import bench
 from tests.support.clocked_queue import DAY, Timed
-from tests.support.fake_worker import NOTHING, FakeWorker
+from tests.support.fake_worker import NOTHING, FakeWorker, Lease
 from tests.support.helpers import AnyQueue, Gate, counts, echo, soon, worker_of
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import add_kind, idle_workers
@@ -89,7 +89,12 @@ async def test_jobs_with_different_policies_remove_no_more_than_jobs_that_share_
 
     async def complete(number: int, retention: list[Retention]) -> None:
         await add_kind(queue, number)
-        await fake_worker.complete(*await fake_worker.claim(number), retention=retention)
+        leases = list[Lease]()
+        while len(leases) < number:
+            leases += await fake_worker.claim(number - len(leases))
+        while leases:
+            settled = (await fake_worker.complete(*leases, retention=retention)).settled
+            leases, retention = leases[settled:], retention[settled:]
 
     for _ in range(backlog // 500):
         await complete(500, [Retention()] * 500)

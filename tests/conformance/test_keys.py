@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -20,6 +21,7 @@ async def test_jobs_of_a_key_run_in_order_and_one_at_a_time(queue: AnyQueue) -> 
     seen: dict[str, list[int]] = {}
     running: set[str] = set()
     together = 0
+    first_of_each_key = asyncio.Barrier(3)
 
     async def note(job: AnyJob) -> None:
         nonlocal together
@@ -28,6 +30,8 @@ async def test_jobs_of_a_key_run_in_order_and_one_at_a_time(queue: AnyQueue) -> 
         running.add(job.key)
         together = max(together, len(running))
         seen.setdefault(job.key, []).append(job.data)
+        if job.data == 0:
+            await first_of_each_key.wait()
         await queue.get_job_logs("pause")
         running.discard(job.key)
 

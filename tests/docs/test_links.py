@@ -26,7 +26,7 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_links_of_a_page_lead_to_files_and_headings(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", _text(page)))
-    broken = []
+    broken = list[str]()
     for link in links:
         if link.startswith(("http://", "https://")):
             continue

@@ -549,6 +549,7 @@ RARE: Final = frozenset(
         "a lowered window waits for only one start to leave it",
         "a changed default limit starts no waiting jobs",
         "a debounced add replaces a running job",
+        "an owner gets a second successor",
         "deduplication lasts 1 ms too long",
         "the end of a former owner frees the deduplication id",
         "a resumed queue wakes no idle worker",

@@ -1,5 +1,5 @@
 """Celery with its Redis transport and the gevent pool."""
-# pyright: basic, reportMissingImports=false, reportUnknownMemberType=false
+# pyright: basic, reportMissingImports=false, reportMissingModuleSource=false, reportUnknownMemberType=false
 
 from __future__ import annotations
 
