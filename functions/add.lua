@@ -302,7 +302,7 @@ local function add_step(base, jobs, from, to, next_number, how, call, outcomes)
     if not (known and known[i]) then
       local status, owner = add_other(base, jobs, i, next_number, call, how.new)
       if status then
-        local k, extra = #outcomes, extras[i]
+        local k, extra = #outcomes, jobs.extras[i]
         outcomes[k + 1], outcomes[k + 2], outcomes[k + 3] = i, status, owner
         if status ~= 'held' and not how.quiet then
           events.note(call.lines, 'duplicate', owner, extra and extra.dedup and extra.dedup.id)
