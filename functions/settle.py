@@ -55,7 +55,7 @@ class ClaimedJob(NamedTuple):
     opts: bytes
     history: JobHistory | None
     is_plain: bool
-    """True for a job without a record, see plain.lua. The server has to be told when its run began."""
+    """True for a job without a record, see plain.lua. The worker sends the time at which its run began."""
 
 
 class _Group:
@@ -141,8 +141,8 @@ class SettleRequest:
             position += len(group.entries)
         starts[None] = position
         found = dict[int, str]()
-        for index, group in enumerate(self._group_of):
-            which = None if group is None else id(group)
+        for index, group_of_run in enumerate(self._group_of):
+            which = None if group_of_run is None else id(group_of_run)
             if (status := statuses.get(starts[which])) is not None:
                 found[index] = status
             starts[which] += 1
@@ -264,7 +264,7 @@ def _claimed(flat: list[Any]) -> list[ClaimedJob]:
         token, called = entry.decode(), name.decode(errors="replace")
         if rest != _HAS_RECORD:
             # A plain job: its id is the number of its entry.
-            job = (token[:-_BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
+            job: tuple[object, ...] = (token[:-_BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
         else:
             job_id, opts, fence, history = next(values), next(values), next(values), next(values)
             past = _history(history) if history else None

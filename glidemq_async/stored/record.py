@@ -80,8 +80,8 @@ def created_ms(added: bytes | None, entry: str, route: bytes | None = None) -> i
         return int(added)
     if route and route[:1] == b"k":
         return int(route.split(b" ", 5)[4])
-    # The id of an entry of `fifo` ends with the millisecond at which it was created. A job that waits there from its add
-    # on therefore needs no field for its creation time.
+    # The id of an entry of `fifo` ends with the millisecond at which it was created. A job that has waited there since
+    # its add therefore needs no field for its creation time.
     return int(entry[1:].partition("-")[2]) if entry[:1] == "p" else 0
 
 

@@ -104,8 +104,10 @@ def _in_groups(batch: list[Run]) -> list[Run]:
     groups = dict[object, list[Run]]()
     for run in batch:
         outcome = run.outcome
-        is_grouped = run.plain_since is not None and isinstance(outcome, Completed)
-        groups.setdefault((run.plain_since, outcome.retention) if is_grouped else None, []).append(run)
+        group: object = None
+        if run.plain_since is not None and isinstance(outcome, Completed):
+            group = run.plain_since, outcome.retention
+        groups.setdefault(group, []).append(run)
     if len(groups) == 1:
         return batch
     others = groups.pop(None, [])

@@ -14,11 +14,11 @@ from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
 from glidemq_async.functions import wakeup
+from glidemq_async.functions.lease import Held
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
-from glidemq_async.functions.lease import Held
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.drain import Drain
 from glidemq_async.worker.leases import LeaseRenewer

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from glidemq_async import JobOptions
-from tests.support.fake_worker import FakeWorker, Hold
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, worker_of
 from tests.support.stores import RunningStore
 
@@ -30,8 +30,8 @@ def fifo_of(queue: AnyQueue) -> str:
 async def two_of_each(queue: AnyQueue, fake_worker: FakeWorker) -> list[str]:
     """Let two plain jobs complete, two run and two wait; return their ids."""
     jobs = await queue.add_bulk([("n", number) for number in range(6)])
-    holds = await fake_worker.claim(4)
-    await fake_worker.complete(*holds[:2])
+    leases = await fake_worker.claim(4)
+    await fake_worker.complete(*leases[:2])
     return [job.id for job in jobs]
 
 
@@ -48,7 +48,7 @@ async def test_completed_jobs_do_not_run_again_when_the_group_is_destroyed(
     ids = await two_of_each(queue, fake_worker)
     await destroy_group(queue, store)
     if regrouped:
-        assert [hold.id for hold in await fake_worker.claim(3)] == ids[2:5]
+        assert [lease.id for lease in await fake_worker.claim(3)] == ids[2:5]
         await fake_worker.leave()
     else:
         assert await counts(queue) == {"completed": 2, "waiting": 4}
@@ -76,7 +76,7 @@ async def test_jobs_are_listed_in_one_state_when_the_group_is_destroyed(
     await destroy_group(queue, store)
     running: list[str] = []
     if regrouped:
-        running = [hold.id for hold in await fake_worker.claim(1) or await fake_worker.claim(2)]
+        running = [lease.id for lease in await fake_worker.claim(1) or await fake_worker.claim(2)]
     waiting = [job_id for job_id in ids[2:] if job_id not in running]
     for newest_first in (False, True):
         listed = {
@@ -115,7 +115,7 @@ async def test_cleaning_waiting_jobs_keeps_completed_ones_when_the_group_is_dest
     ids = await two_of_each(queue, fake_worker)
     await destroy_group(queue, store)
     running = await fake_worker.claim(1) if regrouped else []
-    assert set(await queue.clean(state="waiting")) == set(ids[2:]) - {hold.id for hold in running}
+    assert set(await queue.clean(state="waiting")) == set(ids[2:]) - {lease.id for lease in running}
     assert [job.id for job in await queue.get_jobs("completed")] == ids[1::-1]
     await fake_worker.complete(*running)
     # A claim meets the repeated entries, and from then on nothing is wrong.
@@ -158,11 +158,11 @@ async def test_an_acknowledgement_by_hand_does_not_change_a_completed_job(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
-    await fake_worker.complete(hold)
-    assert await store.ask("XACK", fifo_of(queue), "workers", hold.entry[1:]) == 0
+    [lease] = await fake_worker.claim()
+    await fake_worker.complete(lease)
+    assert await store.ask("XACK", fifo_of(queue), "workers", lease.entry[1:]) == 0
     assert await job.get_state() == "completed"
-    assert (await fake_worker.complete(hold)).refused == {0: "stale"}
+    assert (await fake_worker.complete(lease)).refused == {0: "stale"}
     assert await counts(queue) == {"completed": 1}
     assert await queue.check() == []
 
@@ -205,31 +205,31 @@ async def test_a_repeated_claim_returns_jobs_of_both_kinds_again(queue: AnyQueue
     options = [JobOptions(), JobOptions(job_id="own"), JobOptions(attempts=2), JobOptions(priority=1), JobOptions()]
     jobs = await queue.add_bulk([("n", number, option) for number, option in enumerate(options)])
     await jobs[4].update_progress(1)
-    holds = await fake_worker.claim(5)
-    assert {hold.id for hold in holds} == {job.id for job in jobs}
+    leases = await fake_worker.claim(5)
+    assert {lease.id for lease in leases} == {job.id for job in jobs}
     # The reply is lost, and a user changes two of the jobs before the worker sends the call again.
     await jobs[2].log("a line")
     await jobs[0].remove()
     again = await fake_worker.repeat()
     assert {(job.id, job.entry, job.fence, job.is_plain) for job in again.jobs} == {
-        (hold.id, hold.entry, hold.fence, False) for hold in holds if hold.id != jobs[0].id
+        (lease.id, lease.entry, lease.fence, False) for lease in leases if lease.id != jobs[0].id
     }
-    assert (await fake_worker.complete(*holds)).refused == {holds.index(hold_of(jobs[0].id, holds)): "missing"}
+    assert (await fake_worker.complete(*leases)).refused == {leases.index(lease_of(jobs[0].id, leases)): "missing"}
     assert await counts(queue) == {"completed": 4}
     assert await queue.check() == []
 
 
-def hold_of(job_id: str, holds: list[Hold]) -> Hold:
-    """Return the hold of a job."""
-    return next(hold for hold in holds if hold.id == job_id)
+def lease_of(job_id: str, leases: list[Lease]) -> Lease:
+    """Return the lease of a job."""
+    return next(lease for lease in leases if lease.id == job_id)
 
 
 @everywhere
 async def test_a_repeated_settle_call_completes_plain_jobs_once(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(4)])
-    holds = await fake_worker.claim(4)
+    leases = await fake_worker.claim(4)
     await jobs[1].remove()
-    first = await fake_worker.complete(*holds)
+    first = await fake_worker.complete(*leases)
     again = await fake_worker.repeat()
     assert first.refused == again.refused == {1: "missing"}
     assert await counts(queue) == {"completed": 3}
@@ -250,11 +250,11 @@ async def test_another_worker_does_not_settle_a_plain_run(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     other = FakeWorker(queue, store)
-    assert (await other.complete(hold, verify=True)).refused == {0: "stale"}
+    assert (await other.complete(lease, verify=True)).refused == {0: "stale"}
     assert await job.get_state() == "active"
-    assert (await fake_worker.complete(hold, verify=True)).refused == {}
+    assert (await fake_worker.complete(lease, verify=True)).refused == {}
     await other.leave()
 
 

@@ -37,10 +37,10 @@ async def job_in(state: State, queue: AnyQueue, fake_worker: FakeWorker) -> AnyJ
     """Return a plain job in this state. It waits between two others."""
     _, job, _ = await queue.add_bulk([("n", number) for number in range(3)])
     if state != "waiting":
-        holds = await fake_worker.claim(2)
-        assert holds[1].id == job.id
+        leases = await fake_worker.claim(2)
+        assert leases[1].id == job.id
         if state == "completed":
-            await fake_worker.complete(holds[1])
+            await fake_worker.complete(leases[1])
     assert await job.get_state() == state
     return job
 
@@ -59,11 +59,11 @@ async def finish_all(queue: AnyQueue, fake_worker: FakeWorker) -> None:
 async def test_a_plain_job_runs_without_a_record(queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker) -> None:
     one, two = await queue.add("n", 1), await queue.add("n", 2, attempts=3, timeout=9)
     assert await records(queue, store) == set()
-    holds = await fake_worker.claim(2)
-    assert [(hold.id, hold.fence) for hold in holds] == [(one.id, 1), (two.id, 1)]
-    await fake_worker.renew(*holds)
+    leases = await fake_worker.claim(2)
+    assert [(lease.id, lease.fence) for lease in leases] == [(one.id, 1), (two.id, 1)]
+    await fake_worker.renew(*leases)
     assert [job.id for job in await queue.get_jobs("active")] == [one.id, two.id]
-    await fake_worker.complete(*holds)
+    await fake_worker.complete(*leases)
     assert await records(queue, store) == set()
     for job in (one, two):
         await job.refresh()
@@ -106,11 +106,11 @@ async def test_a_run_updates_its_plain_job_and_keeps_its_lease(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: Literal["progress", "data", "log"]
 ) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
-    assert await fake_worker.update(hold, kind, "x" if kind == "log" else b"\x05") == "ok"
+    [lease] = await fake_worker.claim()
+    assert await fake_worker.update(lease, kind, "x" if kind == "log" else b"\x05") == "ok"
     assert await records(queue, store) == {job.id}
-    assert await fake_worker.renew(hold) == []
-    assert (await fake_worker.complete(hold)).refused == {}
+    assert await fake_worker.renew(lease) == []
+    assert (await fake_worker.complete(lease)).refused == {}
     await job.refresh()
     assert (job.state, job.fence) == ("completed", 1)
     assert await store.ask("EXISTS", f"{fake_worker.base}:recorded", f"{fake_worker.base}:started") == 0
@@ -123,24 +123,24 @@ async def test_a_renewed_run_leaves_no_trace(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, verb: str
 ) -> None:
     await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
-    assert await fake_worker.renew(hold) == []
+    [lease] = await fake_worker.claim()
+    assert await fake_worker.renew(lease) == []
     assert await store.ask("HLEN", f"{fake_worker.base}:started") == 1
-    assert await fake_worker.settle(hold, verb) is None
+    assert await fake_worker.settle(lease, verb) is None
     assert await store.ask("EXISTS", f"{fake_worker.base}:started") == 0
 
 
 @everywhere
 async def test_the_start_of_a_renewed_run_is_kept(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     job = await queue.add("n", 1)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     await asyncio.sleep(0.05)
-    await fake_worker.renew(hold)
+    await fake_worker.renew(lease)
     await job.refresh()
     began = job.processed_at
     assert began is not None
-    assert began.timestamp() * 1000 == pytest.approx(int(hold.plain_since), abs=1)
-    await fake_worker.complete(hold)
+    assert began.timestamp() * 1000 == pytest.approx(int(lease.plain_since), abs=1)
+    await fake_worker.complete(lease)
     await job.refresh()
     assert job.processed_at == began
 
@@ -298,12 +298,12 @@ async def test_a_plain_run_whose_worker_died_starts_again(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    holds = await fake_worker.claim(3)
-    await fake_worker.renew(*holds)
-    await fake_worker.vanish(*holds)
+    leases = await fake_worker.claim(3)
+    await fake_worker.renew(*leases)
+    await fake_worker.vanish(*leases)
     other = FakeWorker(queue, store)
     assert sorted(await other.sweep()) == sorted(job.id for job in jobs)
-    assert await fake_worker.settle(holds[0]) == "stale"
+    assert await fake_worker.settle(leases[0]) == "stale"
     assert await store.ask("EXISTS", f"{fake_worker.base}:started") == 0
     await finish_all(queue, fake_worker)
     for job in jobs:
@@ -314,10 +314,10 @@ async def test_a_plain_run_whose_worker_died_starts_again(
 @everywhere
 async def test_a_plain_run_honours_its_own_lease(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     short, long = await queue.add("n", 1, lock_duration=2), await queue.add("n", 2, lock_duration=600)
-    holds = await fake_worker.claim(2)
-    await fake_worker.vanish(*holds, for_ms=60_000)
+    leases = await fake_worker.claim(2)
+    await fake_worker.vanish(*leases, for_ms=60_000)
     assert await fake_worker.sweep() == [short.id]
-    assert (await fake_worker.complete(holds[1])).refused == {}
+    assert (await fake_worker.complete(leases[1])).refused == {}
     assert await long.get_state() == "completed"
     await finish_all(queue, fake_worker)
 

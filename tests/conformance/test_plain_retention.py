@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobOptions, KeepJobs
 from glidemq_async.functions.outcomes import Retention
-from tests.support.fake_worker import FakeWorker, Hold
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, worker_of
 from tests.support.stores import RunningStore
 
@@ -34,10 +34,10 @@ async def completed(queue: AnyQueue, *, oldest_first: bool = False) -> list[str]
         found += [job.id for job in step]
 
 
-async def complete_one_by_one(fake_worker: FakeWorker, holds: Sequence[Hold]) -> None:
+async def complete_one_by_one(fake_worker: FakeWorker, leases: Sequence[Lease]) -> None:
     """Complete runs in this order, each in a millisecond of its own."""
-    for hold in holds:
-        await fake_worker.complete(hold)
+    for lease in leases:
+        await fake_worker.complete(lease)
         await asyncio.sleep(0.002)
 
 
@@ -46,7 +46,7 @@ def mixed(number: int) -> JobOptions:
     return JobOptions(job_id=f"own-{number}") if number % 2 else JobOptions()
 
 
-async def claim_mixed(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> list[Hold]:
+async def claim_mixed(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> list[Lease]:
     """Add and claim this many jobs of both kinds."""
     await queue.add_bulk([("n", number, mixed(number)) for number in range(count)])
     return await fake_worker.claim(count)
@@ -54,9 +54,9 @@ async def claim_mixed(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> l
 
 @everywhere
 async def test_completed_jobs_of_both_kinds_are_listed_by_their_end(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 9)
-    await complete_one_by_one(fake_worker, holds)
-    ids = [hold.id for hold in holds]
+    leases = await claim_mixed(queue, fake_worker, 9)
+    await complete_one_by_one(fake_worker, leases)
+    ids = [lease.id for lease in leases]
     assert await completed(queue, oldest_first=True) == ids
     assert await completed(queue) == ids[::-1]
     assert [job.id async for job in queue.iter_jobs("completed")] == ids[::-1]
@@ -65,13 +65,13 @@ async def test_completed_jobs_of_both_kinds_are_listed_by_their_end(queue: AnyQu
 @everywhere
 async def test_every_completed_job_is_listed_once(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     """Plain jobs are listed by number. If they end in another order, a list is not sorted, but it is complete."""
-    holds = await claim_mixed(queue, fake_worker, 12)
-    ends = holds[::-1][:6] + holds[:6]
+    leases = await claim_mixed(queue, fake_worker, 12)
+    ends = leases[::-1][:6] + leases[:6]
     await complete_one_by_one(fake_worker, ends)
     for oldest_first in (False, True):
         listed = await completed(queue, oldest_first=oldest_first)
         assert len(listed) == 12
-        assert set(listed) == {hold.id for hold in holds}
+        assert set(listed) == {lease.id for lease in leases}
 
 
 async def test_more_completed_jobs_than_a_step_are_listed(queue: AnyQueue) -> None:
@@ -103,11 +103,11 @@ async def test_listing_completed_jobs_does_not_read_the_waiting_ones(queue: AnyQ
 @everywhere
 @pytest.mark.parametrize("kept", [0, 1, 5])
 async def test_the_retention_counts_jobs_of_both_kinds(queue: AnyQueue, fake_worker: FakeWorker, kept: int) -> None:
-    holds = await claim_mixed(queue, fake_worker, 12)
-    for hold in holds:
-        await fake_worker.complete(hold, retention=[Retention(kept, None, None)])
+    leases = await claim_mixed(queue, fake_worker, 12)
+    for lease in leases:
+        await fake_worker.complete(lease, retention=[Retention(kept, None, None)])
         await asyncio.sleep(0.002)
-    assert await completed(queue, oldest_first=True) == [hold.id for hold in holds][12 - kept :]
+    assert await completed(queue, oldest_first=True) == [lease.id for lease in leases][12 - kept :]
     assert await counts(queue) == ({"completed": kept} if kept else {})
     assert await queue.check() == []
 
@@ -117,32 +117,32 @@ async def test_the_retention_counts_jobs_of_both_kinds(queue: AnyQueue, fake_wor
 async def test_the_retention_holds_for_jobs_that_end_together(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kept: int
 ) -> None:
-    holds = await claim_mixed(queue, fake_worker, 40)
-    await fake_worker.complete(*holds, retention=[Retention(kept, None, None)] * 40)
+    leases = await claim_mixed(queue, fake_worker, 40)
+    await fake_worker.complete(*leases, retention=[Retention(kept, None, None)] * 40)
     assert (await queue.get_job_counts())["completed"] == kept
     assert await queue.check() == []
     listed = await completed(queue)
-    assert set(listed) <= {hold.id for hold in holds}
+    assert set(listed) <= {lease.id for lease in leases}
     assert await store.ask("XLEN", f"{fake_worker.base}:fifo") <= kept  # type: ignore[operator]
 
 
 @everywhere
 async def test_every_completed_job_is_kept_if_wanted(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 30)
-    await fake_worker.complete(*holds, retention=[Retention(None, None, None)] * 30)
+    leases = await claim_mixed(queue, fake_worker, 30)
+    await fake_worker.complete(*leases, retention=[Retention(None, None, None)] * 30)
     assert (await queue.get_job_counts())["completed"] == 30
-    assert set(await completed(queue)) == {hold.id for hold in holds}
+    assert set(await completed(queue)) == {lease.id for lease in leases}
 
 
 @everywhere
 async def test_a_sweep_removes_jobs_of_both_kinds_that_are_too_old(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 20)
-    await fake_worker.complete(*holds[:10], retention=[Retention(None, 300, None)] * 10)
+    leases = await claim_mixed(queue, fake_worker, 20)
+    await fake_worker.complete(*leases[:10], retention=[Retention(None, 300, None)] * 10)
     assert (await queue.get_job_counts())["completed"] == 10
     await asyncio.sleep(0.35)
-    await fake_worker.complete(*holds[10:], retention=[Retention(None, 300, None)] * 10)
+    await fake_worker.complete(*leases[10:], retention=[Retention(None, 300, None)] * 10)
     await fake_worker.sweep()
-    assert set(await completed(queue)) == {hold.id for hold in holds[10:]}
+    assert set(await completed(queue)) == {lease.id for lease in leases[10:]}
     await asyncio.sleep(0.35)
     await fake_worker.sweep()
     assert await counts(queue) == {}
@@ -166,14 +166,14 @@ KEPT = 20
 KEEP = Retention(KEPT, None, None)
 
 
-async def complete_many(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> list[Hold]:
+async def complete_many(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> list[Lease]:
     """Add plain jobs and complete them, a few at a time."""
-    done: list[Hold] = []
+    done: list[Lease] = []
     for _ in range(0, count, 5):
         await queue.add_bulk([("n", 1)] * 5)
-        holds = await fake_worker.claim(5)
-        await fake_worker.complete(*holds, retention=[KEEP] * 5)
-        done += holds
+        leases = await fake_worker.claim(5)
+        await fake_worker.complete(*leases, retention=[KEEP] * 5)
+        done += leases
     return done
 
 
@@ -184,11 +184,11 @@ async def test_a_long_run_does_not_vanish_with_its_neighbours(
 ) -> None:
     """Its result stays until as many jobs have completed after it as the retention keeps, wherever it was added."""
     long = await queue.add("n", "long")
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     await complete_many(queue, fake_worker, ahead)
     # The entries of the others are deleted around it.
     assert await store.ask("XLEN", f"{fake_worker.base}:fifo") == KEPT + 1
-    await fake_worker.complete(hold, retention=[KEEP])
+    await fake_worker.complete(lease, retention=[KEEP])
     await complete_many(queue, fake_worker, KEPT - 5)
     assert await long.get_state() == "completed"
     await complete_many(queue, fake_worker, 10)
@@ -200,9 +200,9 @@ async def test_a_long_run_does_not_vanish_with_its_neighbours(
 @everywhere
 async def test_a_long_run_that_fails_runs_again(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     long = await queue.add("n", "long", attempts=2)
-    [hold] = await fake_worker.claim()
+    [lease] = await fake_worker.claim()
     await complete_many(queue, fake_worker, 3 * KEPT)
-    assert await fake_worker.settle(hold, "r", "0 no") is None
+    assert await fake_worker.settle(lease, "r", "0 no") is None
     [again] = await fake_worker.claim()
     assert (again.id, again.fence) == (long.id, 2)
     await asyncio.sleep(0.002)
@@ -214,11 +214,11 @@ async def test_a_long_run_that_fails_runs_again(queue: AnyQueue, fake_worker: Fa
 @everywhere
 async def test_ends_in_reverse_order_are_all_kept(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     await queue.add_bulk([("n", number) for number in range(KEPT)])
-    holds = await fake_worker.claim(KEPT)
-    for hold in holds[::-1]:
-        await fake_worker.complete(hold, retention=[KEEP])
+    leases = await fake_worker.claim(KEPT)
+    for lease in leases[::-1]:
+        await fake_worker.complete(lease, retention=[KEEP])
     assert (await queue.get_job_counts())["completed"] == KEPT
-    assert set(await completed(queue)) == {hold.id for hold in holds}
+    assert set(await completed(queue)) == {lease.id for lease in leases}
     assert await queue.check() == []
 
 
@@ -244,9 +244,9 @@ async def test_retrying_all_completed_jobs_starts_both_kinds(queue: AnyQueue) ->
 
 @everywhere
 async def test_cleaning_completed_jobs_removes_both_kinds(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 10)
-    await complete_one_by_one(fake_worker, holds)
-    ids = [hold.id for hold in holds]
+    leases = await claim_mixed(queue, fake_worker, 10)
+    await complete_one_by_one(fake_worker, leases)
+    ids = [lease.id for lease in leases]
     assert await queue.clean(limit=4, state="completed") == ids[:4]
     assert await completed(queue, oldest_first=True) == ids[4:]
     assert await queue.clean(60, state="completed") == []
@@ -257,8 +257,8 @@ async def test_cleaning_completed_jobs_removes_both_kinds(queue: AnyQueue, fake_
 
 @everywhere
 async def test_cleaning_waiting_jobs_removes_both_kinds(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 4)
-    await fake_worker.complete(*holds[:2])
+    leases = await claim_mixed(queue, fake_worker, 4)
+    await fake_worker.complete(*leases[:2])
     jobs = await queue.add_bulk([("n", number, mixed(number + 100)) for number in range(6)])
     await jobs[2].update_progress(1)
     assert await queue.clean(limit=3, state="waiting") == [job.id for job in jobs[:3]]
@@ -269,9 +269,9 @@ async def test_cleaning_waiting_jobs_removes_both_kinds(queue: AnyQueue, fake_wo
 
 @everywhere
 async def test_draining_and_obliterating_remove_both_kinds(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    holds = await claim_mixed(queue, fake_worker, 6)
-    await fake_worker.complete(*holds[:2])
-    await fake_worker.settle(holds[2], "f")
+    leases = await claim_mixed(queue, fake_worker, 6)
+    await fake_worker.complete(*leases[:2])
+    await fake_worker.settle(leases[2], "f")
     jobs = await queue.add_bulk([("n", number, mixed(number + 100)) for number in range(6)])
     await jobs[0].log("a line")
     assert await queue.drain() == 6

@@ -14,6 +14,7 @@ import msgpack
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg, RequestChannel
+from glidemq_async.functions.lease import Held
 from glidemq_async.storage import Endpoint, open_storage
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
@@ -81,27 +82,27 @@ class Bench:
             packed = [msgpack.packb({**extra, "key": f"k{number % keys}"}) for number in numbers]
             await self.functions.add.jobs([AddRequest("", "n", NIL, b"", one) for one in packed])
 
-    async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[tuple[str, str]]:
-        """Claim up to this many jobs; return id and entry of each."""
-        held: list[tuple[str, str]] = []
+    async def claim(self, most: int, consumer: str = "bench", lock_ms: int = 30_000) -> list[Held]:
+        """Claim up to this many jobs; return their leases."""
+        held: list[Held] = []
         while len(held) < most:
             request = self.functions.settle.request(
                 self._channel, consumer, min(AT_ONCE, most - len(held)), lock_ms, subscribed=False
             )
-            jobs = (await self.functions.settle.send(request)).jobs
-            if not jobs:
+            reply = await self.functions.settle.send(request)
+            if not reply.jobs:
                 break
-            held += [(job.id, job.entry) for job in jobs]
+            held += [Held(job.id, job.entry, reply.claimed_at if job.is_plain else "") for job in reply.jobs]
         return held
 
-    async def settle(self, held: Sequence[tuple[str, str]], code: str, option: str, payload: bytes = NIL) -> None:
+    async def settle(self, held: Sequence[Held], code: str, option: str, payload: bytes = NIL) -> None:
         """Settle runs of the consumer `bench`."""
         step = max(1, min(AT_ONCE, 2 * MIB // len(payload)))
         outcome, settled = outcome_of(code, option, payload), 0
         while settled < len(held):
             some = held[settled : settled + step]
             request = self.functions.settle.request(self._channel, "bench", 0, 30_000, subscribed=False)
-            with_runs(request, [SettledRun(job_id, entry, outcome) for job_id, entry in some])
+            with_runs(request, [SettledRun(run.id, run.entry, outcome, run.plain_since) for run in some])
             reply = await self.functions.settle.send(request)
             assert not reply.refused
             settled += reply.settled
@@ -110,7 +111,7 @@ class Bench:
         """Run jobs to their end and keep them all; return their ids."""
         held = await self.claim(most)
         await self.settle(held, code, "-1 -1" if code == "c" else "-1 -1;retries_exhausted;broken", payload)
-        return [job_id for job_id, _ in held]
+        return [run.id for run in held]
 
     async def crowd(self, number: int = 1_000) -> None:
         """Register this many dead workers as idle."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glidemq_async.functions.lease import Held
 from tests.server_time.bench import MIB, Bench, largest
 
 LONG_AGO = 10**9
@@ -19,10 +20,10 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
         resume = True
 
 
-async def vanish(b: Bench, held: list[tuple[str, str]]) -> None:
+async def vanish(b: Bench, held: list[Held]) -> None:
     """End the leases of these runs."""
-    for prefix, stream in (("s", "stream"), ("l", "lane"), ("k", "lane")):
-        raw = [entry[1:] for _, entry in held if entry[:1] == prefix]
+    for prefix, stream in (("p", "fifo"), ("l", "lane"), ("k", "lane")):
+        raw = [run.entry[1:] for run in held if run.entry[:1] == prefix]
         for start in range(0, len(raw), 500):
             some = raw[start : start + 500]
             if some:
@@ -36,18 +37,18 @@ async def renew_leases(b: Bench) -> None:
     held = await b.claim(500)
     await b.add(500, lifo=True)
     held += await b.claim(500)
-    for job_id, _ in held[:200]:
-        await b.functions.jobs.revoke(job_id, "")
+    for run in held[:200]:
+        await b.functions.jobs.revoke(run.id, "")
     await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
-async def stopping_runs(b: Bench) -> list[tuple[str, str]]:
+async def stopping_runs(b: Bench) -> list[Held]:
     """Remove 500 running jobs with their own ordering keys, each with another job that waits."""
     await b.functions.limits.set_key("", concurrency="1", rate="1000 60000", bucket="1000000 1000")
     await b.add_keyed(1_000, 500)
     held = await b.claim(500)
-    for job_id, _ in held:
-        await b.functions.jobs.remove(job_id)
+    for run in held:
+        await b.functions.jobs.remove(run.id)
     return held
 
 
@@ -61,13 +62,13 @@ async def renew_stopping(b: Bench) -> None:
 async def end_runs(b: Bench) -> None:
     held = await stopping_runs(b)
     await b.crowd()
-    assert await b.functions.leases.end_runs("bench", [entry for _, entry in held[:20]]) == 20
+    assert await b.functions.leases.end_runs("bench", [run.entry for run in held[:20]]) == 20
 
 
 @largest("sweep", "stopping")
 async def sweep_stopping(b: Bench) -> None:
     held = await stopping_runs(b)
-    await b.fill("ZADD", "stopping", [word for _, entry in held for word in (1, entry)])
+    await b.fill("ZADD", "stopping", [word for run in held for word in (1, run.entry)])
     await b.crowd()
     await sweep(b)
 
@@ -176,8 +177,8 @@ async def close_worker(b: Bench) -> None:
     await b.functions.limits.set_key("", concurrency="", rate="", bucket="")
     await b.add(400)
     held += await b.claim(400)
-    for job_id, _ in held[::2]:
-        await b.functions.jobs.revoke(job_id, "")
+    for run in held[::2]:
+        await b.functions.jobs.revoke(run.id, "")
     await b.crowd()
     await b.functions.stalled.close_worker("bench")
 
@@ -185,5 +186,5 @@ async def close_worker(b: Bench) -> None:
 @largest("closeWorker", "large")
 async def close_failing(b: Bench) -> None:
     await b.add(200, b"x" * 100_000)
-    await b.fill("SADD", "revoking", [job_id for job_id, _ in await b.claim(200)])
+    await b.fill("SADD", "revoking", [run.id for run in await b.claim(200)])
     await b.functions.stalled.close_worker("bench")
