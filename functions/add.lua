@@ -363,15 +363,34 @@ local function count_plain(args)
   return total
 end
 
--- Append the jobs of a group whose data are args[from] to args[last]. Return their ids.
-local function append_group(fifo, args, from, last, next_number, time, added)
-  local name, opts, n = args[from - 3], args[from - 2], #added
+-- Append the jobs of the group at args[at] whose data are args[from] to args[last].
+local function append_group(fifo, args, at, from, last, next_number, time, added)
+  local name, opts, n = args[at], args[at + 1], #added
   for i = from, last do
     local id = next_number()
     store_plain(fifo, id, time, name, args[i], opts)
     added[n + 1], added[n + 2] = id, name
     n = n + 2
   end
+end
+
+-- Append the jobs of the groups, at least the first STEP of them and more until the budget is spent. Return their number.
+local function append_groups(base, args, total, next_number, time, added)
+  local fifo, it, at, n, left = base .. ':fifo', total > STEP and budget.new() or nil, 4, 0, STEP
+  while at <= #args do
+    local from, final = at + 3, at + 2 + tonumber(args[at + 2])
+    while from <= final do
+      local last = math.min(final, from + left - 1)
+      append_group(fifo, args, at, from, last, next_number, time, added)
+      n, left, from = n + last - from + 1, left - (last - from + 1), last + 1
+      if left == 0 then
+        if n < total and budget.has_added_enough(it) then return n end
+        left = STEP
+      end
+    end
+    at = final + 1
+  end
+  return n
 end
 
 -- Return the ids in the line of the event `added`.
@@ -385,20 +404,17 @@ local function ids_in(added)
 end
 
 request.register('addPlain', function(base, args)
-  local total, at = count_plain(args), 4
-  local call = {now = clock.now(), lines = {}, startable = total}
+  local total = count_plain(args)
+  local call = {now = clock.now(), lines = {}}
   local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
   call.seen = {paused = meta[1] == '1', limits = meta[5] == '1'}
-  local next_number = numbers_of(base, total, total, meta[2] == '1')
-  local fifo, time, added = base .. ':fifo', '-' .. digits(call.now), events.line(call.lines, 'added')
-  while at <= #args do
-    local count = tonumber(args[at + 2])
-    append_group(fifo, args, at + 3, at + 2 + count, next_number, time, added)
-    at = at + 3 + count
-  end
+  local next_number = numbers_of(base, total, STEP, meta[2] == '1')
+  local added = events.line(call.lines, 'added')
+  local n = append_groups(base, args, total, next_number, '-' .. digits(call.now), added)
+  call.startable = n
   wakeup.finish(base, call)
-  if added[#added - 1] - added[2] == total - 1 then return {call.now, added[2], {}, total} end
-  return {call.now, '', ids_in(added), total}
+  if added[#added - 1] - added[2] == n - 1 then return {call.now, added[2], {}, n} end
+  return {call.now, '', ids_in(added), n}
 end)

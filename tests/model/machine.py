@@ -23,7 +23,7 @@ from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
 from tests.model.users import Users
 from tests.model.wakeups import SECOND_LATER_MS
-from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, settled_run
+from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_run
 from tests.support.fake_worker import with_runs
 
 
@@ -72,7 +72,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         if worker.unanswered is not None:
             self.repeat_call(name)
             return
-        settled, held = self.choose_runs(worker, runs), dict(worker.held)
+        settled, held = in_groups(self.choose_runs(worker, runs)), dict(worker.held)
         for one in settled:
             worker.held.pop(one.token, None)
         slots = 0 if leaves else worker.free

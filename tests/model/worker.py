@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
+
 import msgpack
 
 from glidemq_async.functions.add import AddRequest
@@ -73,6 +76,15 @@ def packed_extra(extra: dict[str, object]) -> bytes:
 
 def settled_run(run: Settled) -> SettledRun:
     return SettledRun(run.id, run.token, _outcome(run), run.since or "")
+
+
+def in_groups(runs: Sequence[Settled]) -> list[Settled]:
+    """Return the runs in the order in which the server settles them: completed plain jobs first, group by group."""
+    groups = dict[tuple[object, ...], list[Settled]]()
+    for run in runs:
+        if run.is_grouped:
+            groups.setdefault((run.since, run.retention, run.ttl), []).append(run)
+    return [*chain.from_iterable(groups.values()), *(run for run in runs if not run.is_grouped)]
 
 
 def _outcome(run: Settled) -> Outcome:
