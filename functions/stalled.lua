@@ -246,7 +246,7 @@ end
 
 -- Forget the shortest lease when no job runs, because its worker may be gone.
 local function forget_lease(base)
-  if entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane') > 0 then return end
+  if entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane') > 0 then return end
   redis.call('HDEL', base .. ':meta', 'shortest_lease')
 end
 
