@@ -72,9 +72,17 @@ local function put(out, id, entry, name, data, opts, fence, history)
   out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
 
+-- Return the lease that the job has in its options, or nil. The shortest one of a claim goes into `meta`.
+local function own_lease(opts, call)
+  local own = plain.own_lease(opts)
+  if own and own < call.shortest then call.shortest = own end
+  return own
+end
+
 -- Append a plain job. Return its bytes.
-local function put_plain(out, row)
+local function put_plain(out, row, call)
   local fields, at = row[2], #out
+  if fields[3] then own_lease(fields[3], call) end
   out.n = out.n + 1
   out.tokens[out.n] = 'p' .. row[1]
   out[at + 1], out[at + 2], out[at + 3], out[at + 4] = row[1], fields[1], fields[2], fields[3] or false
@@ -88,8 +96,7 @@ local function start(key, reader, id, entry, order, first, call, out)
   if not name then return nil end
   local claimed = first
   if opts or order or fence ~= '1' then
-    local own = plain.own_lease(opts)
-    if own and own < call.shortest then call.shortest = own end
+    local own = own_lease(opts, call)
     claimed = fence .. string.match(first, ' %d+ ') .. (own and digits(own) or string.match(first, '%d+$'))
     if order then claimed = claimed .. ' ' .. order end
   end
@@ -224,7 +231,7 @@ function source.fifo(base, consumer, count, call, out)
       if batch then bytes, batch = bytes + start_batch(base, batch, call, out), nil end
       line = line or events.line(call.lines, 'active')
       line[#line + 1] = plain.id_of(row[1])
-      bytes = bytes + put_plain(out, row)
+      bytes = bytes + put_plain(out, row, call)
     else
       batch = batch or {ids = {}, entries = {}, whats = {}}
       local n = #batch.ids + 1
