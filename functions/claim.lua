@@ -80,9 +80,8 @@ local function own_lease(opts, call)
 end
 
 -- Append a plain job. Return its bytes.
-local function put_plain(out, row, call)
+local function put_plain(out, row)
   local fields, at = row[2], #out
-  if fields[3] then own_lease(fields[3], call) end
   out.n = out.n + 1
   out.tokens[out.n] = 'p' .. row[1]
   out[at + 1], out[at + 2], out[at + 3], out[at + 4] = row[1], fields[1], fields[2], fields[3] or false
@@ -231,7 +230,8 @@ function source.fifo(base, consumer, count, call, out)
       if batch then bytes, batch = bytes + start_batch(base, batch, call, out), nil end
       line = line or events.line(call.lines, 'active')
       line[#line + 1] = plain.id_of(row[1])
-      bytes = bytes + put_plain(out, row, call)
+      bytes = bytes + put_plain(out, row)
+      if row[2][3] then own_lease(row[2][3], call) end
     else
       batch = batch or {ids = {}, entries = {}, whats = {}}
       local n = #batch.ids + 1

@@ -14,7 +14,7 @@ from hypothesis.stateful import initialize
 from glidemq_async.functions.lease import Held
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
-from tests.model.choices import DELIVERY, NUMBER, RUNS, SETTLE_STEP, WORKERS, action
+from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
 from tests.model.compare import same
 from tests.model.dead_letter_actions import DeadLetterActions
@@ -23,7 +23,7 @@ from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
 from tests.model.users import Users
 from tests.model.wakeups import SECOND_LATER_MS
-from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_run
+from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_early, settled_run
 from tests.support.fake_worker import with_runs
 
 
@@ -88,7 +88,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         self.driver.delivery = delivery
         self.wakeups.calls(name)
         reply = run(self.functions.settle.send(request))
-        count = min(len(settled), SETTLE_STEP) if self.ends_early else len(settled)
+        count = settled_early(settled) if self.ends_early else len(settled)
         rest = {one.token for one in settled[count:]} - {one.token for one in settled[:count]}
         worker.held |= {token: held[token] for token in rest if token in held}
         refused = self.model.settle(name, settled[:count])

@@ -11,6 +11,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Outcome, Retention
 from glidemq_async.functions.settle import ClaimedJob, JobHistory, SettleRequest
+from tests.model.choices import SETTLE_STEP
 from tests.model.compare import created, route
 from tests.model.compare_dead_letters import decode_origin
 from tests.model.parts import Job, NewJob, Settled
@@ -78,13 +79,33 @@ def settled_run(run: Settled) -> SettledRun:
     return SettledRun(run.id, run.token, _outcome(run), run.since or "")
 
 
-def in_groups(runs: Sequence[Settled]) -> list[Settled]:
-    """Return the runs in the order in which the server settles them: completed plain jobs first, group by group."""
+def _parts(runs: Sequence[Settled]) -> tuple[list[list[Settled]], list[Settled]]:
+    """Return the groups of completed plain jobs, and the other runs."""
     groups = dict[tuple[object, ...], list[Settled]]()
     for run in runs:
         if run.is_grouped:
             groups.setdefault((run.since, run.retention, run.ttl), []).append(run)
-    return [*chain.from_iterable(groups.values()), *(run for run in runs if not run.is_grouped)]
+    return [*groups.values()], [run for run in runs if not run.is_grouped]
+
+
+def in_groups(runs: Sequence[Settled]) -> list[Settled]:
+    """Return the runs in the order in which the server settles them: completed plain jobs first, group by group."""
+    groups, others = _parts(runs)
+    return [*chain.from_iterable(groups), *others]
+
+
+def settled_early(runs: Sequence[Settled]) -> int:
+    """Return how many runs a call settles that ends as early as possible.
+
+    A step of a group ends with the group. The other runs follow if the groups had fewer runs than one step.
+    """
+    groups, others = _parts(runs)
+    settled = 0
+    for group in groups:
+        settled += min(len(group), SETTLE_STEP)
+        if settled >= SETTLE_STEP:
+            return settled
+    return settled + min(len(others), SETTLE_STEP)
 
 
 def _outcome(run: Settled) -> Outcome:
