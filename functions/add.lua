@@ -55,9 +55,9 @@ function add.parse(args, from)
     deduplicates = deduplicates}
 end
 
--- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once: how
--- many to reserve with one command. skips: a custom id that looks like a generated one was once used, so a number whose
--- id has a record is passed over. numeric: the set of such ids in this call.
+-- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once:
+-- how many to reserve with one command. skips: a custom id that looks like a generated one was once used, so a number
+-- whose id has a record is passed over. numeric: the set of such ids in this call.
 local function numbers_of(base, n, at_once, skips, numeric)
   local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
   local function reserve()
@@ -374,7 +374,7 @@ local function append_group(fifo, args, at, from, last, next_number, time, added
   end
 end
 
--- Append the jobs of the groups, at least the first STEP of them and more until the budget is spent. Return their number.
+-- Append the first STEP jobs of the groups, and more until the budget is spent. Return how many were appended.
 local function append_groups(base, args, total, next_number, time, added)
   local fifo, it, at, n, left = base .. ':fifo', total > STEP and budget.new() or nil, 4, 0, STEP
   while at <= #args do

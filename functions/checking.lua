@@ -47,8 +47,8 @@ local function is_pending(stream, entry)
   return not rows.err and rows[1] ~= nil
 end
 
--- Check an entry of a plain job: it is undelivered, pending, or in `results`, and `recorded` names it exactly if it has a
--- record.
+-- Check an entry of a plain job: it is undelivered, pending, or in `results`, and `recorded` names it exactly if it
+-- has a record.
 local function check_plain(base, raw, pending, delivered, report)
   local id = plain.id_of(raw)
   local kept = redis.call('HEXISTS', base .. ':results', id) == 1

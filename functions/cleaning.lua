@@ -140,7 +140,7 @@ do
     return not over and position_at(key, passed, newest_first) or nil
   end
 
-  -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, time of adding }.
+  -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, added }.
   -- With `kept` true the job has completed, and its entry comes again because the group was destroyed.
   local function waiting_entries(base, from, last, n, repeats)
     local rows, recorded = {}, base .. ':recorded'
@@ -160,8 +160,8 @@ do
     step.removed = step.removed + 1
   end
 
-  -- Walk through the waiting entries of `fifo`; at: the last entry that existed, and the last one that stays. bound: nil
-  -- if completed jobs are removed too.
+  -- Walk through the waiting entries of `fifo`; at: the last entry that existed, and the last one that stays. bound:
+  -- nil if completed jobs are removed too.
   local function walk_fifo(base, _, at, bound, step)
     local fifo = base .. ':fifo'
     if at == '' then
@@ -230,7 +230,8 @@ do
     return not over and '-' or nil
   end
 
-  -- Give the completed plain jobs records, so that the walks through `completed` meet them. Return true if all have one.
+  -- Give the completed plain jobs records, so that the walks through `completed` meet them. Return true if all have
+  -- one.
   local function record_results(base, state, step)
     if state ~= 'completed' or not step.seen.results then return true end
     return in_pieces(step, function(n)

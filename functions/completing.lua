@@ -6,9 +6,9 @@
 
 local completing = {}
 
--- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. Whoever
--- takes a lease away deletes the entry, or the job has completed. So an entry that exists was pending, unless it has not
--- been delivered, which means after the group was destroyed that it will be delivered again.
+-- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. A call
+-- that takes a lease away deletes the entry, or completes the job. So an entry that exists was pending, or it is
+-- undelivered because the group was destroyed.
 function completing.leased(base, raw, call)
   local found = redis.call('XRANGE', base .. ':fifo', raw, raw)[1]
   if not found or found[2][1] == '' then return nil end

@@ -1,8 +1,8 @@
 -- entries: the entries of the two streams. Every running job is a pending entry of one of them. The first character of
 -- a lease token names the stream, and the rest is the id of the entry:
---   "p<id>"  `fifo`, the waiting jobs: the job was claimed from it. The id is "<number>-<ms>": a number from the counter
---            of generated ids, and the time of the entry. The fields are the job's name and data (and opts, '') of a
---            plain job, see plain.lua. For any other job they are '' and the job's id.
+--   "p<id>"  `fifo`, the waiting jobs: the job was claimed from it. The id is "<number>-<ms>": a number from the
+--            counter of generated ids, and the time of the entry. The fields of a plain job are its name and data (and
+--            opts, ''), see plain.lua. For any other job they are '' and the job's id.
 --   "l<id>"  `lane`, the active stream: the job waited elsewhere. The entry has the field "h" and the job's id.
 --   "k<id>"  `lane`, a keyed job. The entry has the field "k<key>" and the job's id: one field instead of two, because
 --            each argument of a command costs time.

@@ -203,7 +203,10 @@ local function remove_merged(base, over, now, seen)
     local _, oldest = results.first(base, seen)
     local older = oldest and redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest)) - held or over
     local n = math.min(over, older)
-    if n > 0 then held = held + remove_finished(base, 'completed', redis.call('ZRANGE', key, held, held + n - 1), seen) end
+    if n > 0 then
+      local ids = redis.call('ZRANGE', key, held, held + n - 1)
+      held = held + remove_finished(base, 'completed', ids, seen)
+    end
     over = over - n
     if over <= 0 or not oldest then return end
     local first = redis.call('ZRANGE', key, held, held, 'WITHSCORES')
@@ -316,7 +319,8 @@ function finish.trim_results(base, policy, n, call)
   adopt_policy(base, 'completed', policy, call.seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   local most = call.left or n + TRIM_STEP
-  if most > 0 then call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most) end
+  if most <= 0 then return end
+  call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most)
 end
 
 -- left: how many older jobs this call may still remove. Return the rest of that number.

@@ -60,8 +60,8 @@ local BEFORE = {i = 'p', p = 'r'}
 
 local walk_waiting = {}
 
--- Read up to `count` entries of a range, fewer if they are large: each brings its payload. Return them, and true if there
--- are no more.
+-- Read up to `count` entries of a range, fewer if they are large: each brings its payload. Return them, and true if
+-- there are no more.
 local function read_entries(stream, backwards, from, last, count)
   local found, it, piece = {}, budget.of_answer(), 4
   while #found < count and not budget.is_spent(it) do
@@ -160,8 +160,8 @@ local function add_pending(stream, rows, ids)
   return last
 end
 
--- XPENDING has no reverse form. All entries of `lane` are pending, for an entry is deleted with its lease. In `fifo` the
--- entries of completed plain jobs lie between the pending ones.
+-- XPENDING has no reverse form. All entries of `lane` are pending, for an entry is deleted with its lease. In `fifo`
+-- the entries of completed plain jobs lie between the pending ones.
 local function active_backwards(base, cursor, count, ids)
   local prefix = cursor == '' and 'l' or string.sub(cursor, 1, 1)
   local stream, from = entries.stream_of(base, prefix), '+'
@@ -202,8 +202,8 @@ end
 do
   local COMPLETED_STEP = 100
 
-  -- Read up to `count` entries beyond a position, and return the completed plain jobs among them as { entry ended }, the
-  -- last entry read, and true if there are no more.
+  -- Read up to `count` entries beyond a position, and return the completed plain jobs among them as { entry ended },
+  -- the last entry read, and true if there are no more.
   local function kept_beyond(base, at, count, backwards)
     local fifo, rows, reached = base .. ':fifo', {}, at
     local delivered = entries.last_delivered(fifo)
@@ -236,7 +236,7 @@ do
     -- Records beyond the last entry that was read may have to follow entries that the next step reads.
     while #ids < count and (kept[i] or (over and rows[k])) do
       local ended = rows[k] and tonumber(rows[k + 1])
-      local take_kept = kept[i] and (not ended or (backwards and kept[i][2] < ended or not backwards and kept[i][2] >= ended))
+      local take_kept = kept[i] and (not ended or (kept[i][2] < ended) == (backwards or false))
       if take_kept then
         ids[#ids + 1], at, i = plain.id_of(kept[i][1]), kept[i][1], i + 1
       else

@@ -3,10 +3,10 @@
 --                  which stays there for as long.
 --   meta     horizon: plain jobs with a number below it are not in `results`, and none of them is added to it
 -- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
--- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are removed
--- in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that completes
--- long after its neighbours would leave with them. It gets a record instead (results.is_late), and so it stays in
--- `completed` for as long as its time of ending says.
+-- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are
+-- removed in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that
+-- completes long after its neighbours would leave with them. It gets a record instead (results.is_late), and so it stays
+-- in `completed` for as long as its time of ending says.
 
 local results = {}
 local PASSED_AT_ONCE = 500
@@ -76,7 +76,7 @@ do
     return removed
   end
 
-  -- Return the number after that of the last delivered entry. All numbers below it have left or were delivered.
+  -- Return the number that follows the last delivered entry. All numbers below it have left or were delivered.
   local function first_undelivered(base)
     local last = entries.group_of(base .. ':fifo')['last-delivered-id']
     return last and tonumber(string.match(last, '^%d+')) + 1 or 1

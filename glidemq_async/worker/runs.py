@@ -207,7 +207,7 @@ class Runner:
     async def run(self, run: Run) -> bool:
         """Run a job to its end. Return False if the outcome must not be stored because the lease is lost."""
         # A plain job (no options, no budget used, a coroutine handler that returns None) passes through this frame and
-        # that of its handler, and creates no object. Everything else is in functions that such a job does not call.
+        # the one of its handler, and creates no object. Everything else is in functions that such a job does not call.
         #
         # From here on `Run.stop` cancels the task. Nothing awaits between this line and the check of the reason, so a
         # stop either is seen by the check or cancels an await below.

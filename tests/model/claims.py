@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-from tests.model.model import Queue
+from tests.model.changes import ChangedQueue
 from tests.model.parts import Job
 
 RETURNED = ("returned from the active stream", "returned from the line")
@@ -17,7 +17,7 @@ KEY_PASSED_OVER = 3
 """A key may be passed over once more if it could not start for a moment between two claims."""
 
 
-class ClaimingQueue(Queue):
+class ClaimingQueue(ChangedQueue):
     """A queue whose jobs are claimed."""
 
     def __init__(self, now: int, *, step: int) -> None:

@@ -49,11 +49,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "request.remember(base, args[1], args[2], {refused, {}, due,",
     ),
     "a sweep passes over runs with a shorter lease than others": (
-        "    if own and own < call.shortest then call.shortest = own end\n",
+        "  if own and own < call.shortest then call.shortest = own end\n",
         "",
     ),
     "the shortest lease is forgotten while jobs run": (
-        "  if entries.pending_count(base .. ':stream') + entries.pending_count(base .. ':lane') > 0 then return end\n",
+        "  if entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane') > 0 then return end\n",
         "",
     ),
     "a partial add loses the other jobs": (
@@ -203,8 +203,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "'returned', call.seen), position, id)",
     ),
     "an add wakes no idle worker": (
-        "local call = {now = clock.now(), lines = {}, startable = total}",
-        "local call = {now = clock.now(), lines = {}, startable = 0}",
+        "  call.startable = n\n",
+        "  call.startable = 0\n",
     ),
     "no timer is set while the queue is paused": (
         "  if call.full then return nil end\n",

@@ -1,0 +1,146 @@
+"""The model of what users do to single jobs: retry, revocation, promotion, updates, and waiting for a result."""
+
+from __future__ import annotations
+
+from tests.model.model import Queue
+from tests.model.parts import Job
+
+
+class ChangedQueue(Queue):
+    """A queue whose jobs are changed by its users."""
+
+    def _own_again(self, job: Job) -> None:
+        """A retried job takes its deduplication id again unless the id has ended or has another owner."""
+        if job.dedup is None:
+            return
+        ends, wanted = job.dedup
+        others, _ = self.owners.get(wanted, (1, ""))
+        if not (0 < ends <= self.now) and 0 < others <= self.now:
+            self.owners[wanted], self.marks[job.id] = (ends, job.id), wanted
+
+    def retry(self, id_: str) -> str:
+        """Start the job again with fresh attempts. The fencing token continues to grow."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if not job.over:
+            return f"state {job.state}"
+        if self.is_gone(job):
+            del self.jobs[id_]
+            return "missing"
+        self.start_anew(job, "retried")
+        return "ok"
+
+    def start_anew(self, job: Job, how: str) -> None:
+        """Reset the job to the state before its first run."""
+        job.changes += 1
+        job.waiters = []  # they have been notified of the end
+        job.failures = job.stalls = 0
+        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
+        job.drop = ""
+        self.to_line(job)
+        self._own_again(job)
+        self.note("waiting", job.id, how)
+
+    def revoke(self, id_: str) -> str:
+        """Revoke the job: it fails immediately, or when its run ends."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if job.over:
+            return f"state {job.state}"
+        if job.state == "active":
+            job.revoking = True
+            self.note("revoking", id_)
+            return "revoking"
+        self.fail(job, "revoked")
+        return "revoked"
+
+    def promote(self, id_: str) -> str:
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if job.state != "delayed":
+            return f"state {job.state}"
+        self.to_line(job)
+        self.note("waiting", id_, "promoted")
+        return "ok"
+
+    def change_priority(self, id_: str, priority: int) -> str:
+        """Change the priority. In its line the job counts as new; in its key's line it keeps its position."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if not (job.waits or job.state == "delayed"):
+            return f"state {job.state}"
+        if priority != job.priority:
+            job.priority = priority
+            job.changes += 1
+            job.lifo = False
+            if job.waits:
+                self.to_line(job)
+            self.note("changed", id_, f"priority {priority}")
+        return "ok"
+
+    def change_delay(self, id_: str, delay: int) -> str:
+        """Delay the job by this time; 0: start it as soon as possible. A waiting keyed job gives up its position."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if not (job.waits or job.state == "delayed"):
+            return f"state {job.state}"
+        if delay == 0:
+            return self.promote(id_) if job.state == "delayed" else "ok"
+        job.changes += 1
+        if job.waits:
+            job.key_position = 0
+        self.delay_until(job, self.now + delay)
+        self.note("changed", id_, f"delay {delay}")
+        return "ok"
+
+    def update(self, id_: str, token: str, kind: str, value: str) -> str:
+        """Write progress, data or a log line. A run may write only while it owns the job."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if token and (job.state != "active" or job.token != token):
+            return "stale"
+        if kind == "log":
+            job.logs.append(value)
+            return "ok"
+        if kind == "progress":
+            job.progress = value
+        else:
+            job.data = value
+        self.note("progress" if kind == "progress" else "updated", id_)
+        return "ok"
+
+    def await_job(self, id_: str, channel: str) -> str:
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if job.over:
+            return "missing" if self.is_gone(job) else job.state
+        job.plain = False
+        if channel not in job.waiters:
+            job.waiters.append(channel)
+        return "waiting"
+
+    def forget_reply(self, id_: str, channel: str) -> None:
+        job = self.jobs.get(id_)
+        if job is not None and job.held is not None:
+            self._confirm(channel, id_)
+        elif job is not None:
+            job.waiters = [one for one in job.waiters if one != channel]
+
+    def set_paused(self, paused: bool) -> None:
+        """Publish an event only for a change."""
+        if paused != self.paused:
+            self.paused = paused
+            self.note("paused" if paused else "resumed", "")
+
+    # Damage.
+
+    def delete_record(self, id_: str) -> None:
+        """Delete the record as a user of the server might. The next call that visits the job removes its remains."""
+        self.jobs[id_].record_lost = True
