@@ -42,7 +42,7 @@ function entries.acknowledge(stream, raw)
   return #raw > 0 and in_chunks('XACK', stream, GROUP, raw) or 0
 end
 
--- The entries of plain jobs leave `fifo`. Their records, if they have some, are from now on like those of other jobs.
+-- The entries of plain jobs leave `fifo`. Their records, if they have some, are from now on like any other records.
 local function forget_recorded(stream, raw)
   local base = string.match(stream, '^(.*):fifo$')
   if not base or not exists(base .. ':recorded') then return end

@@ -5,8 +5,8 @@
 -- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
 -- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are
 -- removed in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that
--- completes long after its neighbours would leave with them. It gets a record instead (results.is_late), and so it stays
--- in `completed` for as long as its time of ending says.
+-- completes long after its neighbours would leave with them. It gets a record instead (results.is_late). Therefore it
+-- stays in `completed` for as long as the time of its end says.
 
 local results = {}
 local PASSED_AT_ONCE = 500
@@ -37,7 +37,7 @@ function results.store(base, flat, seen)
 end
 
 do
-  -- Delete the entries of the passed numbers from `fifo`, but not those of older runs that go on.
+  -- Delete the entries of the passed numbers from `fifo`, but keep the entries of older runs that go on.
   local function delete_entries(base, from, last)
     local fifo, before = base .. ':fifo', digits(last - 1)
     local row = redis.pcall('XPENDING', fifo, GROUP, '-', before, 1)
