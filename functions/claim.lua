@@ -160,7 +160,7 @@ local function start_batch(base, batch, call, out)
   return bytes + (call.seen.posted or 0) - posted
 end
 
--- The group was destroyed, and the server delivers entries again. Acknowledge those of completed plain jobs, and return
+-- The group was destroyed, and the server delivers entries again. Acknowledge the entries of completed plain jobs, and return
 -- the others.
 local function without_completed(base, rows)
   local rest, known = {}, {}

@@ -109,7 +109,7 @@ local function own(stream, consumer, raw)
   return held
 end
 
--- Renew entries of one stream. received: the worker has received the claim. Return those that are pending.
+-- Renew entries of one stream. received: the worker has received the claim. Return the pending ones.
 local function extend(stream, consumer, raw, received)
   local renewed = {}
   for from = 1, #raw, CHUNK do

@@ -39,7 +39,7 @@ class BackgroundTasks:
         task.add_done_callback(self._ended)
 
     async def wait(self, seconds: float) -> None:
-        """Wait for all tasks, and cancel those that have not ended after `seconds`."""
+        """Wait for all tasks, and cancel the tasks that have not ended after `seconds`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         self.cancel()

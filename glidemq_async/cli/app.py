@@ -45,7 +45,7 @@ COMMANDS: Final = {
 
 
 class _Commands(TyperGroup):
-    """The group of all commands. Typer takes 1 ms to read the options of one, so it reads those that are used."""
+    """The group of all commands. Typer takes 1 ms to read the options of one, so it reads the used ones."""
 
     @override
     def list_commands(self, ctx: Context) -> list[str]:
