@@ -160,8 +160,8 @@ local function start_batch(base, batch, call, out)
   return bytes + (call.seen.posted or 0) - posted
 end
 
--- The group was destroyed, and the server delivers entries again. Acknowledge the entries of completed plain jobs, and return
--- the others.
+-- The group was destroyed, and the server delivers entries again. Acknowledge the entries of completed plain jobs.
+-- Return the other rows.
 local function without_completed(base, rows)
   local rest, known = {}, {}
   for i, row in ipairs(rows) do
