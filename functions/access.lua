@@ -56,7 +56,7 @@ end
 
 function access.check(base)
   if not redis.acl_check_cmd then return {} end
-  local rules, only_keys = missing_commands(base .. ':meta')
+  local rules, only_keys = missing_commands(base .. ':meta2')
   if only_keys then rules = {'~' .. string.match(base, '^[^{]*') .. '*'} end
   if rules[1] then fail('ACCESS', table.concat(rules, ' ')) end
   return missing_channels(base)

@@ -90,7 +90,7 @@ local function is_taken(base, id)
   local state = plain.location(base, id)
   if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
   if not state then
-    if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta', 'numeric_ids', '1') end
+    if string.find(id, '^%d+$') then redis.call('HSET', base .. ':meta2', 'numeric_ids', '1') end
     return nil
   end
   return state == 'completed' and 'completed' or 'duplicate'
@@ -242,7 +242,7 @@ function add.one(base, job, call)
   local status, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
   if status then return owner, status end
   if id == '' then
-    id = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta', 'numeric_ids') == '1')()
+    id = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')()
     call.number = id
   end
   store(base, id, job.name, job.data, job.opts, extra, call, first)
@@ -322,7 +322,7 @@ end
 function add.all(base, jobs, how)
   local args, n, extras = jobs.args, jobs.n, jobs.extras
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
   incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   -- A plain add needs no other flags of its queue.
@@ -406,7 +406,7 @@ end
 request.register('addPlain', function(base, args)
   local total = count_plain(args)
   local call = {now = clock.now(), lines = {}}
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
   call.seen = {paused = meta[1] == '1', limits = meta[5] == '1'}

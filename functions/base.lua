@@ -116,7 +116,7 @@ end
 
 local function register(name, callback, flags)
   redis.register_function{
-    function_name = 'glidemq_async_v1_' .. name,
+    function_name = 'glidemq_async_v2_' .. name,
     callback = function(keys, args) return callback(keys[1], args) end,
     flags = flags or {},
   }

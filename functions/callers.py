@@ -18,6 +18,7 @@ from glidemq_async.functions.jobs import JobCalls
 from glidemq_async.functions.key_limits import LimitCalls
 from glidemq_async.functions.lease import LeaseCalls
 from glidemq_async.functions.metrics import MetricsCalls
+from glidemq_async.functions.migration import MigrationCalls
 from glidemq_async.functions.obliterate import ObliterateCalls
 from glidemq_async.functions.outbox import OutboxCalls
 from glidemq_async.functions.queue import QueueCalls
@@ -42,6 +43,7 @@ class Functions:
     def __init__(self, storage: FunctionStore, base: str, channels: RequestChannels | None = None) -> None:
         self.caller = caller = Caller(storage, base, channels)
         self.queue = QueueCalls(caller)
+        self.migration = MigrationCalls(caller)
         self.add = AddCalls(caller)
         self.settle = SettleCalls(caller)
         self.leases = LeaseCalls(caller)

@@ -5,7 +5,7 @@
 -- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
 -- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after
 -- each step.
---   meta  hash  turn: the source in TURNS that came first in the last claim that found several of them
+--   meta2  hash  turn: the source in TURNS that came first in the last claim that found several of them
 
 local claim = {}
 local FIRST_STEP = 8
@@ -182,13 +182,13 @@ local function read_new(base, consumer, count, call)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(count), 'STREAMS', fifo, '>')
   if reply and reply.err then
     entries.ensure_fifo_group(base)
-    call.seen.regrouped = tonumber(redis.call('HGET', base .. ':meta', 'regrouped') or nil)
+    call.seen.regrouped = tonumber(redis.call('HGET', base .. ':meta2', 'regrouped') or nil)
     reply = redis.call('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(count), 'STREAMS', fifo, '>')
   end
   local rows = reply and reply[1][2] or {}
   if not rows[1] or not call.seen.regrouped then return rows, #rows end
   local last = tonumber(string.match(rows[#rows][1], '^%d+'))
-  if last >= call.seen.regrouped then redis.call('HDEL', base .. ':meta', 'regrouped') end
+  if last >= call.seen.regrouped then redis.call('HDEL', base .. ':meta2', 'regrouped') end
   return without_completed(base, rows), #rows
 end
 
@@ -323,7 +323,7 @@ local function take_turns(base, consumer, slots, call, out)
     if out.n > before then first = first or names[at] end
     if dry then table.remove(names, at) else at = at + 1 end
   until #names == 0 or not is_unfinished(slots, call, out)
-  if first and first ~= last then redis.call('HSET', base .. ':meta', 'turn', first) end
+  if first and first ~= last then redis.call('HSET', base .. ':meta2', 'turn', first) end
 end
 
 -- Claim up to `slots` jobs. Return them as they are sent, with their number `n` and their `tokens`, and true if

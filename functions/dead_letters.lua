@@ -2,7 +2,7 @@
 --   job:{id}  cause   one of: retries_exhausted, unrecoverable, stalled, expired, revoked, malformed, oversize
 --             letter  the origin, of a job that was moved here from another queue: cmsgpack { its queue, its id there,
 --                     cause, reason, attempts made, failed ms, route }
---   meta      dead_letter  the queue that receives copies of this queue's dead letters; '' or absent: none
+--   meta2     dead_letter  the queue that receives copies of this queue's dead letters; '' or absent: none
 -- The `failed` set contains a queue's dead letters, so failing and becoming a dead letter are the same write. (Revoked
 -- jobs are in the set too, but are not dead letters: a user wanted their end.) A named dead-letter queue receives
 -- copies through the outbox, which the same call writes, because that queue may be in another cluster slot. The failed
@@ -37,11 +37,11 @@ do
   end
 
   register('setDeadLetter', function(base, args)
-    redis.call('HSET', base .. ':meta', 'dead_letter', args[1])
+    redis.call('HSET', base .. ':meta2', 'dead_letter', args[1])
     return 'ok'
   end, {'allow-oom'})
 
   register('getDeadLetter', function(base)
-    return redis.call('HGET', base .. ':meta', 'dead_letter') or ''
+    return redis.call('HGET', base .. ':meta2', 'dead_letter') or ''
   end, {'no-writes'})
 end

@@ -30,7 +30,7 @@ end
 -- Return true if entries of completed plain jobs may come after the last delivered one, because the group was destroyed
 -- and delivers all entries again. delivered: the id of the last delivered entry.
 function entries.may_repeat(base, delivered)
-  return delivered == '0-0' or redis.call('HEXISTS', base .. ':meta', 'regrouped') == 1
+  return delivered == '0-0' or redis.call('HEXISTS', base .. ':meta2', 'regrouped') == 1
 end
 
 function entries.stream_of(base, entry)
@@ -184,7 +184,7 @@ function entries.ensure_fifo_group(base)
   local fifo = base .. ':fifo'
   if redis.pcall('XGROUP', 'CREATE', fifo, GROUP, '0', 'MKSTREAM').err then return end
   local last = redis.call('XREVRANGE', fifo, '+', '-', 'COUNT', 1)[1]
-  if last then redis.call('HSET', base .. ':meta', 'regrouped', string.match(last[1], '^%d+')) end
+  if last then redis.call('HSET', base .. ':meta2', 'regrouped', string.match(last[1], '^%d+')) end
 end
 
 -- Create the consumer group of `lane` if it does not exist. If it was destroyed, the entries of `lane` have lost their
@@ -193,7 +193,7 @@ function entries.ensure_active_group(base)
   local lane = base .. ':lane'
   if redis.pcall('XGROUP', 'CREATE', lane, GROUP, '0', 'MKSTREAM').err then return end
   local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
-  if last then redis.call('HSET', base .. ':meta', 'lane_lost', last[1]) end
+  if last then redis.call('HSET', base .. ':meta2', 'lane_lost', last[1]) end
 end
 
 -- Create the consumer group of `lane` again after it was destroyed. The pending list was destroyed with it, so no
@@ -201,5 +201,5 @@ end
 -- stalled.lua.
 function entries.restore_active_stream(base, last)
   entries.ensure_group(base .. ':lane')
-  redis.call('HSET', base .. ':meta', 'lane_lost', last)
+  redis.call('HSET', base .. ':meta2', 'lane_lost', last)
 end

@@ -2,7 +2,7 @@
 --   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
 --     e: one line per kind, in the order of KINDS: kind SEP id SEP id …
 --        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
---   meta    hash    `events`: the number of events ever written.
+--   meta2   hash    `events`: the number of events ever written.
 -- Ids and details contain no control characters. Old events are trimmed from the head only, by number and by size, and
 -- never with XDEL: otherwise readers could not count what they missed. `positions` (history.lua) keeps the readers that
 -- hold back the trimming.
@@ -138,7 +138,7 @@ function events.write(base, lines, now)
   if not next(lines) then return end
   local text, n = joined(lines)
   local key = base .. ':events'
-  local total = redis.call('HINCRBY', base .. ':meta', 'events', digits(n))
+  local total = redis.call('HINCRBY', base .. ':meta2', 'events', digits(n))
   redis.call('XADD', key, '*', 'seq', digits(total - n), 'n', digits(n), 't', digits(now), 'e', text)
   if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, now) end
 end

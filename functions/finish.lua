@@ -5,7 +5,7 @@
 --            otherwise "<state>? …"
 --   held     zset  id -> instant until which no retention policy may remove the record. A record with the field
 --            `drop` is deleted at that instant
---   meta  hash  keep_completed, keep_failed: the policy that was last applied to the set
+--   meta2  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
 -- its record is kept for exactly that time, and no policy is applied to it or by it.
@@ -268,7 +268,7 @@ end
 local function adopt_policy(base, state, policy, seen)
   if seen.keep[state] == policy then return end
   seen.keep[state] = policy
-  redis.call('HSET', base .. ':meta', 'keep_' .. state, policy)
+  redis.call('HSET', base .. ':meta2', 'keep_' .. state, policy)
 end
 
 -- Apply the policy "keep nothing": keep only records that a client waits for, for as long as they are held.

@@ -42,7 +42,7 @@ end
 
 register('locateEvents', function(base, args)
   local key = base .. ':events'
-  local meta = redis.call('HMGET', base .. ':meta', 'incarnation', 'events')
+  local meta = redis.call('HMGET', base .. ':meta2', 'incarnation', 'events')
   local total = tonumber(meta[2] or 0)
   local first, seq = events.first_from(key, '-')
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
@@ -68,7 +68,7 @@ end
 
 register('noteReader', function(base, args)
   local name, mark, n, hold = args[1], args[2], integer('number', args[3]), args[4]
-  if redis.call('HGET', base .. ':meta', 'incarnation') ~= mark then return 'ok' end
+  if redis.call('HGET', base .. ':meta2', 'incarnation') ~= mark then return 'ok' end
   local key = base .. ':positions'
   local new = redis.call('HSET', key, name, table.concat({mark, digits(n), digits(clock.now()), hold}, SEP)) == 1
   if new and redis.call('HLEN', key) > MOST_READERS then forget_oldest(key) end
@@ -76,7 +76,7 @@ register('noteReader', function(base, args)
 end, {'allow-oom'})
 
 register('noteLoss', function(base, args)
-  if not exists(base .. ':meta') then return 'ok' end
+  if not exists(base .. ':meta2') then return 'ok' end
   local key, stop = base .. ':losses', tonumber(args[5]) or math.huge
   local own = args[1] .. SEP
   for _, noted in ipairs(redis.call('ZRANGE', key, 0, -1)) do

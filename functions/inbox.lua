@@ -85,7 +85,7 @@ do
     if n < 1 or n > MOST_JOBS or #args ~= 3 + n * FIELDS then
       fail('ARGUMENT', 'the argument list does not hold ' .. args[3] .. ' jobs')
     end
-    local mode, tokens, list = redis.call('HGET', base .. ':meta', 'mode'), {}, {}
+    local mode, tokens, list = redis.call('HGET', base .. ':meta2', 'mode'), {}, {}
     for i = 1, n do
       local at = 3 + (i - 1) * FIELDS
       local job = {id = args[at + 2], name = args[at + 3], data = args[at + 4], opts = args[at + 5]}
@@ -122,7 +122,7 @@ do
     inbox.remember(base, tokens, call.now)
     if marked then
       -- Claims then read the whole record, including the origin.
-      redis.call('HSET', base .. ':meta', 'touched', '1')
+      redis.call('HSET', base .. ':meta2', 'touched', '1')
       cap(base, call)
     end
     wakeup.finish(base, call)

@@ -54,7 +54,7 @@ register('confirmReplies', function(base, args)
   if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids are confirmed in a call, found ' .. #args - 1) end
   if #args > 1 and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
     -- A client that waits for one job after another confirms each by itself, so this reads only the flags it needs.
-    local keep = redis.call('HMGET', base .. ':meta', 'keep_completed', 'keep_failed')
+    local keep = redis.call('HMGET', base .. ':meta2', 'keep_completed', 'keep_failed')
     local seen = {held = exists(base .. ':held'), keep = {completed = keep[1] or '', failed = keep[2] or ''}}
     finish.trim_all(base, clock.now(), seen, #args + TRIM_STEP)
   end

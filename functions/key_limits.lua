@@ -68,7 +68,7 @@ request.register('setKeyLimits', function(base, args)
   set(base .. ':key:' .. key, parse(args, 4))
   if exists(base .. ':key:' .. key) then
     redis.call('SADD', base .. ':limited', key)
-    redis.call('HSET', base .. ':meta', 'key_limits', '1')
+    redis.call('HSET', base .. ':meta2', 'key_limits', '1')
   else
     redis.call('SREM', base .. ':limited', key)
   end

@@ -8,7 +8,7 @@
 --   ready        zset  keys that can start a job now -> turn; served in turns, a served key goes to the end
 --   sleeping     zset  keys that can start a job at a later instant -> that instant
 --   pauses       zset  paused keys -> end of the pause
---   meta         hash  key_limits: 1 from the first limit of a key until no key has limits and no keyed job runs.
+--   meta2        hash  key_limits: 1 from the first limit of a key until no key has limits and no keyed job runs.
 --                Without it, no key runs more than one job.
 --   key:{k}      hash  limits of the key (concurrency, rate_max, rate_ms, capacity, refill; the last two in thousandths
 --                of tokens); `key:` the default for keys without their own limits; `limited` set: the keys that have
@@ -304,7 +304,7 @@ do
   -- Without limits, no key runs several jobs from here on.
   local function forget_limits(base, call)
     if exists(base .. ':limited') or exists(base .. ':running') then return end
-    redis.call('HDEL', base .. ':meta', 'key_limits')
+    redis.call('HDEL', base .. ':meta2', 'key_limits')
     call.seen.limited, call.seen.running = nil, nil
   end
 

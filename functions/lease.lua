@@ -7,7 +7,7 @@
 -- Renewing verifies a claim and never creates one: only entries that are pending for this consumer are renewed. A
 -- repeated call has no second effect, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
---   meta     hash  seen_at: last sign of life of any worker; gap: a time without one that counts as an outage, ms;
+--   meta2    hash  seen_at: last sign of life of any worker; gap: a time without one that counts as an outage, ms;
 --            settled_since, away: when the last outage ended, and its length; server: the run id of the server that the
 --            last sweep found; set_back: by how many ms the clock was set back, until a sweep has corrected the stored
 --            instants
@@ -51,7 +51,7 @@ end
 -- sweep, the time without a sign of life that counts as an outage, ms. newcomer: the caller was not present before.
 -- Return the last outage, for lease.counted.
 function lease.sign_of_life(base, now, gap, newcomer)
-  local meta = base .. ':meta'
+  local meta = base .. ':meta2'
   local known = redis.call('HMGET', meta, 'seen_at', 'settled_since', 'gap', 'away', 'server')
   local seen, since, away = tonumber(known[1] or nil), tonumber(known[2] or nil), tonumber(known[4] or nil)
   local limit, server, started = gap or tonumber(known[3] or nil), nil, nil

@@ -4,7 +4,7 @@
 --           starts before that instant, because a handler raised RateLimited)
 --   rate    zset  the last starts: number -> started ms. It holds the starts in the window and, within KEPT and
 --           KEPT_MS, older ones: a longer window that is set later counts them.
---   meta    hash  limits: 1 while the first of these exists
+--   meta2   hash  limits: 1 while the first of these exists
 -- A job that a limit holds back is not claimed. It is never among the running jobs while it waits.
 
 local limits = {}
@@ -82,12 +82,12 @@ function limits.keep_tokens(key, bucket, now)
   if bucket and exists(key) then expire_when_full(key, bucket, tokens_in(key, bucket, now)) end
 end
 
--- Note in `meta` that the queue has limits. An add reads only `meta` to learn this.
+-- Note in `meta2` that the queue has limits. An add reads only `meta2` to learn this.
 function limits.note_use(base)
   if exists(base .. ':limits') then
-    redis.call('HSET', base .. ':meta', 'limits', '1')
+    redis.call('HSET', base .. ':meta2', 'limits', '1')
   else
-    redis.call('HDEL', base .. ':meta', 'limits')
+    redis.call('HDEL', base .. ':meta2', 'limits')
   end
 end
 
@@ -132,7 +132,7 @@ function limits.close_gate(base, at, call)
   local key = queue_flags.create(base, 'limits', call.seen)
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
-  redis.call('HSET', base .. ':meta', 'limits', '1')
+  redis.call('HSET', base .. ':meta2', 'limits', '1')
 end
 
 -- Remove a gate that is open again, so that claims do not read it any more.

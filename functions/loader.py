@@ -15,10 +15,10 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Final
 
-LIBRARY: Final = "glidemq_async_v1"
+LIBRARY: Final = "glidemq_async_v2"
 """Name of the library on the server. The major version is part of it, so two majors can be loaded together."""
 
-VERSION: Final = "1.1.0"
+VERSION: Final = "2.0.0"
 """Version of the functions. A newer minor serves older clients; a loader never replaces a newer one.
 
 Raise it with the first change after a release: `released.json` holds the fingerprint of each released version.
@@ -30,6 +30,7 @@ FILES: Final = (
     "access",
     "request",
     "incarnation",
+    "layout",
     "queue_flags",
     "order",
     "events",
@@ -70,6 +71,7 @@ FILES: Final = (
     "result_ttl",
     "job_waiters",
     "queue",
+    "migration",
     "writes",
     "key_limits",
     "reading",
@@ -95,7 +97,7 @@ def released() -> dict[str, str]:
 
 @cache
 def build_version(*, testing: bool = False) -> str:
-    """Return the version of this text: `1.1.0` once it is released, `1.1.0.dev<ms>` before.
+    """Return the version of this text: `2.0.0` once it is released, `2.0.0.dev<ms>` before.
 
     A text under development has no version number that grows. Its build is the time of the last change to one of its
     files, so an edit or a checkout makes a newer build. `+testing` marks a build with the switches for tests.
@@ -117,7 +119,7 @@ def _last_written_ms() -> int:
 
 
 def function_name(short: str) -> str:
-    """Return the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v1_addJob``."""
+    """Return the name under which the server knows a function, e.g. ``addJob`` -> ``glidemq_async_v2_addJob``."""
     return f"{LIBRARY}_{short}"
 
 

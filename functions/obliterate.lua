@@ -39,7 +39,7 @@ do
     if cursor == '' then
       local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
       if running > 0 and force ~= '1' then return {'', 0, running} end
-      redis.call('HSET', base .. ':meta', 'paused', '1')
+      redis.call('HSET', base .. ':meta2', 'paused', '1')
     end
     local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
     local reported = string.match(cursor, '^%a+ (%d+)$')
@@ -61,7 +61,7 @@ do
   local ALWAYS = {metrics = true, key = true, keyrate = true, keybucket = true}
 
   register('sweepRemains', function(base, args)
-    local keys, unused, begun = {}, size(base) == 0, exists(base .. ':meta')
+    local keys, unused, begun = {}, size(base) == 0, exists(base .. ':meta2')
     for _, name in ipairs(args) do
       local kind, rest = string.match(name, '^([^:]*):(.*)$')
       local free = unused or ALWAYS[kind]

@@ -2,7 +2,7 @@
 --   outbox  stream  to (the target's base key) id name data opts extra letter: the arguments of the target's
 --           `deliverJobs`, see inbox.lua
 --     id  if it ends with "/", the entry's own id is appended, so that each entry has a unique id
---   meta  hash  relaying: "<until ms> <holder>", the worker that relays now; outbox_last: the last entry of an outbox
+--   meta2  hash  relaying: "<until ms> <holder>", the worker that relays now; outbox_last: the last entry of an outbox
 --         that was deleted because it was empty
 -- The call that decides on an entry also writes it. Any worker of the queue relays it afterwards: it adds the job to
 -- the target, then removes the entry. The target ignores entries that it has received before. So nothing is added
@@ -28,7 +28,7 @@ do
   -- Return the id for the first entry of a new outbox. It is above every id of an earlier outbox, even within one
   -- millisecond or after the clock was set back. Otherwise targets would ignore the entry as a known one.
   local function first_entry(base, now)
-    local last = redis.call('HGET', base .. ':meta', 'outbox_last')
+    local last = redis.call('HGET', base .. ':meta2', 'outbox_last')
     if not last then return '*' end
     local ms, sequence = string.match(last, '^(%d+)-(%d+)$')
     return tonumber(ms) < now and '*' or ms .. '-' .. digits(sequence + 1)
@@ -48,7 +48,7 @@ do
   end
 
   local function held_by_another(base, holder, now)
-    local relaying = redis.call('HGET', base .. ':meta', 'relaying')
+    local relaying = redis.call('HGET', base .. ':meta2', 'relaying')
     if not relaying then return false end
     local till, name = string.match(relaying, '^(%d+) (.*)$')
     till = tonumber(till)
@@ -56,7 +56,7 @@ do
   end
 
   local function let_go(base)
-    local key, meta = base .. ':outbox', base .. ':meta'
+    local key, meta = base .. ':outbox', base .. ':meta2'
     redis.call('HDEL', meta, 'relaying')
     if not exists(key) or redis.call('XLEN', key) > 0 then return end
     local info = redis.call('XINFO', 'STREAM', key)
@@ -98,7 +98,7 @@ do
       let_go(base)
       return found
     end
-    redis.call('HSET', base .. ':meta', 'relaying', digits(now + HOLD_MS) .. ' ' .. holder)
+    redis.call('HSET', base .. ':meta2', 'relaying', digits(now + HOLD_MS) .. ' ' .. holder)
     return found
   end, {'allow-oom'})
 end

@@ -5,58 +5,46 @@
 --     return the ACL rules for channels that the user lacks. If the user lacks a rule for a command or the store keys,
 --     the call is refused with ACCESS.
 --   setPaused  channel number "1" | "0" -> "ok"
--- A `meta` of another program, layout or mode is refused with INCOMPATIBLE, and nothing is written.
---   meta  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
+-- Data of another program, a later layout or another mode are refused with INCOMPATIBLE, and nothing is written. A
+-- queue of layout 1 is refused with MIGRATE until migrateQueue has converted it.
+--   meta2  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
 --         used), limits and key_limits (while there are any), events, keep_completed, keep_failed, turn (the source of
 --         a claim that came first), schedulers (once used), the state of the sweep and of the outbox: dead_letter,
 --         relaying, outbox_last; planned (see writes.lua);
---         features (see queue_flags.lua)
+--         features (see queue_flags.lua); migrating (see migration.lua)
 
-local OWNER = 'glidemq_async'
-local LAYOUT = '2'
-local OURS = {'events', 'seen_at', 'schedulers', 'dead_letter', 'relaying', 'outbox_last', 'turn', 'numeric_ids',
-  'touched', 'keep_completed', 'keep_failed', 'limits', 'key_limits', 'planned',
-  'features'}
-
-local function refuse(base, asked, found)
-  fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
-end
-
-local function has_field_of_ours(key)
-  for _, value in ipairs(redis.call('HMGET', key, unpack(OURS))) do
-    if value then return true end
-  end
-  return false
-end
-
-local function check_meta(base, mode)
-  local key = base .. ':meta'
+local function check_settings(base, mode)
+  local key, wanted = base .. ':meta2', 'a queue of ' .. layout.OWNER
   local kind = redis.call('TYPE', key).ok
   if kind == 'none' then
     local stream = redis.call('TYPE', base .. ':fifo').ok
-    if stream ~= 'none' and stream ~= 'stream' then
-      refuse(base, 'a queue of ' .. OWNER, 'a foreign key ' .. base .. ':fifo')
-    end
-    return false
+    if stream ~= 'none' and stream ~= 'stream' then layout.refuse(base, wanted, 'a foreign key ' .. base .. ':fifo') end
+    return
   end
-  if kind ~= 'hash' then refuse(base, 'a queue of ' .. OWNER, 'a ' .. kind .. ' at ' .. key) end
-  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode')
-  -- After FLUSHALL or an obliteration, other calls may create it again, without an owner but with one of these fields.
-  local is_ours = meta[1] == OWNER or (not meta[1] and has_field_of_ours(key))
-  if not is_ours then
-    refuse(base, 'a queue of ' .. OWNER, 'data of ' .. (meta[1] or 'another library'))
+  if kind ~= 'hash' then layout.refuse(base, wanted, 'a ' .. kind .. ' at ' .. key) end
+  local meta = redis.call('HMGET', key, 'owner', 'layout', 'mode', 'migrating')
+  if not layout.is_ours(key, meta[1]) then layout.refuse(base, wanted, 'data of ' .. (meta[1] or 'another library')) end
+  if meta[2] and meta[2] ~= layout.NUMBER then
+    layout.refuse(base, 'layout ' .. layout.NUMBER, 'layout ' .. meta[2])
   end
-  if meta[2] and meta[2] ~= LAYOUT then refuse(base, 'layout ' .. LAYOUT, 'layout ' .. meta[2]) end
-  if mode ~= '' and meta[3] and meta[3] ~= mode then refuse(base, 'mode ' .. mode, 'mode ' .. meta[3]) end
-  return true
+  if meta[4] then layout.require_migration(base) end
+  if mode ~= '' and meta[3] and meta[3] ~= mode then layout.refuse(base, 'mode ' .. mode, 'mode ' .. meta[3]) end
+end
+
+-- Raise an error unless there are no data, or a queue of layout 2 with this mode.
+local function check_data(base, mode)
+  local found = layout.find(base)
+  if found == 'old' then layout.require_migration(base) end
+  check_settings(base, mode)
+  return found
 end
 
 register('openQueue', function(base, args)
-  local mode, key = args[1], base .. ':meta'
+  local mode, key = args[1], base .. ':meta2'
   local rules = access.check(base)
-  check_meta(base, mode)
+  if check_data(base, mode) == 'none' then layout.write_notice(base) end
   if not redis.call('HGET', key, 'owner') then
-    redis.call('HSET', key, 'owner', OWNER, 'layout', LAYOUT)
+    redis.call('HSET', key, 'owner', layout.OWNER, 'layout', layout.NUMBER)
   end
   if args[2] and args[2] ~= '' then redis.call('HSETNX', key, 'incarnation', args[2]) end
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
@@ -73,7 +61,7 @@ register('openQueue', function(base, args)
 end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)
-  local paused, meta = args[3], base .. ':meta'
+  local paused, meta = args[3], base .. ':meta2'
   if (redis.call('HGET', meta, 'paused') or '0') == paused then return 'ok' end
   redis.call('HSET', meta, 'paused', paused)
   local call = queue_flags.call(base)

@@ -1,8 +1,8 @@
 -- queue_flags: which features a queue uses, read with one command at the start of a call.
 -- Every command inside a function costs a microsecond or more, so a feature that a queue does not use must not cost
--- any. The structure of an unused feature does not exist. Each structure that may exist has a flag in `meta`, and only
+-- any. The structure of an unused feature does not exist. Each structure that may exist has a flag in `meta2`, and only
 -- the flagged ones are looked for.
---   meta  features  one letter for each structure that may exist; absent until the queue is opened
+--   meta2  features  one letter for each structure that may exist; absent until the queue is opened
 -- A missing flag would hide a structure and its jobs, so every command that may create one of the structures takes its
 -- store key from queue_flags.create, which sets the flag in the same call. (tests/unit/test_lua.py verifies that.)
 -- openQueue and sweeps compare the flags with the structures, set missing flags, and remove flags without a structure.
@@ -18,7 +18,14 @@ local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'schedu
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running', 'results', 'recorded', 'started'}
 local ALL = 'abcdefghijklmnopqrstu'
+queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
 local FIRST_LETTER = 97
+
+-- Refuse a call to a queue whose structures are those of layout 1. Its `features` are absent or MIGRATING, so calls to
+-- other queues do not come here.
+local function refuse_old(base, features)
+  if features or redis.call('TYPE', base .. ':meta').ok == 'hash' then layout.require_migration(base) end
+end
 
 -- Return the letter of a structure.
 local function letter_of(name)
@@ -38,7 +45,7 @@ local function flagged(base, letters)
   if base ~= last_base or letters ~= last_letters then
     local names, keys = {}, {}
     for i = 1, #letters do
-      -- `meta` may have been written by hand, or by a later version with more structures.
+      -- `meta2` may have been written by hand, or by a later version with more structures.
       local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
       if name then names[#names + 1], keys[#keys + 1] = name, base .. ':' .. name end
     end
@@ -71,10 +78,11 @@ end
 -- features, shortest_lease, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost:
 -- `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
 function queue_flags.at(base)
-  local meta = redis.call('HMGET', base .. ':meta', 'paused', 'keep_completed', 'keep_failed', 'touched',
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'keep_failed', 'touched',
     'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease', 'horizon',
     'regrouped')
   local features = meta[10]
+  if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
   local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
@@ -92,10 +100,11 @@ function queue_flags.create(base, name, seen)
   local key = base .. ':' .. name
   if seen and seen[name] then return key end
   local features, letter = seen and seen.features, letter_of(name)
-  if features == nil then features = redis.call('HGET', base .. ':meta', 'features') end
+  if features == nil then features = redis.call('HGET', base .. ':meta2', 'features') end
+  if features == queue_flags.MIGRATING then refuse_old(base, features) end
   if features and not string.find(features, letter, 1, true) then
     features = features .. letter
-    redis.call('HSET', base .. ':meta', 'features', features)
+    redis.call('HSET', base .. ':meta2', 'features', features)
   end
   if seen then seen[name], seen.features = true, features end
   return key
@@ -103,7 +112,7 @@ end
 
 -- Return the names of existing structures without a flag.
 function queue_flags.missing(base)
-  local features, found, missing = redis.call('HGET', base .. ':meta', 'features'), {}, {}
+  local features, found, missing = redis.call('HGET', base .. ':meta2', 'features'), {}, {}
   if not features then return missing end
   look_up(base, ALL, found)
   for _, name in ipairs(STRUCTURES) do
@@ -114,7 +123,7 @@ end
 
 -- Compare the flags with the structures and correct them. From now on, this text trusts them.
 function queue_flags.compare(base)
-  local found, letters, key = {}, '', base .. ':meta'
+  local found, letters, key = {}, '', base .. ':meta2'
   look_up(base, ALL, found)
   for _, name in ipairs(STRUCTURES) do
     if found[name] then letters = letters .. letter_of(name) end

@@ -394,5 +394,5 @@ end, {'no-writes'})
 
 register('lastEvent', function(base)
   local last = redis.call('XREVRANGE', base .. ':events', '+', '-', 'COUNT', 1)[1]
-  return {last and last[1] or '0-0', tonumber(redis.call('HGET', base .. ':meta', 'events') or 0)}
+  return {last and last[1] or '0-0', tonumber(redis.call('HGET', base .. ':meta2', 'events') or 0)}
 end, {'no-writes'})

@@ -65,7 +65,7 @@ function record.unlink(base, ids, seen)
   if #ids == 0 then return end
   unlink_all(base .. ':job:', ids)
   local logs = seen and seen.logs
-  if logs == nil then logs = redis.call('HEXISTS', base .. ':meta', 'logs') == 1 end
+  if logs == nil then logs = redis.call('HEXISTS', base .. ':meta2', 'logs') == 1 end
   if logs then unlink_all(base .. ':logs:', ids) end
 end
 

@@ -118,7 +118,7 @@ do
 
   -- A job that must be added anew has to fit the mode of the queue, which may have changed.
   local function check_modes(base, list)
-    local mode = redis.call('HGET', base .. ':meta', 'mode')
+    local mode = redis.call('HGET', base .. ':meta2', 'mode')
     for _, job in ipairs(mode and list or {}) do
       if not record.location(base, job.id) or finish.is_over(base, job.id) then add.check_mode(mode, 1, {job.extra}) end
     end

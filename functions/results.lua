@@ -1,7 +1,7 @@
 -- results: the outcomes of completed plain jobs, and how long they are kept.
 --   results  hash  number -> "<ended ms> <started ms> <result>". The name, data and options are in the entry of `fifo`,
 --                  which stays there for as long.
---   meta     horizon: plain jobs with a number below it are not in `results`, and none of them is added to it
+--   meta2    horizon: plain jobs with a number below it are not in `results`, and none of them is added to it
 -- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
 -- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are
 -- removed in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that
@@ -72,7 +72,7 @@ do
       if rest then last = math.max(last, math.min(beyond, tonumber(plain.id_of(rest[1])))) end
     end
     seen.horizon = last
-    redis.call('HSET', base .. ':meta', 'horizon', digits(last))
+    redis.call('HSET', base .. ':meta2', 'horizon', digits(last))
     return removed
   end
 

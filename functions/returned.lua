@@ -1,6 +1,7 @@
 -- returned: jobs that were running and return unfinished, in their original order. Claims take them before all others.
 --   returned  zset  id -> order: the number of the job's entry in `fifo`; for a job that was claimed from elsewhere,
---             ms * 4096 + sequence of its entry in `lane`, which is higher (exact below 2^53)
+--             ms * 4096 + sequence of its entry in `lane`, which is higher (exact below 2^53). Jobs of layout 1
+--             have negative orders, see migration.lua.
 -- A keyed job returns to its position in its key's line instead, because the limits of its key apply to it too.
 
 local returned = {}
@@ -20,7 +21,7 @@ function returned.push(base, id, entry, call)
     return
   end
   local position = string.sub(entry, 1, 1) == 'p' and order_of(entry)
-    or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%d+)') or order_of(entry)
+    or string.match(redis.call('HGET', key, 'claim') or '', '^%d+ %d+ %d+ (%-?%d+)') or order_of(entry)
   redis.call('HSET', key, 'place', 'waiting r')
   redis.call('ZADD', queue_flags.create(base, 'returned', call.seen), position, id)
   call.startable = call.startable + 1

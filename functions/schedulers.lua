@@ -6,10 +6,10 @@
 --                    after the end of the last job, and not after `end`); paused ("1"); the template: name, data, opts,
 --                    extra, wait; the history: fired, skipped, last_slot, last_job, triggered
 --   deduped          hash  the last job of a scheduler "a<ms>" -> SEP and the scheduler's id, until it ends
---   schedules_timer  hash  first, second: the processes that call at the next fire time, the second one a little later
+--   schedule_roles  hash  first, second: the processes that call at the next fire time, the second one a little later
 --                    in case the first one died; first_by, second_by: when they call at the latest; since: since when a
 --                    process has been present; until: until when a process has promised to call
---   meta  hash  schedulers: the last rev
+--   meta2  hash  schedulers: the last rev
 --   upsertScheduler  channel number process id rev next { spec limit overlap name data opts extra wait } new_next
 --                    -> { "ok" | "moved", now, at }        rev, next: as the caller read them, '' for none
 --   removeScheduler  channel number id -> 0 | 1
@@ -47,7 +47,7 @@ do
   end
 
   local function mode_of(base)
-    return redis.call('HGET', base .. ':meta', 'mode')
+    return redis.call('HGET', base .. ':meta2', 'mode')
   end
 
   local function key_of(base, id)
@@ -77,7 +77,7 @@ do
   -- Give a process the free role or its own. `first`: it knows of an earlier fire time than the first process does.
   -- Return the role, when to call again, and since when a process has been present.
   local function take_role(base, process, now, due, first)
-    local timer = base .. ':schedules_timer'
+    local timer = base .. ':schedule_roles'
     local found = redis.call('HMGET', timer, 'first', 'first_by', 'second', 'second_by', 'since', 'until')
     local function free(holder, by)
       -- An instant beyond the patrol interval was noted before the clock was set back.
@@ -114,7 +114,7 @@ do
     if (stored_next and redis.call('HGET', key, 'rev') or '') ~= rev or (stored_next or '') ~= seen_next then
       return {'moved', now, 0}
     end
-    local fields = {'rev', redis.call('HINCRBY', base .. ':meta', 'schedulers', 1)}
+    local fields = {'rev', redis.call('HINCRBY', base .. ':meta2', 'schedulers', 1)}
     for i, name in ipairs(TEMPLATE) do
       fields[#fields + 1] = name
       fields[#fields + 1] = args[6 + i]
@@ -130,7 +130,7 @@ do
     local id, zset = args[3], base .. ':schedules'
     local removed = redis.call('ZREM', zset, id)
     redis.call('UNLINK', key_of(base, id))
-    if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedules_timer') end
+    if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedule_roles') end
     return removed
   end
 
@@ -379,7 +379,7 @@ do
   end, {'allow-oom'})
 
   register('leaveSchedules', function(base, args)
-    local timer = base .. ':schedules_timer'
+    local timer = base .. ':schedule_roles'
     local found = redis.call('HMGET', timer, 'first', 'second')
     if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
     if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end

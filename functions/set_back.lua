@@ -42,8 +42,8 @@ end
 
 -- Correct the stored instants if the clock was set back since the last sweep. Call this before any instant is compared.
 function set_back.mend(base, call, it)
-  local by = tonumber(redis.call('HGET', base .. ':meta', 'set_back') or nil)
+  local by = tonumber(redis.call('HGET', base .. ':meta2', 'set_back') or nil)
   if not by then return end
-  redis.call('HDEL', base .. ':meta', 'set_back')
+  redis.call('HDEL', base .. ':meta2', 'set_back')
   mend(base, by, call, it)
 end

@@ -408,7 +408,7 @@ end
 -- Note the shortest lease in the queue. Sweeps then pass over the runs that cannot have expired yet.
 local function note_lease(base, call)
   if call.shortest >= (call.seen.shortest_lease or math.huge) then return end
-  redis.call('HSET', base .. ':meta', 'shortest_lease', digits(call.shortest))
+  redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(call.shortest))
 end
 
 local function first_call(base, args, unbroken)

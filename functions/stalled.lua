@@ -8,7 +8,7 @@
 --     when there is something to relay.
 --   closeWorker  channel number consumer -> { more, returned }
 --     Return all jobs that are pending under a consumer that stops, then remove the consumer.
---   meta  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is not done yet);
+--   meta2  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is not done yet);
 --               shortest_lease (ms; no job of the queue runs with a shorter lease);
 --               lane_lost (the entries of `lane` up to this id lost their group and must be returned); for gap_ms and
 --               outages see lease.lua
@@ -60,7 +60,7 @@ local function mend_active_stream(base, lost, call, it)
     end
   end
   if redis.call('XRANGE', active, '-', lost, 'COUNT', 1)[1] then return false end
-  redis.call('HDEL', base .. ':meta', 'lane_lost')
+  redis.call('HDEL', base .. ':meta2', 'lane_lost')
   return true
 end
 
@@ -247,13 +247,13 @@ end
 -- Forget the shortest lease when no job runs, because its worker may be gone.
 local function forget_lease(base)
   if entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane') > 0 then return end
-  redis.call('HDEL', base .. ':meta', 'shortest_lease')
+  redis.call('HDEL', base .. ':meta2', 'shortest_lease')
 end
 
 local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
-  local meta, now = base .. ':meta', clock.now()
+  local meta, now = base .. ':meta2', clock.now()
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end

@@ -29,7 +29,7 @@ function wakeup.finish(base, call)
   for i = 2, #added, 2 do
     local key = base .. ':job:' .. added[i]
     if exists(key) then redis.call('HSETNX', key, 'added', digits(call.now)) end
-    redis.call('HSET', base .. ':meta', 'touched', '1')
+    redis.call('HSET', base .. ':meta2', 'touched', '1')
   end
   finish_call(base, call)
 end
@@ -39,7 +39,7 @@ register('testNow', function() return (clock.now()) end)
 -- A test has its own server, so all queues can be found by the one structure that each of them has.
 local function queues()
   local bases = {}
-  for _, key in ipairs(redis.call('KEYS', '*:meta')) do bases[#bases + 1] = string.sub(key, 1, -6) end
+  for _, key in ipairs(redis.call('KEYS', '*:meta2')) do bases[#bases + 1] = string.sub(key, 1, -7) end
   return bases
 end
 

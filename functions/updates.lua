@@ -11,7 +11,7 @@ local write = {}
 
 function write.progress(base, id, value, entry)
   -- A user may write before the first claim, which otherwise would read the record as one without a history.
-  if entry == '' then redis.call('HSET', base .. ':meta', 'touched', '1') end
+  if entry == '' then redis.call('HSET', base .. ':meta2', 'touched', '1') end
   redis.call('HSET', base .. ':job:' .. id, 'progress', value)
   return 'progress'
 end
@@ -23,7 +23,7 @@ end
 
 function write.log(base, id, value)
   local key = base .. ':logs:' .. id
-  redis.call('HSETNX', base .. ':meta', 'logs', '1')
+  redis.call('HSETNX', base .. ':meta2', 'logs', '1')
   if redis.call('RPUSH', key, value) > LOG_LINES then redis.call('LTRIM', key, -LOG_LINES, -1) end
 end
 

@@ -21,7 +21,7 @@ end
 local send = wakeup.send
 
 function wakeup.paused(base)
-  return redis.call('HGET', base .. ':meta', 'paused') == '1'
+  return redis.call('HGET', base .. ':meta2', 'paused') == '1'
 end
 
 -- Wake workers with at least n free slots in total, those with the most slots first.

@@ -35,8 +35,8 @@
 --   written:<id>      set     the ledger: ids (and marks) that this write has added or counted; none with a ttl of 0
 --   transaction:<app> string  "<version> <write id>" of the last commit
 --   writes            zset    write id -> began; the newest 1,000
---   meta              hash    planned: the last order that planWrite returned
--- All of these except `meta` and `writes` expire.
+--   meta2             hash    planned: the last order that planWrite returned
+-- All of these except `meta2` and `writes` expire.
 
 local writes = {}
 do
@@ -78,7 +78,7 @@ do
 
   -- Return the order of a run: greater than any before, also after an obliteration, because time advances.
   local function next_order(base)
-    local meta = base .. ':meta'
+    local meta = base .. ':meta2'
     local order = math.max(clock.now(), tonumber(redis.call('HGET', meta, 'planned') or 0) + 1)
     redis.call('HSET', meta, 'planned', digits(order))
     return order
@@ -105,7 +105,7 @@ do
     local now = clock.now()
     if not found[1] then
       redis.call('HSET', key, 'began', digits(now), 'inserted', '0', 'replayed', '0', 'duplicate', '0', 'rejected', '0',
-        'incarnation', redis.call('HGET', base .. ':meta', 'incarnation') or '')
+        'incarnation', redis.call('HGET', base .. ':meta2', 'incarnation') or '')
       if app ~= '' then redis.call('HSET', key, 'app', app, 'version', digits(version)) end
     end
     if args[8] and args[8] ~= '' then redis.call('HSET', key, 'label', args[8]) end
@@ -219,7 +219,7 @@ do
       call, _, _, outcomes = add.all(base, jobs,
         {known = known, quiet = quiet, new = all_new(base, args, from, jobs)})
     elseif jobs then
-      incarnation.check(args[from + 1 + n * FIELDS], redis.call('HGET', base .. ':meta', 'incarnation'))
+      incarnation.check(args[from + 1 + n * FIELDS], redis.call('HGET', base .. ':meta2', 'incarnation'))
     end
     local now = call and call.now or clock.now()
     local others, foreign, sample = count_outcomes(outcomes)
@@ -284,7 +284,7 @@ do
     local id, quiet, n = args[3], args[5] ~= '0', integer('count', args[6])
     if n < 1 or n > MOST_JOBS or #args ~= 7 + n then fail('ARGUMENT', 'a probe takes 1 to ' .. MOST_JOBS .. ' ids') end
     local write = open_write(base, id, args[4])
-    incarnation.check(args[7 + n], redis.call('HGET', base .. ':meta', 'incarnation'))
+    incarnation.check(args[7 + n], redis.call('HGET', base .. ':meta2', 'incarnation'))
     local ledger, ttl = ledger_of(base, id), tonumber(write[3])
     local ids = distinct(args, 6, n)
     local is_met = remembered(ledger, ids, ttl)
@@ -363,6 +363,6 @@ do
     local id = name
     if kind == 'transaction' then id = select(2, transaction(base, name)) end
     local mark = id and redis.call('HGET', base .. ':write:' .. id, 'incarnation')
-    return mark and mark == redis.call('HGET', base .. ':meta', 'incarnation')
+    return mark and mark == redis.call('HGET', base .. ':meta2', 'incarnation')
   end
 end

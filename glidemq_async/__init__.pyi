@@ -24,6 +24,7 @@ from glidemq_async.errors import JobNotFound as JobNotFound
 from glidemq_async.errors import JobStateError as JobStateError
 from glidemq_async.errors import LeaseLost as LeaseLost
 from glidemq_async.errors import LibraryVersionError as LibraryVersionError
+from glidemq_async.errors import OldWorkersRunning as OldWorkersRunning
 from glidemq_async.errors import PayloadTooLarge as PayloadTooLarge
 from glidemq_async.errors import PermissionDenied as PermissionDenied
 from glidemq_async.errors import QueueBusy as QueueBusy

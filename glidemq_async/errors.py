@@ -21,6 +21,7 @@ of the server to these classes.
 # ├── QueueClosed
 # ├── CycleError (ValueError)
 # ├── IncompatibleQueueError
+# │   └── OldWorkersRunning
 # ├── LibraryVersionError
 # ├── UnsupportedDurability
 # ├── UnknownTaskError (LookupError)
@@ -59,6 +60,7 @@ __all__ = [
     "JobStateError",
     "LeaseLost",
     "LibraryVersionError",
+    "OldWorkersRunning",
     "PayloadTooLarge",
     "PermissionDenied",
     "QueueBusy",
@@ -229,6 +231,26 @@ class CycleError(GlideMQError, ValueError):
 
 class IncompatibleQueueError(GlideMQError):
     """Raised on connect when the stored queue has another layout, owner or mode. Nothing is written in this case."""
+
+
+class OldWorkersRunning(IncompatibleQueueError):
+    """Raised on connect when a queue has to be migrated and workers of an older version are running.
+
+    `workers` are their names; at most ten of them. Nothing is written in this case.
+    """
+
+    def __init__(self, queue: str, workers: tuple[str, ...], seconds_ago: float) -> None:
+        super().__init__(
+            f"queue {queue!r} has the stored data of an older version (layout 1), and workers of that version are "
+            f"running: {', '.join(workers)} (last sign of life {seconds_ago:.0f} s ago). Stop them and connect again; "
+            "the data are then migrated. Workers that were killed count as running for a minute."
+        )
+        self.queue = queue
+        self.workers = workers
+        self.seconds_ago = seconds_ago
+
+    def __reduce__(self) -> tuple[Callable[..., OldWorkersRunning], tuple[object, ...]]:
+        return type(self), (self.queue, self.workers, self.seconds_ago)
 
 
 class LibraryVersionError(GlideMQError):

@@ -45,7 +45,7 @@ def write_entries(setup: Setup, queue: str, entries: Iterable[Mapping[str, str |
             for fields in chunk:
                 pipe.xadd(f"glide:{{{queue}}}:events", {key: str(value) for key, value in fields.items()})
             pipe.execute()
-        client.hset(f"glide:{{{queue}}}:meta", "events", str(total))
+        client.hset(f"glide:{{{queue}}}:meta2", "events", str(total))
 
 
 async def _open(url: str, queue: str) -> None:

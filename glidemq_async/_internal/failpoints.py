@@ -24,6 +24,7 @@ NAMES: Final = frozenset(
         "renew.before_send",
         "renew.lost",
         "sweep.before_send",
+        "migrate.before_step",
         "shutdown.after_stop_claiming",
         "shutdown.before_release",
         "subscribe.after_confirm",

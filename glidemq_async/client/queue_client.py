@@ -10,6 +10,7 @@ from typing import Final
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.loops import Home
+from glidemq_async.client.migration import migrate
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.scheduler_runner import SchedulerRunner
@@ -94,7 +95,8 @@ class QueueClient:
     async def open(self) -> None:
         """Connect, check the stored queue, and declare this client's settings. Idempotent.
 
-        Raises StorageUnavailable, IncompatibleQueueError, and ValueError if the payload limit exceeds the server's own.
+        Migrates the queue first if an older version created it. Raises StorageUnavailable, IncompatibleQueueError,
+        OldWorkersRunning, and ValueError if the payload limit exceeds the server's own.
         """
         # Every method of a queue calls this, so the first check must cost nothing. The second one is needed because
         # another task may have opened the client while this one waited for the lock.
@@ -125,11 +127,21 @@ class QueueClient:
 
     async def _declare(self) -> None:
         try:
-            self.state = await self.functions.queue.open(self._mode, self._dead_letter_queue)
+            self.state = await self._open_stored()
         except FunctionError as error:
             raise self.refused(error) from None
         if self.state.missing_rules:
             access.warn(self.storage.url, self.state.missing_rules)
+
+    async def _open_stored(self) -> QueueState:
+        while True:
+            try:
+                return await self.functions.queue.open(self._mode, self._dead_letter_queue)
+            except FunctionError as error:
+                if error.code != "MIGRATE":
+                    raise
+            # In a loop, because the queue may be lost and created again by an older version.
+            await migrate(self.functions, self.queue)
 
     async def heartbeat(self, job_id: str) -> None:
         """Do nothing. Leases of runs in this process are renewed as long as the process lives."""

@@ -75,7 +75,7 @@ async def test_a_reader_that_is_absent_for_a_week_holds_no_events(timed: Timed) 
     await timed.clock.advance(8 * DAY)
     await functions.history.note_reader("there", functions.caller.incarnation, 2_048, hold=False)
     # Pretend that earlier events exist, so that all of these are over the cap.
-    await timed.store.ask("HSET", f"{functions.caller.base}:meta", "events", 150_000)
+    await timed.store.ask("HSET", f"{functions.caller.base}:meta2", "events", 150_000)
     await timed.queue.add_bulk([("n", None)] * 1_024)
     bounds, _ = await functions.history.locate()
     assert bounds.first_seq >= 1_000

@@ -35,7 +35,7 @@ async def test_updates_are_trimmed_like_all_events() -> None:
         for number in range(1_000):
             await job.update_progress(number)
         # Pretend that half as many events as are kept were written since.
-        await store.ask("HSET", "glide:{q}:meta", "events", 150_000)
+        await store.ask("HSET", "glide:{q}:meta2", "events", 150_000)
         for number in range(1_024):
             await job.update_progress(number)
         length = await store.ask("XLEN", "glide:{q}:events")

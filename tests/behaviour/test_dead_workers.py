@@ -170,7 +170,7 @@ async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) 
     worker, lease = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, lease, MINUTE)
     # The new primary has been up for long as a replica. It is unknown since when clients can write to it.
-    await timed.store.ask("HSET", f"{timed.fake_worker.base}:meta", "server", "the previous primary")
+    await timed.store.ask("HSET", f"{timed.fake_worker.base}:meta2", "server", "the previous primary")
     newcomer = FakeWorker(timed.queue, timed.store)
     await newcomer.renew()
     assert await newcomer.first_sweep(GAP) == []

@@ -25,7 +25,7 @@ async def test_a_queue_can_be_opened_after_a_sweep_of_nothing() -> None:
         deadline = 1e12
         assert await wire.send(pack("FLUSHALL"), deadline) == b"OK"
         # The worker's next renewal or sweep recreates `meta`.
-        while await wire.send(pack("EXISTS", "glide:{q}:meta"), deadline) != 1:
+        while await wire.send(pack("EXISTS", "glide:{q}:meta2"), deadline) != 1:
             pass
         async with Queue[int, int]("q", storage) as another:
             assert await soon(another.add_and_wait("n", 2), 10) == 4

@@ -543,7 +543,7 @@ async def test_the_doctor_distinguishes_a_wrong_password_from_a_wrong_address(tm
 
 async def test_the_functions_command_reads_without_loading(shell: Shell, server: Server) -> None:
     found = await shell.json("functions")
-    assert (found["loaded"], found["shipped"]["library"]) == ([], "glidemq_async_v1")
+    assert (found["loaded"], found["shipped"]["library"]) == ([], "glidemq_async_v2")
     assert await server.command("FUNCTION", "LIST") == []
     [loaded] = (await shell.json("functions", "--load"))["loaded"]
     assert loaded | found["shipped"] == loaded

@@ -67,7 +67,7 @@ async def test_a_closed_process_releases_its_role_immediately(storage: Storage, 
     async with Queue[Any, Any](name, storage) as second:
         first: AnyQueue = Queue(name, storage)
         await first.upsert_job_scheduler("s", every=0.05)
-        asked = ("HGET", f"glide:{{{name}}}:schedules_timer", "first")
+        asked = ("HGET", f"glide:{{{name}}}:schedule_roles", "first")
         async with listening(second) as events:
             await events.next()
             holder = await store.ask(*asked)

@@ -19,6 +19,11 @@ FOREIGN: list[tuple[str, list[tuple[str | int, ...]], str]] = [
     ),
     ("an owner", [("HSET", "{base}:meta", "owner", "somebody", "layout", "1")], "somebody"),
     ("a later layout", [("HSET", "{base}:meta", "owner", "glidemq_async", "layout", "3")], "layout 3"),
+    (
+        "a later layout without the notice",
+        [("HSET", "{base}:meta2", "owner", "glidemq_async", "layout", "3")],
+        "layout 3",
+    ),
     ("a text", [("SET", "{base}:meta", "x")], "string"),
     ("a list instead of the stream", [("RPUSH", "{base}:fifo", "x")], "foreign"),
 ]
@@ -92,7 +97,7 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
         ([("SADD", "{base}:recorded", "1")], "I16"),
         ([("HSET", "{base}:results", "1", "2 1 x")], "I14"),
         ([("HSET", "{base}:results", "9", "2 1 x")], "I14"),
-        ([("HSET", "{base}:results", "9", "2 1 x"), ("HSET", "{base}:meta", "horizon", "10")], "I15"),
+        ([("HSET", "{base}:results", "9", "2 1 x"), ("HSET", "{base}:meta2", "horizon", "10")], "I15"),
         ([("SET", "{base}:id", "0")], "I17"),
         ([("ZADD", "{base}:scheduled", "1", "ghost")], "I2"),
         ([("HSET", "{base}:job:ghost", "result", "x")], "I2"),

@@ -111,7 +111,7 @@ async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(ti
     assert len(leases) == 3
     await timed.queue.set_key_limits(whose, concurrency=None)
     await timed.fake_worker.settle(other)
-    meta = f"{timed.fake_worker.base}:meta"
+    meta = f"{timed.fake_worker.base}:meta2"
     for lease in leases:
         assert await timed.names() == []
         assert await timed.store.ask("HEXISTS", meta, "key_limits") == 1

@@ -77,7 +77,7 @@ async def filled(dead: AnyQueue) -> None:
 
 async def pass_time(queue: AnyQueue, store: RunningStore) -> None:
     """Let the turn of the relaying worker expire."""
-    await store.ask("HDEL", f"glide:{{{queue.name}}}:meta", "relaying")
+    await store.ask("HDEL", f"glide:{{{queue.name}}}:meta2", "relaying")
 
 
 async def posted(queue: AnyQueue, store: RunningStore) -> object:
@@ -194,7 +194,7 @@ async def test_an_unusable_target_does_not_block_others(
     queue: AnyQueue, dead: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
     foreign = f"{queue.name}-foreign"
-    await store.ask("HSET", f"glide:{{{foreign}}}:meta", "owner", "somebody")
+    await store.ask("HSET", f"glide:{{{foreign}}}:meta2", "owner", "somebody")
     await queue.set_dead_letter_queue(foreign)
     await queue.add("n", "lost?")
     [lease] = await fake_worker.claim()
@@ -207,7 +207,7 @@ async def test_an_unusable_target_does_not_block_others(
         errors = Heard(worker, "error")
         assert isinstance((await errors.next())[0], IncompatibleQueueError)
         # The jobs for it arrive once it can be used.
-        await store.ask("DEL", f"glide:{{{foreign}}}:meta")
+        await store.ask("DEL", f"glide:{{{foreign}}}:meta2")
         async with Queue[Any, Any](foreign, queue.storage) as mended:
             await filled(mended)
             assert await waiting_data(mended) == ["lost?"]
@@ -215,7 +215,7 @@ async def test_an_unusable_target_does_not_block_others(
 
 async def test_a_target_is_tried_once_in_a_pass(queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker) -> None:
     foreign: AnyQueue = Queue(f"{queue.name}-foreign", queue.storage)
-    key = f"glide:{{{foreign.name}}}:meta"
+    key = f"glide:{{{foreign.name}}}:meta2"
     await store.ask("HSET", key, "owner", "somebody")
     await post(queue, foreign, fake_worker, 250)
     way = Relay(queue.storage)
@@ -233,7 +233,7 @@ async def test_an_emptied_outbox_reuses_no_entry_id(
     await post(queue, dead, fake_worker, 1)
     await outbox_of(queue, "a").relay()
     # As if the clock had been set back by an hour: the target knows the entries of that hour.
-    key = f"glide:{{{queue.name}}}:meta"
+    key = f"glide:{{{queue.name}}}:meta2"
     last = await store.ask("HGET", key, "outbox_last")
     assert isinstance(last, bytes)
     ahead = f"{int(last.partition(b'-')[0]) + 3_600_000}-7"

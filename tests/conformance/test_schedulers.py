@@ -94,7 +94,7 @@ async def test_a_worker_discovers_schedulers_in_its_sweep(
     async with Worker(name, gate, storage, handle_signals=False, shutdown_timeout=5):
         functions = Functions(storage, base_of(queue))
         await queue.upsert_job_scheduler("s", every=3, limit=1)
-        await store.ask("HDEL", f"{base_of(queue)}:schedules_timer", "first", "first_by")
+        await store.ask("HDEL", f"{base_of(queue)}:schedule_roles", "first", "first_by")
         await functions.schedulers.take("dead first")
         await functions.schedulers.take("dead second")
         await queue.close()

@@ -74,7 +74,7 @@ async def test_an_outage_does_not_end_valid_leases(
     [lease] = await fake_worker.claim(lock_ms=1_000)
     await fake_worker.vanish(lease, for_ms=3_600_000)
     for field in ("seen_at", "settled_since"):
-        await store.ask("HINCRBY", f"{fake_worker.base}:meta", field, -3_600_000)
+        await store.ask("HINCRBY", f"{fake_worker.base}:meta2", field, -3_600_000)
     assert await fake_worker.first_sweep(gap_ms=500) == []
 
 

@@ -469,7 +469,7 @@ class Library:
 
     def _enter(self, declared: Value, only: frozenset[str] | None) -> None:
         fields = declared.fields or {}
-        name = (fields["function_name"].text or "?").removeprefix("glidemq_async_v1_")
+        name = (fields["function_name"].text or "?").removeprefix("glidemq_async_v2_")
         flags = fields.get("flags", UNKNOWN).fields or {}
         self.functions[name] = any(flag.text == "no-writes" for flag in flags.values())
         if only is not None and name not in only:

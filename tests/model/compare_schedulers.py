@@ -14,7 +14,7 @@ def compare_schedulers(seen: Snapshot, model: ScheduledQueue) -> None:
     same("next fire times", seen.schedules, {id_: one.next for id_, one in model.schedulers.items()})
     same("records of schedulers", set(seen.schedulers), set(model.schedulers))
     same("last rev of a scheduler", int(seen.meta.get("schedulers", 0)), model.last_rev)
-    timer, roles = seen.schedules_timer, dict[int, tuple[str, int]]()
+    timer, roles = seen.schedule_roles, dict[int, tuple[str, int]]()
     for role, name in ((1, "first"), (2, "second")):
         if name in timer:
             roles[role] = timer[name], int(timer[name + "_by"])

@@ -34,9 +34,10 @@ STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritiz
 KEYS = ("x", "y")
 """The ordering keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
-    {*STRUCTURES, "id", "events", "meta", "idle", "timer", "alive", "workers", "waiters", "held", "expiry", "revoking",
-     "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox", "moved",
-     "results", "recorded", "started", "inbox", "schedules", "schedules_timer", "running", "stopping", "stopping_runs"}
+    {*STRUCTURES, "id", "events", "meta", "meta2", "idle", "timer", "alive", "workers", "waiters", "held", "expiry",
+     "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
+     "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
+     "stopping", "stopping_runs"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -144,7 +145,7 @@ class Snapshot:
     inbox: set[str]
     schedulers: dict[str, dict[str, str]]
     schedules: dict[str, int | None]
-    schedules_timer: dict[str, str]
+    schedule_roles: dict[str, str]
     stopping: dict[str, int]
     stopping_runs: dict[str, str]
 
@@ -352,7 +353,7 @@ class Driver:
             inbox=set(_texts(raw[29])),
             schedulers={name: dict(_pairs(line)) for name, line in lines["scheduler"].items()},
             schedules={id_: None if slot == "inf" else int(slot) for id_, slot in _pairs(raw[30])},
-            schedules_timer=dict(_pairs(raw[31])),
+            schedule_roles=dict(_pairs(raw[31])),
             stopping=dict(_scores(raw[33])),
             stopping_runs=dict(_pairs(raw[34])),
         )

@@ -13,7 +13,7 @@ from glidemq_async.functions.calling import RequestChannel
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 
-META = f"{BASE}:meta"
+META = f"{BASE}:meta2"
 DELAYED, LIFO = b"f", b"g"
 Claim = Callable[[], list[str]]
 

@@ -226,7 +226,7 @@ async def obliterate_queue(b: Bench) -> None:
     cursor = "go"
     while cursor:
         step = await b.functions.obliterate.step(
-            "" if cursor == "go" else cursor, ["meta", "events", "idle"], force=True
+            "" if cursor == "go" else cursor, ["meta2", "events", "idle"], force=True
         )
         cursor = step.cursor
 

@@ -10,7 +10,7 @@ LONG_AGO = 10**9
 
 async def sweep(b: Bench, max_stalled: int = 3) -> None:
     """Sweep as after a long time without sweeps, until nothing is left to do."""
-    await b.command("HSET", f"{b.base}:meta", "settled_since", 1, "seen_at", 1, "away", 0)
+    await b.command("HSET", f"{b.base}:meta2", "settled_since", 1, "seen_at", 1, "away", 0)
     resume = False
     while True:
         reply = await b.functions.stalled.sweep(max_stalled, 0, LONG_AGO * 10_000, resume=resume)
@@ -115,7 +115,7 @@ async def sweep_large(b: Bench) -> None:
 async def sweep_healthy(b: Bench) -> None:
     await b.add(b.many)
     await b.claim(b.many, lock_ms=3_600_000)
-    await b.command("HSET", f"{b.base}:meta", "settled_since", 1)
+    await b.command("HSET", f"{b.base}:meta2", "settled_since", 1)
     await sweep(b)
 
 
@@ -134,7 +134,7 @@ async def sweep_retention(b: Bench) -> None:
     await b.end(b.many)
     await b.add(b.many, b"x" * 1_000)
     await b.settle(await b.claim(b.many), "c", "-1 -1 t1")
-    await b.command("HSET", f"{b.base}:meta", "keep_completed", "10 -1")
+    await b.command("HSET", f"{b.base}:meta2", "keep_completed", "10 -1")
     await sweep(b)
 
 
@@ -165,7 +165,7 @@ async def sweep_set_back(b: Bench) -> None:
     now = int((await b.command("TIME"))[0]) * 1_000
     for name in ("alive", "held", "completed", "failed", "sleeping"):
         await b.fill("ZADD", name, [word for n in range(b.many) for word in (now + 9_000_000, f"m{n}")])
-    await b.command("HSET", f"{b.base}:meta", "set_back", 3_600_000)
+    await b.command("HSET", f"{b.base}:meta2", "set_back", 3_600_000)
     await b.functions.stalled.sweep(3, 0, LONG_AGO, resume=False)
 
 

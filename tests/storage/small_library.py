@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from glidemq_async.storage.redis.library import Library
 
-SOURCE = """#!lua name=glidemq_async_v1
+SOURCE = """#!lua name=glidemq_async_v2
 local function register(name, callback, flags)
-  redis.register_function{function_name='glidemq_async_v1_' .. name, callback=callback, flags=flags or {}}
+  redis.register_function{function_name='glidemq_async_v2_' .. name, callback=callback, flags=flags or {}}
 end
 -- args: token. Counts each token once, and every execution.
 register('count', function(keys, args)

@@ -158,20 +158,20 @@ async def test_an_older_library_is_replaced_and_a_newer_one_kept(server: Server)
     newer = SOURCE.replace("return args[1] end", "return 'newer' end")
     async with RedisStorage(endpoint, library=LIBRARY) as old:
         assert await old.call("echo", KEY, ["x"]) == b"x"
-        async with RedisStorage(endpoint, library=Library(newer, "1.2.0")) as new:
+        async with RedisStorage(endpoint, library=Library(newer, "2.2.0")) as new:
             assert await new.call("echo", KEY, ["x"]) == b"newer"
-            async with RedisStorage(endpoint, library=Library(middle, "1.1.9")) as between:
+            async with RedisStorage(endpoint, library=Library(middle, "2.1.9")) as between:
                 assert await between.call("echo", KEY, ["x"]) == b"newer"
         assert await old.call("echo", KEY, ["x"]) == b"newer"
-    with pytest.raises(LibraryVersionError, match=r"1\.2\.0"):
-        await RedisStorage(endpoint, library=Library(SOURCE, "2.0.0")).connect()
+    with pytest.raises(LibraryVersionError, match=r"2\.2\.0"):
+        await RedisStorage(endpoint, library=Library(SOURCE, "3.0.0")).connect()
 
 
 async def test_two_texts_of_one_version_do_not_replace_each_other(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     endpoint = Endpoint("127.0.0.1", server.port)
-    first, second = (Library(SOURCE.replace("return args[1] end", f"return '{n}' end"), "1.5.0") for n in (1, 2))
+    first, second = (Library(SOURCE.replace("return args[1] end", f"return '{n}' end"), "2.5.0") for n in (1, 2))
     answers: list[object] = []
     with caplog.at_level(logging.WARNING, "glidemq_async"):
         for library in (first, second, first, second):

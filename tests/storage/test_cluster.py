@@ -39,7 +39,7 @@ async def storage(servers: Cluster) -> AsyncIterator[ClusterStorage]:
 async def test_calls_channels_and_scans_reach_their_nodes(servers: Cluster, storage: ClusterStorage) -> None:
     for primary in servers.primaries:
         libraries = await primary.command("FUNCTION", "LIST")
-        assert "glidemq_async_v1" in str(libraries)
+        assert "glidemq_async_v2" in str(libraries)
     assert await asyncio.gather(*(storage.call("count", key, ["t"]) for key in KEYS)) == [b"1"] * len(KEYS)
     owners = [await servers.owner(key) for key in KEYS]
     assert len({owner.port for owner in owners}) == 3

@@ -131,7 +131,7 @@ class FakeWorker:
     async def sweep(self, max_stalled: int = 3) -> list[str]:
         """Recover stalled jobs as after a long time without sweeps; return their ids."""
         recovered = await self._sweep_once(max_stalled)
-        await self._store.ask("HSET", f"{self.base}:meta", "settled_since", 1)
+        await self._store.ask("HSET", f"{self.base}:meta2", "settled_since", 1)
         return recovered + await self._sweep_once(max_stalled)
 
     async def first_sweep(self, gap_ms: int) -> list[str]:

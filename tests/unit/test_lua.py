@@ -18,7 +18,9 @@ FUNCTIONS = Path(loader.__file__).resolve().parent
 # Steps that can fail after a write according to the text, with the reason why they do not.
 ALLOWED = {
     ("XADD", "outbox.lua"): "first_entry returns an id above `outbox_last`, and the stream does not exist",
+    ("XADD", "migration.lua"): "the numbers in `fifo` are not above `id`, which begin has lifted",
     ("XCLAIM", "claim.lua"): "the line before created the group",
+    ("XCLAIM", "migration.lua"): "the call has created the group",
     ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
     ("XREADGROUP", "claim.lua"): "the line before created the group",
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
@@ -101,6 +103,7 @@ UNFLAGGED = {
     ("ZADD", ":held", "set_back"): MOVED,
     ("ZADD", ":pauses", "set_back"): MOVED,
     ("ZADD", ":sleeping", "set_back"): MOVED,
+    ("ZADD", ":returned", "base"): "migrateQueue changes scores of existing members",
     ("HINCRBY", "?", "metrics"): "a key of metrics",
     ("HSET", "?", "schedulers"): "a job scheduler",
     ("HSET", "unpack", "add"): "a record",

@@ -1,0 +1,1 @@
+"""Tests of the migration from layout 1 to layout 2."""

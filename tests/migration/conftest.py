@@ -1,0 +1,27 @@
+"""The functions of layout 1, and a separate server for tests that leave queues of layout 1 behind."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glidemq_async.storage import Endpoint, MemoryStorage
+from tests.migration.old_queue import layout1_functions
+from tests.support.stores import RunningStore
+
+
+@pytest.fixture
+async def layout1(store: RunningStore) -> AsyncIterator[None]:
+    """The functions of layout 1 are loaded on the store of this test."""
+    async with layout1_functions(store):
+        yield
+
+
+@pytest.fixture
+async def own() -> AsyncIterator[tuple[MemoryStorage, RunningStore]]:
+    """A server of this test alone, with the functions of layout 1."""
+    async with MemoryStorage("migration") as holder:
+        store = RunningStore("memory", holder.url, (Endpoint(path=holder.socket),))
+        async with layout1_functions(store):
+            yield holder, store
