@@ -62,7 +62,7 @@ local function numbers_of(base, n, at_once, skips, numeric)
   local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
   local function reserve()
     local wanted = math.min(n, at_once)
-    last = redis.call('INCRBY', key, digits(wanted))
+    last = entries.reserve(base, wanted)
     candidate = last - wanted + 1
   end
   local function is_used(id) return (numeric and numeric[id]) or exists(base .. ':job:' .. id) end
@@ -242,7 +242,8 @@ function add.one(base, job, call)
   local status, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
   if status then return owner, status end
   if id == '' then
-    id = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')()
+    local next_number = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')
+    id = next_number()
     call.number = id
   end
   store(base, id, job.name, job.data, job.opts, extra, call, first)

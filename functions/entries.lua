@@ -11,15 +11,28 @@
 -- build can change it. fenced: false only in a test build.
 local entries = {few = 4, fenced = true}
 
+-- Return a flat list of names and values as a table.
+local function named(flat)
+  local fields = {}
+  for i = 1, #flat, 2 do fields[flat[i]] = flat[i + 1] end
+  return fields
+end
+
 -- Return the fields of XINFO GROUPS for the group of a stream, {} if there is none.
 function entries.group_of(stream)
   local groups = redis.pcall('XINFO', 'GROUPS', stream)
   for _, group in ipairs(groups.err and {} or groups) do
-    local fields = {}
-    for i = 1, #group, 2 do fields[group[i]] = group[i + 1] end
+    local fields = named(group)
     if fields.name == GROUP then return fields end
   end
   return {}
+end
+
+-- Return the number in the highest id that `fifo` ever had, nil if it does not exist.
+local function last_number(base)
+  local stream = redis.pcall('XINFO', 'STREAM', base .. ':fifo')
+  local id = not stream.err and named(stream)['last-generated-id']
+  return id and string.match(id, '^%d+')
 end
 
 -- Return the id of the last entry that was delivered, '0-0' if none was.
@@ -98,10 +111,19 @@ function entries.key_of(fields)
   return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
 end
 
+-- Reserve the next n numbers of the queue. Return the last one. An entry must have a higher number than all earlier ones
+-- of `fifo`. A counter that starts anew was lost, unless the queue is new, so it continues behind the last entry.
+function entries.reserve(base, n)
+  local last = redis.call('INCRBY', base .. ':id', digits(n))
+  if last > n then return last end
+  local number = last_number(base)
+  return number and redis.call('INCRBY', base .. ':id', number) or last
+end
+
 -- Append the entry of a job with a record to `fifo`. Return its id. hint: the read hint, see record.lua. call.number:
 -- the number that an add reserved for it.
 function entries.append(base, id, hint, call)
-  local number = call.number or digits(redis.call('INCR', base .. ':id'))
+  local number = call.number or digits(entries.reserve(base, 1))
   call.number = nil
   return redis.call('XADD', base .. ':fifo', number .. '-' .. digits(call.now), '', hint .. id)
 end

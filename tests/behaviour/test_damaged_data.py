@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from glidemq_async import JobFailed, JobOptions, Queue
+from glidemq_async import Deduplication, JobFailed, JobOptions, Queue
 from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
@@ -235,3 +235,23 @@ async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, store: Run
         assert (job.state, job.failed_reason) == ("failed", "broken \N{REPLACEMENT CHARACTER}")
         with pytest.raises(JobFailed, match="broken"):
             await job.result(5)
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(job_id="own"), JobOptions(deduplication=Deduplication("d"))])
+async def test_a_queue_whose_counter_of_ids_was_deleted_continues_behind_its_last_job(
+    queue: AnyQueue, store: RunningStore, options: JobOptions
+) -> None:
+    earlier = [await queue.add("before", number) for number in range(3)]
+    assert await store.ask("DEL", f"glide:{{{queue.name}}}:id") == 1
+    added = await queue.add("after", 3, options)
+    last = await queue.add("last", 4)
+    assert int(last.id) > int(earlier[-1].id)
+    done: list[object] = []
+
+    async def note(job: AnyJob) -> None:
+        done.append(job.id)
+
+    async with worker_of(queue, note):
+        await ended(last)
+    assert done == [*(job.id for job in earlier), added.id, last.id]
+    assert await queue.check() == []

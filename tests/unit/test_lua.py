@@ -17,11 +17,14 @@ FUNCTIONS = Path(loader.__file__).resolve().parent
 
 # Steps that can fail after a write according to the text, with the reason why they do not.
 ALLOWED = {
+    ("XADD", "add.lua"): "entries.reserve returns numbers above the last one of `fifo`",
+    ("XADD", "entries.lua"): "entries.reserve returns a number above the last one of `fifo`",
     ("XADD", "outbox.lua"): "first_entry returns an id above `outbox_last`, and the stream does not exist",
     ("XADD", "migration.lua"): "the numbers in `fifo` are not above `id`, which begin has lifted",
     ("XCLAIM", "claim.lua"): "the line before created the group",
     ("XCLAIM", "migration.lua"): "the call has created the group",
     ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
+    ("XPENDING", "results.lua"): "the group has just answered the same command for one entry",
     ("XREADGROUP", "claim.lua"): "the line before created the group",
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
@@ -107,6 +110,7 @@ UNFLAGGED = {
     ("HINCRBY", "?", "metrics"): "a key of metrics",
     ("HSET", "?", "schedulers"): "a job scheduler",
     ("HSET", "unpack", "add"): "a record",
+    ("HSET", "unpack", "base"): "in_chunks gets the key of `results` or `started` from queue_flags.create",
     ("SADD", "?", "base"): "the ledger of a write",
     ("SADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
     ("ZADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
