@@ -237,7 +237,9 @@ async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, store: Run
             await job.result(5)
 
 
-@pytest.mark.parametrize("options", [JobOptions(), JobOptions(job_id="own"), JobOptions(deduplication=Deduplication("d"))])
+@pytest.mark.parametrize(
+    "options", [JobOptions(), JobOptions(job_id="own"), JobOptions(deduplication=Deduplication("d"))]
+)
 async def test_a_queue_whose_counter_of_ids_was_deleted_continues_behind_its_last_job(
     queue: AnyQueue, store: RunningStore, options: JobOptions
 ) -> None:

@@ -174,12 +174,13 @@ class Queue(PostingQueue):
 
         A refused run changes nothing, but it proves that the run of a removed job has ended.
         """
-        refused = dict[int, str]()
+        refused, named = dict[int, str](), set[str]()
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         for positions in _groups(runs).values():
+            refused |= self._refusals(runs, positions, named)
             self._complete_group(runs, positions, refused, ended)
         others = [position for position, run in enumerate(runs) if not run.is_grouped]
-        refused |= self._refusals(runs, others)
+        refused |= self._refusals(runs, others, named)
         self.end_runs(worker, [runs[position].token for position in refused])
         for position in others:
             run = runs[position]
@@ -205,7 +206,7 @@ class Queue(PostingQueue):
         self,
         runs: Sequence[Settled],
         positions: Sequence[int],
-        refused: dict[int, str],
+        refused: Collection[int],
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]],
     ) -> None:
         """Complete jobs that were plain when they were claimed. Most of them are stored without a record."""
@@ -214,7 +215,6 @@ class Queue(PostingQueue):
         newest = max(number_of(runs[position].token) for position in positions)
         kept = len(self.completed_plain())
         stays_plain = list[Job]()
-        refused |= self._refusals(runs, positions)
         for position in positions:
             run = runs[position]
             if position in refused:
@@ -247,9 +247,12 @@ class Queue(PostingQueue):
             del self.stopping[token]
         return len(ended)
 
-    def _refusals(self, runs: Sequence[Settled], positions: Sequence[int]) -> dict[int, str]:
-        """The fencing token: only the present lease of a job can settle it, and only once."""
-        refused, seen = dict[int, str](), set[str]()
+    def _refusals(self, runs: Sequence[Settled], positions: Sequence[int], named: set[str]) -> dict[int, str]:
+        """The fencing token: only the present lease of a job can settle it, and only once.
+
+        named: the tokens that the call has named before these.
+        """
+        refused = dict[int, str]()
         for position in positions:
             run = runs[position]
             job = self.jobs.get(run.id)
@@ -258,9 +261,9 @@ class Queue(PostingQueue):
                 self.clean_up(job, run.id)
                 if job is not None and job.state == "active" and job.token == run.token:
                     self.forget(job)  # nothing is left of the job now
-            elif job.state != "active" or job.token != run.token or run.token in seen:
+            elif job.state != "active" or job.token != run.token or run.token in named:
                 refused[position] = "stale"
-            seen.add(run.token)
+            named.add(run.token)
         return refused
 
     def clean_up(self, job: Job | None, id_: str) -> None:
