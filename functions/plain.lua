@@ -84,6 +84,12 @@ local function record_completed(base, raw, fields, kept)
   redis.call('XDEL', base .. ':fifo', raw)
 end
 
+-- Return true if the job of an entry got a record. If the record is missing then, it was deleted by hand, and the job is
+-- lost like any other job without its record.
+function plain.had_record(base, raw)
+  return redis.call('SISMEMBER', base .. ':recorded', raw) == 1
+end
+
 -- Return the state of a plain job without a record, its entry, and the fields of the entry; then its row of XPENDING if
 -- it runs, or its value in `results` if it has completed. Return nil if there is no such job.
 function plain.look(base, id)
@@ -92,6 +98,7 @@ function plain.look(base, id)
   local kept = redis.call('HGET', base .. ':results', id)
   if kept then return 'completed', raw, fields, kept end
   local row = entries.pending_row(base .. ':fifo', raw)
+  if plain.had_record(base, raw) then return nil end
   if row then return 'active', raw, fields, row end
   return 'waiting', raw, fields
 end
@@ -163,7 +170,7 @@ end
 -- Give the plain job of a pending entry a record, so that its entry can be deleted. row: its row of XPENDING.
 function plain.record_pending(base, stream, row, call)
   local id, _, _, fields = entries.find(stream, row[1])
-  if not fields or fields[1] == '' or exists(base .. ':job:' .. id) then return end
+  if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then return end
   plain.record_run(base, row[1], fields, plain.claim_of(base, row, fields, call.now))
   call.seen.recorded = true
 end

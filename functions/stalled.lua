@@ -119,7 +119,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   local id, _, entry, fields = entries.find(stream, raw)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
-  if fields and fields[1] ~= '' and not location then
+  if fields and fields[1] ~= '' and not location and not plain.had_record(base, raw) then
     local started, lock = plain.claim_of(base, row, fields, call.now)
     if idle < lock then return end
     plain.record_run(base, raw, fields, started, lock)
