@@ -112,7 +112,8 @@ function entries.key_of(fields)
 end
 
 -- Reserve the next n numbers of the queue. Return the last one. An entry must have a higher number than all earlier
--- entries of `fifo`. A counter that starts anew was lost, unless the queue is new, so it continues behind the last entry.
+-- entries of `fifo`. A counter that starts anew was lost, unless the queue is new. It then continues behind the last
+-- entry.
 function entries.reserve(base, n)
   local last = redis.call('INCRBY', base .. ':id', digits(n))
   if last > n then return last end
