@@ -84,7 +84,7 @@ local function record_completed(base, raw, fields, kept)
   redis.call('XDEL', base .. ':fifo', raw)
 end
 
--- Return true if the job of an entry got a record. If the record is missing then, it was deleted by hand, and the job is
+-- Return true if the job of an entry got a record. A missing record was deleted by hand in this case, and the job is
 -- lost like any other job without its record.
 function plain.had_record(base, raw)
   return redis.call('SISMEMBER', base .. ':recorded', raw) == 1
