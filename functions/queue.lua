@@ -61,10 +61,10 @@ register('openQueue', function(base, args)
 end, {'allow-oom'})
 
 request.register('setPaused', function(base, args)
-  local paused, meta = args[3], base .. ':meta2'
-  if (redis.call('HGET', meta, 'paused') or '0') == paused then return 'ok' end
-  redis.call('HSET', meta, 'paused', paused)
-  local call = queue_flags.call(base)
+  local paused, call = args[3], queue_flags.call(base)
+  if call.seen.paused == (paused == '1') then return 'ok' end
+  redis.call('HSET', base .. ':meta2', 'paused', paused)
+  call.seen.paused = paused == '1'
   events.note(call.lines, paused == '1' and 'paused' or 'resumed', '')
   if paused == '0' then call.startable = locations.ready_count(base) end
   wakeup.finish(base, call)

@@ -101,7 +101,7 @@ function queue_flags.create(base, name, seen)
   if seen and seen[name] then return key end
   local features, letter = seen and seen.features, letter_of(name)
   if features == nil then features = redis.call('HGET', base .. ':meta2', 'features') end
-  if features == queue_flags.MIGRATING then refuse_old(base, features) end
+  if features == queue_flags.MIGRATING then error(layout.refusal(base)) end
   if features and not string.find(features, letter, 1, true) then
     features = features .. letter
     redis.call('HSET', base .. ':meta2', 'features', features)

@@ -191,12 +191,11 @@ do
     local score = args[6] == '' and ENDED or digits(integer('next', args[6]))
     local stored = redis.call('HMGET', key, 'rev', 'paused', 'overlap', 'last_job')
     if not next_of(base, id) or not stored[2] or stored[1] ~= args[5] then return {'moved', now, 0} end
-    redis.call('HDEL', key, 'paused')
     -- The end of its last job sets its next fire time.
-    if after_end(stored[3]) and has_not_ended(base, stored[4]) then
-      redis.call('HSET', queue_flags.create(base, 'deduped'), stored[4], SEP .. id)
-      return {'ok', now, 0}
-    end
+    local waits = after_end(stored[3]) and has_not_ended(base, stored[4])
+    if waits then redis.call('HSET', queue_flags.create(base, 'deduped'), stored[4], SEP .. id) end
+    redis.call('HDEL', key, 'paused')
+    if waits then return {'ok', now, 0} end
     redis.call('ZADD', base .. ':schedules', score, id)
     local due = schedulers.next(base)
     return {'ok', now, due and select(2, take_role(base, process, now, due, true)) or 0}

@@ -257,6 +257,7 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
+  queue_flags.at(base)             -- refuses the call while the queue is converted, see migration.lua
   queue_flags.compare(base)
   local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   local outage = lease.sign_of_life(base, now, gap, false)
