@@ -17,8 +17,8 @@ local function route_with(route, priority)
 end
 
 -- Return the state if the job can be changed; otherwise nil and the status.
-local function changeable(base, id)
-  local state = plain.open(base, id)
+local function changeable(base, id, call)
+  local state = plain.open(base, id, call.seen)
   if not state then return nil, 'missing' end
   if not locations.is_unstarted(state) then return nil, 'state ' .. state end
   return state
@@ -26,9 +26,9 @@ end
 
 request.register('changePriority', function(base, args)
   local id, priority = args[3], integer('priority', args[4])
-  local state, status = changeable(base, id)
-  if not state then return status end
   local call, key = queue_flags.call(base), base .. ':job:' .. id
+  local state, status = changeable(base, id, call)
+  if not state then return status end
   local before = redis.call('HGET', key, 'route')
   local route = route_with(before, priority)
   if route == (before or nil) then return 'ok' end
@@ -55,9 +55,9 @@ end
 
 request.register('changeDelay', function(base, args)
   local id, delay = args[3], integer('delay', args[4])
-  local state, status = changeable(base, id)
-  if not state then return status end
   local call, key = queue_flags.call(base), base .. ':job:' .. id
+  local state, status = changeable(base, id, call)
+  if not state then return status end
   if delay == 0 and state ~= 'delayed' then return 'ok' end
   if delay == 0 then
     locations.leave(base, id, call)

@@ -60,7 +60,8 @@ local function complete_as_record(base, raw, group, payload, done, call, complet
     local found = redis.call('XRANGE', fifo, raw, raw)[1]
     if not found then return 'missing' end     -- the entry was deleted by hand
     local fields = found[2]
-    plain.record_run(base, raw, fields, tonumber(group.started), plain.own_lease(fields[3]) or call.lock)
+    local lease = plain.own_lease(fields[3]) or call.lock
+    plain.record_run(base, raw, fields, tonumber(group.started), lease, call.seen)
   end
   entries.delete(fifo, {raw})
   return complete(base, digits(call.now), call, done, id, 'p' .. raw, payload, group.policy)

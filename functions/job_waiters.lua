@@ -22,6 +22,7 @@ register('awaitJob', function(base, args)
     local flat = redis.call('HGETALL', base .. ':job:' .. id)
     return {state, flat[1] and flat or plain.view(base, id)}
   end
+  queue_flags.require(base)
   plain.open(base, id)
   local channels = redis.call('HGET', base .. ':waiters', id)
   if not (channels and find(channels, channel)) then

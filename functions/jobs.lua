@@ -14,34 +14,31 @@ local function notify_run(base, entry, message)
 end
 
 request.register('removeJob', function(base, args)
-  local id = args[3]
-  local state, entry = plain.open(base, id)
+  local id, call = args[3], queue_flags.call(base)
+  local state, entry = plain.open(base, id, call.seen)
   if not state then return 'missing' end
   if state == 'active' then notify_run(base, entry, 'x ' .. entry) end
-  local call = queue_flags.call(base)
   removal.remove(base, id, state, call)
   wakeup.finish(base, call)
   return 'ok'
 end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
-  local id = args[3]
-  local state = plain.open(base, id)
+  local id, call = args[3], queue_flags.call(base)
+  local state = plain.open(base, id, call.seen)
   if not state then return 'missing' end
   if not locations.is_final(state) then return 'state ' .. state end
   if finish.remove_over(base, id) then return 'missing' end
-  local call = queue_flags.call(base)
   removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)
 
 request.register('revokeJob', function(base, args)
-  local id = args[3]
-  local state, entry = plain.open(base, id)
+  local id, call = args[3], queue_flags.call(base)
+  local state, entry = plain.open(base, id, call.seen)
   if not state then return 'missing' end
   if locations.is_final(state) then return 'state ' .. state end
-  local call = queue_flags.call(base)
   if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
   if state == 'active' then
     redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
@@ -56,11 +53,10 @@ request.register('revokeJob', function(base, args)
 end, {'allow-oom'})
 
 request.register('promoteJob', function(base, args)
-  local id = args[3]
-  local state = plain.open(base, id)
+  local id, call = args[3], queue_flags.call(base)
+  local state = plain.open(base, id, call.seen)
   if not state then return 'missing' end
   if state ~= 'delayed' then return 'state ' .. state end
-  local call = queue_flags.call(base)
   locations.leave(base, id, call)
   redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
   events.note(call.lines, 'waiting', id, 'promoted')

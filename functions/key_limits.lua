@@ -41,12 +41,12 @@ local function all_of(key, fields)
 end
 
 request.register('setLimits', function(base, args)
-  local writes = parse(args, 3)
-  set(queue_flags.create(base, 'limits'), writes)
+  local writes, call = parse(args, 3), queue_flags.call(base)
+  set(queue_flags.create(base, 'limits', call.seen), writes)
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.keep_starts(base .. ':rate', tonumber(length)) else redis.call('UNLINK', base .. ':rate') end
   limits.note_use(base)
-  local call = queue_flags.call(base)
+  call.seen.limits = exists(base .. ':limits')
   call.startable = locations.ready_count(base)
   wakeup.finish(base, call)
   return 'ok'
@@ -64,15 +64,15 @@ local function keep_known(base, key, call)
 end
 
 request.register('setKeyLimits', function(base, args)
-  local key = args[3]
-  set(base .. ':key:' .. key, parse(args, 4))
+  local key, writes, call = args[3], parse(args, 4), queue_flags.call(base)
+  set(base .. ':key:' .. key, writes)
   if exists(base .. ':key:' .. key) then
     redis.call('SADD', base .. ':limited', key)
     redis.call('HSET', base .. ':meta2', 'key_limits', '1')
   else
     redis.call('SREM', base .. ':limited', key)
   end
-  local call = queue_flags.call(base)
+  call.seen.limited = redis.call('HGET', base .. ':meta2', 'key_limits') == '1'
   if key ~= '' then keep_known(base, key, call) end
   if key ~= '' then keyed.touch(call, key) end
   wakeup.finish(base, call)

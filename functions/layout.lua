@@ -29,13 +29,9 @@ function layout.refuse(base, asked, found)
   fail('INCOMPATIBLE', base .. ': asked for ' .. asked .. ', found ' .. found)
 end
 
--- Return the error of a call that comes before migrateQueue has converted the queue.
-function layout.refusal(base)
-  return {err = 'GLIDEMQ MIGRATE ' .. base .. ' has layout 1, or its migration to layout 2 has not ended'}
-end
-
+-- Refuse a call until migrateQueue has converted the queue.
 function layout.require_migration(base)
-  error(layout.refusal(base))
+  fail('MIGRATE', base .. ' has layout 1, or its migration to layout 2 has not ended')
 end
 
 -- Return 'none', 'old' (layout 1) or 'new' (layout 2). Raise INCOMPATIBLE for data of another program or of a later

@@ -189,6 +189,7 @@ end
 register('renewLeases', function(base, args)
   integer('answered', args[3])
   integer('in_transit', args[4])
+  queue_flags.require(base)
   local consumer, stream, lane = args[1], base .. ':fifo', base .. ':lane'
   report_alive(base, consumer, args[2], clock.now())
   local waited, active = by_stream(args, FIRST_TOKEN, FIELDS)

@@ -61,11 +61,11 @@ local function write(base, raw, fields, state, ...)
   if fields[3] then redis.call('HSET', key, 'opts', fields[3]) end
 end
 
--- Give a plain run a record. Its entry remains, and so does its lease.
-function plain.record_run(base, raw, fields, started, lease)
+-- Give a plain run a record. Its entry remains, and so does its lease. seen: see queue_flags.create.
+function plain.record_run(base, raw, fields, started, lease, seen)
   local id = plain.id_of(raw)
   write(base, raw, fields, 'active', 'claim', '1 ' .. digits(started) .. ' ' .. digits(lease))
-  redis.call('SADD', queue_flags.create(base, 'recorded'), raw)
+  redis.call('SADD', queue_flags.create(base, 'recorded', seen), raw)
   redis.call('HDEL', base .. ':started', id)
 end
 
@@ -104,26 +104,28 @@ function plain.look(base, id)
 end
 
 -- Give a plain job a record, if there is one with this id. Return its state and its token.
-local function record_job(base, id)
+local function record_job(base, id, seen)
   local state, raw, fields, detail = plain.look(base, id)
   if not state then return nil end
+  if not seen then queue_flags.require(base) end
   if state == 'completed' then
     record_completed(base, raw, fields, detail)
   elseif state == 'active' then
-    plain.record_run(base, raw, fields, plain.claim_of(base, detail, fields, clock.now()))
+    local started, lease = plain.claim_of(base, detail, fields, clock.now())
+    plain.record_run(base, raw, fields, started, lease, seen)
   else
     write(base, raw, fields, 'waiting')
-    redis.call('SADD', queue_flags.create(base, 'recorded'), raw)
+    redis.call('SADD', queue_flags.create(base, 'recorded', seen), raw)
   end
   return state, 'p' .. raw
 end
 
 -- Return the state and the entry of a job, nil if it does not exist. From then on the job has a record. For functions
--- that write. They call this before they read the flags of the queue.
-function plain.open(base, id)
+-- that write. seen: the table of queue_flags.at, nothing in a call that has not read it.
+function plain.open(base, id, seen)
   local state, entry = record.location(base, id)
   if state then return state, entry end
-  return record_job(base, id)
+  return record_job(base, id, seen)
 end
 
 -- Return the state and the entry of a job, nil if it does not exist. For functions that do not write.
@@ -171,8 +173,8 @@ end
 function plain.record_pending(base, stream, row, call)
   local id, _, _, fields = entries.find(stream, row[1])
   if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then return end
-  plain.record_run(base, row[1], fields, plain.claim_of(base, row, fields, call.now))
-  call.seen.recorded = true
+  local started, lease = plain.claim_of(base, row, fields, call.now)
+  plain.record_run(base, row[1], fields, started, lease, call.seen)
 end
 
 -- Give up to n of the completed plain jobs records. Return how many got one.

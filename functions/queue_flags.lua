@@ -93,16 +93,23 @@ function queue_flags.at(base)
   return seen
 end
 
+-- Refuse a call to a queue that does not have layout 2 yet. For calls that write without reading the flags.
+function queue_flags.require(base)
+  local features = redis.call('HGET', base .. ':meta2', 'features')
+  if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
+end
+
 -- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of
--- queue_flags.at, or nothing in a call that has not read it. The caller writes the structure in any case, and does that
--- before it calls another function.
+-- queue_flags.at, or nothing in a call that has not read it. Such a call begins with queue_flags.require, because this
+-- function follows writes and must not fail. The caller writes the structure in any case, and does that before it calls
+-- another function.
 function queue_flags.create(base, name, seen)
   local key = base .. ':' .. name
   if seen and seen[name] then return key end
   local features, letter = seen and seen.features, letter_of(name)
   if features == nil then features = redis.call('HGET', base .. ':meta2', 'features') end
-  if features == queue_flags.MIGRATING then error(layout.refusal(base)) end
-  if features and not string.find(features, letter, 1, true) then
+  -- The last step of a migration sets all flags.
+  if features and features ~= queue_flags.MIGRATING and not string.find(features, letter, 1, true) then
     features = features .. letter
     redis.call('HSET', base .. ':meta2', 'features', features)
   end
@@ -121,13 +128,16 @@ function queue_flags.missing(base)
   return missing
 end
 
--- Compare the flags with the structures and correct them. From now on, this text trusts them.
-function queue_flags.compare(base)
+-- Compare the flags with the structures and correct them. From now on, this text trusts them. seen: the table of
+-- queue_flags.at, which is corrected too. The caller has it, or has converted the queue to layout 2.
+function queue_flags.compare(base, seen)
   local found, letters, key = {}, '', base .. ':meta2'
   look_up(base, ALL, found)
   for _, name in ipairs(STRUCTURES) do
     if found[name] then letters = letters .. letter_of(name) end
+    if seen then seen[name] = found[name] end
   end
+  if seen then seen.features = letters end
   if redis.call('HGET', key, 'features') ~= letters then redis.call('HSET', key, 'features', letters) end
   if compared[base] then return end
   if n_compared == MOST_COMPARED then compared, n_compared = {}, 0 end

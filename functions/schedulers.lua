@@ -190,6 +190,7 @@ do
     local process, id, key, now = args[3], args[4], key_of(base, args[4]), clock.now()
     local score = args[6] == '' and ENDED or digits(integer('next', args[6]))
     local stored = redis.call('HMGET', key, 'rev', 'paused', 'overlap', 'last_job')
+    queue_flags.require(base)
     if not next_of(base, id) or not stored[2] or stored[1] ~= args[5] then return {'moved', now, 0} end
     -- The end of its last job sets its next fire time.
     local waits = after_end(stored[3]) and has_not_ended(base, stored[4])

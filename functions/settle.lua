@@ -141,8 +141,7 @@ local function record_plain(base, args, first, last, call)
       local fields = not named[raw] and completing.leased(base, raw, call)
       if fields then
         local started = tonumber(args.rests[i] or call.now)
-        plain.record_run(base, raw, fields, started, plain.own_lease(fields[3]) or call.lock)
-        call.seen.recorded = true
+        plain.record_run(base, raw, fields, started, plain.own_lease(fields[3]) or call.lock, call.seen)
       elseif not named[raw] and plain.find(base, plain.id_of(raw)) then
         staying[raw] = true
       end

@@ -71,7 +71,8 @@ class _Group:
         """Return the arguments of the group. Equal results, usually None, are sent once."""
         results = self.results
         first = results[0]
-        if all(result == first for result in results):
+        # `count` compares in C. A generator would cost a call for each run.
+        if results.count(first) == len(results):
             results = [first]
         return [started, policy, len(self.entries), *self.entries, len(results), *results]
 

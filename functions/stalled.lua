@@ -122,8 +122,8 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   if fields and fields[1] ~= '' and not location and not plain.had_record(base, raw) then
     local started, lock = plain.claim_of(base, row, fields, call.now)
     if idle < lock then return end
-    plain.record_run(base, raw, fields, started, lock)
-    call.seen.recorded, location = true, 'active ' .. entry
+    plain.record_run(base, raw, fields, started, lock, call.seen)
+    location = 'active ' .. entry
   end
   local active = id and location == 'active ' .. entry
   local undelivered = false
@@ -257,9 +257,8 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
-  queue_flags.at(base)             -- refuses the call while the queue is converted, see migration.lua
-  queue_flags.compare(base)
   local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
+  queue_flags.compare(base, call.seen)
   local outage = lease.sign_of_life(base, now, gap, false)
   local cursors, left = {fifo = state[2] or '', lane = state[3] or ''}, state[4] == '1'
   local fresh = cursors.fifo == '' and cursors.lane == '' and not left

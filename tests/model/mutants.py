@@ -70,7 +70,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "unpack(args, from, to)) >= 0\n",
     ),
     "a plain job with a record is not named as one": (
-        "  redis.call('SADD', queue_flags.create(base, 'recorded'), raw)\n  redis.call('HDEL'",
+        "  redis.call('SADD', queue_flags.create(base, 'recorded', seen), raw)\n  redis.call('HDEL'",
         "  redis.call('HDEL'",
     ),
     "the outcomes of plain jobs count as waiting jobs": (

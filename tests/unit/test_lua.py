@@ -26,8 +26,6 @@ ALLOWED = {
     ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
     ("XPENDING", "results.lua"): "the group has just answered the same command for one entry",
     ("XREADGROUP", "claim.lua"): "the line before created the group",
-    ("an", "layout.lua"): "a sweep has read the flags before it corrected them, which refuses it",
-    ("an", "queue_flags.lua"): "a call that wrote before has read the flags, which refuses it, or is of a later layout",
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
 # Calls of names that the text does not define.
