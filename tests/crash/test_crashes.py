@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async._internal import failpoints
 from tests.crash.report import Row, render
-from tests.crash.roles import POINTS
+from tests.crash.roles import ELSEWHERE, POINTS
 from tests.crash.scenarios import (
     DEFECTIVE,
     LIMIT_STRESS,
@@ -50,7 +50,7 @@ def test_every_job_ends_once_when_workers_die_everywhere(seed: int) -> None:
 
 
 def test_the_stress_run_passes_every_failpoint() -> None:
-    assert set(POINTS) > {name for name in failpoints.NAMES if not name.startswith("relay.")}
+    assert set(POINTS) > {name for name in failpoints.NAMES if not name.startswith(ELSEWHERE)}
 
 
 @bounded(UNFENCED)

@@ -523,7 +523,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a ready key has no flag": ("queue_flags.create(base, 'ready', seen)", "base .. ':ready'"),
     "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),
     "a client that asks later has no flag": ("queue_flags.create(base, 'waiters')", "base .. ':waiters'"),
-    "a limit of the queue has no flag": ("queue_flags.create(base, 'limits')", "base .. ':limits'"),
+    "a limit of the queue has no flag": (
+        "set(queue_flags.create(base, 'limits', call.seen), writes)",
+        "set(base .. ':limits', writes)",
+    ),
     "a flag replaces the others": ("features = features .. letter", "features = letter"),
     "a sweep removes a flag that is needed": (
         "    if found[name] then letters = letters .. letter_of(name) end\n",
