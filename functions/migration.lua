@@ -21,7 +21,7 @@
 --   hash `schedules_timer`                     hash `schedule_roles`. Schedulers of older clients continue to take the
 --                                              roles of the former, but they can fire nothing.
 
-local STEP = 64
+local STEP = 32
 local ALIVE_MS = 60000           -- by then every live worker has given a sign of life, see stalled.lua
 local MOST_NAMED = 10
 local OLDER = 2 ^ 53             -- every order of layout 1 is lower
@@ -81,7 +81,7 @@ end
 
 local phase = {}
 local FOLLOWING = {lane = 'stream -', stream = 'returned -', returned = 'completed 0', completed = 'failed 0',
-  failed = 'held 0', held = 'end -'}
+  failed = 'end -'}
 
 -- Each phase makes one step from a position. It returns the next position, nil if nothing is left.
 
@@ -162,7 +162,7 @@ local function keep_added_of(name)
   end
 end
 
-phase.completed, phase.failed, phase.held = keep_added_of('completed'), keep_added_of('failed'), keep_added_of('held')
+phase.completed, phase.failed = keep_added_of('completed'), keep_added_of('failed')
 
 -- Return the workers that were alive within the last minute, and how long ago the last one was, ms.
 local function alive(base, now)
@@ -198,8 +198,8 @@ end
 local function finish_migration(base)
   local key, last = base .. ':meta2', redis.call('GET', base .. ':id') or '0'
   redis.call('HSET', key, 'horizon', digits(last + 1))
-  redis.call('HDEL', key, 'migrating')
-  queue_flags.compare(base)
+  -- Opening the queue compares its flags.
+  redis.call('HDEL', key, 'migrating', 'features')
 end
 
 -- Make steps from this position until the budget is spent. Return the next position, nil at the end.

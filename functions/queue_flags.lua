@@ -129,7 +129,7 @@ function queue_flags.missing(base)
 end
 
 -- Compare the flags with the structures and correct them. From now on, this text trusts them. seen: the table of
--- queue_flags.at, which is corrected too. The caller has it, or has converted the queue to layout 2.
+-- queue_flags.at, which is corrected too. The caller has checked the layout.
 function queue_flags.compare(base, seen)
   local found, letters, key = {}, '', base .. ':meta2'
   look_up(base, ALL, found)

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from glidemq_async.storage import Endpoint, MemoryStorage
+from glidemq_async.storage import Storage, open_storage
 from tests.migration.old_queue import layout1_functions
-from tests.support.stores import RunningStore
+from tests.support import servers
+from tests.support.stores import RunningStore, endpoint_of
 
 
 @pytest.fixture
@@ -19,9 +20,9 @@ async def layout1(store: RunningStore) -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def own() -> AsyncIterator[tuple[MemoryStorage, RunningStore]]:
+async def own() -> AsyncIterator[tuple[Storage, RunningStore]]:
     """A server of this test alone, with the functions of layout 1."""
-    async with MemoryStorage("migration") as holder:
-        store = RunningStore("memory", holder.url, (Endpoint(path=holder.socket),))
+    async with servers.standalone() as server, open_storage(server.url) as storage:
+        store = RunningStore("redis", server.url, (endpoint_of(server),))
         async with layout1_functions(store):
-            yield holder, store
+            yield storage, store

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import msgpack
 
@@ -48,6 +48,24 @@ class OldLease(NamedTuple):
     token: str
 
 
+class Ask(Protocol):
+    """Runs a command on the server of a queue."""
+
+    async def __call__(self, *words: Arg) -> object:
+        """Return the reply. Raises the error of the server."""
+        ...
+
+
+def _through(wire: Wire) -> Ask:
+    async def ask(*words: Arg) -> object:
+        reply = await wire.send(pack(*words), asyncio.get_running_loop().time() + _SECONDS)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    return ask
+
+
 def options(**given: object) -> bytes:
     """Return the options of an add."""
     return msgpack.packb(given)
@@ -56,15 +74,9 @@ def options(**given: object) -> bytes:
 class OldStore:
     """Calls the functions of layout 1 on the primary of one queue."""
 
-    def __init__(self, wire: Wire) -> None:
-        self._wire = wire
-
-    async def ask(self, *words: Arg) -> object:
-        """Run a command. Raises the error of the server."""
-        reply = await self._wire.send(pack(*words), asyncio.get_running_loop().time() + _SECONDS)
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+    def __init__(self, ask: Ask) -> None:
+        self.ask = ask
+        """Runs a command. Raises the error of the server."""
 
     async def call(
         self,
@@ -174,7 +186,7 @@ async def old_queue(store: RunningStore, name: str) -> AsyncGenerator[OldQueue]:
     """Create a queue with the functions of layout 1, which are loaded."""
     wire = await _wire_of(store, f"glide:{{{name}}}")
     try:
-        old = OldQueue(OldStore(wire), name)
+        old = OldQueue(OldStore(_through(wire)), name)
         await old.functions.queue.open(None)
         yield old
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.functions.calling import Arg
-from glidemq_async.storage import MemoryStorage, Storage
+from glidemq_async.storage import Storage
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.migration.old_queue import LIBRARY, OldJob, OldQueue, layout1, old_queue, options, snapshot
 from tests.support.stores import RunningStore
@@ -136,12 +136,12 @@ async def _changed_by(store: RunningStore, old: OldQueue, function: str, words: 
     return {key for key in changed if not key.startswith(":call:")} | ({f"!{error}"} if error else set())
 
 
-async def test_no_function_of_layout_1_changes_a_migrated_queue(own: tuple[MemoryStorage, RunningStore]) -> None:
+async def test_no_function_of_layout_1_changes_a_migrated_queue(own: tuple[Storage, RunningStore]) -> None:
     for function in WRITES:
         await _compare(*own, function)
 
 
-async def _compare(storage: MemoryStorage, store: RunningStore, function: str) -> None:
+async def _compare(storage: Storage, store: RunningStore, function: str) -> None:
     name = function
     async with old_queue(store, f"{name}-old") as unchanged, old_queue(store, name) as old:
         # The same call works as long as the queue has layout 1, so its arguments are not the reason for a refusal.

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from glidemq_async.functions import loader
-from tests.server_time import adding, changing, moving, reading, scheduling, upkeep, working
+from tests.server_time import adding, changing, migrating, moving, reading, scheduling, upkeep, working
 from tests.server_time.bench import CASES, Case, bench
 from tests.support.stores import RunningStore
 
@@ -18,7 +18,7 @@ TRIES: Final = 6
 
 STAMP: Final = "storageStamp"
 """A function that the storage adds to the library. It returns a constant."""
-MODULES: Final = (adding, changing, moving, reading, scheduling, upkeep, working)
+MODULES: Final = (adding, changing, migrating, moving, reading, scheduling, upkeep, working)
 SCALES: Final = [1, pytest.param(50, marks=pytest.mark.slow)]
 
 
