@@ -200,7 +200,7 @@ end
 local function remove_merged(base, over, now, seen)
   local key, held = base .. ':completed', 0
   for _ = 1, MOST_TURNS do
-    local _, oldest = results.first(base, seen)
+    local number, oldest = results.first(base, seen)
     local older = oldest and redis.call('ZCOUNT', key, '-inf', '(' .. digits(oldest)) - held or over
     local n = math.min(over, older)
     if n > 0 then
@@ -214,9 +214,9 @@ local function remove_merged(base, over, now, seen)
       results.remove_oldest(base, over, seen)
       return
     end
-    local gone = results.remove_before(base, tonumber(first[2]), over, seen)
-    if gone == 0 and n == 0 then return end
+    local gone = results.remove_before(base, tonumber(first[2]), over, seen, number, oldest)
     over = over - gone
+    if over <= 0 or (gone == 0 and n == 0) then return end
   end
 end
 

@@ -17,6 +17,11 @@ local function horizon_of(seen)
   return seen.horizon or 1
 end
 
+-- Return when a job ended, from its value in `results`.
+local function ended_at(kept)
+  return tonumber(string.match(kept, '^%d+'))
+end
+
 -- Return true if a completed job cannot be kept in `results`. newest: the highest number that completes in this call;
 -- count: how many jobs the retention keeps, -1 = all of them.
 function results.is_late(base, number, newest, count, seen)
@@ -108,12 +113,15 @@ do
   function results.first(base, seen)
     if not seen.results then return nil end
     local fifo, from = base .. ':fifo', digits(horizon_of(seen))
+    -- Most often nothing else has used this number.
+    local next_kept = redis.call('HGET', base .. ':results', from)
+    if next_kept then return horizon_of(seen), ended_at(next_kept) end
     for _ = 1, STEPS do
       local found = redis.call('XRANGE', fifo, from, '+', 'COUNT', ENTRIES_A_STEP)
       for _, entry in ipairs(found) do
         local number = plain.id_of(entry[1])
         local kept = redis.call('HGET', base .. ':results', number)
-        if kept then return tonumber(number), tonumber(string.match(kept, '^%d+')) end
+        if kept then return tonumber(number), ended_at(kept) end
       end
       if #found < ENTRIES_A_STEP then return nil end
       from = '(' .. found[#found][1]
@@ -132,21 +140,22 @@ do
     for number = from, from + math.min(most, NUMBERS_A_STEP) - 1 do numbers[#numbers + 1] = text_of(number) end
     local kept = redis.call('HMGET', base .. ':results', unpack(numbers))
     for i = 1, #numbers do
-      if kept[i] and tonumber(string.match(kept[i], '^%d+')) > instant then return old end
+      if kept[i] and ended_at(kept[i]) > instant then return old end
       if kept[i] then old = old + 1 end
     end
     return old
   end
 
-  -- Remove up to `most` of the oldest jobs that ended at this instant or before. Return their number.
-  function results.remove_before(base, instant, most, seen)
+  -- Remove up to `most` of the oldest jobs that ended at this instant or before. Return their number. first, ended: of
+  -- results.first, if the caller has called it.
+  function results.remove_before(base, instant, most, seen, first, ended)
     local removed = 0
     while removed < most do
-      local first, ended = results.first(base, seen)
+      if not first then first, ended = results.first(base, seen) end
       if not first or ended > instant then break end
       local gone = results.remove_oldest(base, count_old(base, first, instant, most - removed), seen)
       if gone == 0 then break end
-      removed = removed + gone
+      removed, first = removed + gone, nil
     end
     return removed
   end
