@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import pickle
+import sys
+from asyncio.subprocess import PIPE, STDOUT
 from typing import Any
 
 import pytest
@@ -55,3 +60,37 @@ async def test_a_running_worker_of_layout_1_keeps_its_queue(storage: Storage, st
         await old.call("closeWorker", "host-1")
         async with Queue[Any, Any](name, storage) as queue, worker_of(queue, echo):
             assert await queue.add_and_wait("n", 7, wait_timeout=10) == 7
+
+
+async def test_commands_name_the_workers_that_hold_up_a_migration(own: tuple[Storage, RunningStore]) -> None:
+    _, store = own
+    async with old_queue(store, "q") as old:
+        await old.add([OldJob(1)])
+        await old.functions.leases.renew("host-1", b"\x80", [], 0)
+        code, shown = await _run("doctor", "--deep", "--url", store.url)
+        assert code == 1
+        assert "host-1" in shown
+        assert "the next client that opens the queue migrates it" in shown
+        _, shown = await _run("queues", "--url", store.url)
+        assert "are running: host-1" in shown
+        await old.call("closeWorker", "host-1")
+        code, shown = await _run("queues", "--json", "--url", store.url)
+        assert code == 0
+        [found] = json.loads(shown)["queues"]
+        assert (found["name"], found["problem"], found["counts"]["waiting"]) == ("q", None, 1)
+
+
+async def _run(*words: str) -> tuple[int | None, str]:
+    """Run a command. Return its exit code and its output without line breaks."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "glidemq_async", *words, stdout=PIPE, stderr=STDOUT
+    )
+    output, _ = await process.communicate()
+    return process.returncode, " ".join(output.decode().split())
+
+
+def test_the_refusal_can_be_pickled() -> None:
+    error = pickle.loads(pickle.dumps(OldWorkersRunning("q", ("w",), 3.2)))
+    assert isinstance(error, OldWorkersRunning)
+    assert (error.queue, error.workers, error.seconds_ago) == ("q", ("w",), 3.2)
+    assert "last sign of life 3 s ago" in str(error)

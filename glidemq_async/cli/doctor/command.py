@@ -92,7 +92,7 @@ def _advice(error: Exception) -> str:
 async def _deep(store: Store) -> AsyncIterator[Check]:
     from glidemq_async.cli import targets
     from glidemq_async.cli.doctor.check import fail
-    from glidemq_async.errors import IncompatibleQueueError
+    from glidemq_async.errors import IncompatibleQueueError, OldWorkersRunning
 
     for name in await targets.queue_names(store.storage, store.prefix):
         title = f"queue {name}"
@@ -101,6 +101,8 @@ async def _deep(store: Store) -> AsyncIterator[Check]:
             # All other checks of the doctor use connections that load nothing.
             async with store.queue(name) as queue:
                 findings = await queue.check()
+        except OldWorkersRunning as error:
+            yield fail(title, str(error), "stop these workers; the next client that opens the queue migrates it")
         except IncompatibleQueueError as error:
             yield fail(title, str(error), "another program uses these keys; choose another prefix")
         else:
