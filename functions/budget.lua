@@ -9,7 +9,7 @@ local ENOUGH = 0.002
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
 local HEAVY = 8388608
 local ANSWER = 524288
-local CLAIMED_BYTES = 1048576
+budget.CLAIMED_BYTES = 1048576
 
 do
   local asked_for_clock, processor_time
@@ -35,7 +35,7 @@ do
   -- Return the budget of a call that settles and claims. is_small: the call has work for a step or two, so the time
   -- before the first look at the clock does not count, and most small calls never read the clock.
   function budget.of_claim(is_small)
-    return {began = not is_small and seconds() or nil, bytes = 0, most = CLAIMED_BYTES}
+    return {began = not is_small and seconds() or nil, bytes = 0, most = budget.CLAIMED_BYTES}
   end
 
   local function has_lasted(it, limit)

@@ -285,6 +285,13 @@ end
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
 local usual_bytes = 0
 
+-- Return the number of jobs that a step handles, at most `step`, so that their payloads are probably not larger than the
+-- payloads of a claim. For steps that read or copy payloads.
+function claim.usual_step(step)
+  if usual_bytes * step <= budget.CLAIMED_BYTES then return step end
+  return math.max(1, math.floor(budget.CLAIMED_BYTES / usual_bytes))
+end
+
 -- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)

@@ -20,6 +20,7 @@
 local cleaning = {}
 do
   local FIRST_PIECE, LARGEST_PIECE, MOST = 8, 32, 500
+  local READ_AT_ONCE, MOST_BYTES_READ = 2, 524288
 
   function cleaning.begin(base, count)
     local n = integer('count', count)
@@ -140,18 +141,31 @@ do
     return not over and position_at(key, passed, newest_first) or nil
   end
 
-  -- Return the waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, added }.
-  -- With `kept` true the job has completed, and its entry comes again because the group was destroyed.
+  local function waiting_entry(base, entry, repeats)
+    local raw, fields = entry[1], entry[2]
+    local id = entries.job_of(raw, fields)
+    local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', base .. ':recorded', raw) == 0
+    return {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$')),
+      kept = repeats and is_plain and redis.call('HEXISTS', base .. ':results', id) == 1}
+  end
+
+  -- Return up to n waiting entries of `fifo` in a range as { raw id, job, bytes or nil if it has a record, added }, and
+  -- n if there may be more, otherwise their number. With `kept` true the job has completed, and its entry comes again
+  -- because the group was destroyed. Reading an entry copies its payload, and nothing shows the size before. So few
+  -- entries are read at once, and no more after a large one.
   local function waiting_entries(base, from, last, n, repeats)
-    local rows, recorded = {}, base .. ':recorded'
-    for i, entry in ipairs(redis.call('XRANGE', base .. ':fifo', from, last, 'COUNT', n)) do
-      local raw, fields = entry[1], entry[2]
-      local id = entries.job_of(raw, fields)
-      local is_plain = fields[1] ~= '' and redis.call('SISMEMBER', recorded, raw) == 0
-      rows[i] = {raw = raw, id = id, bytes = is_plain and #fields[2], added = tonumber(string.match(raw, '%d+$')),
-        kept = repeats and is_plain and redis.call('HEXISTS', base .. ':results', id) == 1}
+    local rows, bytes = {}, 0
+    while #rows < n and bytes < MOST_BYTES_READ do
+      local wanted = math.min(READ_AT_ONCE, n - #rows)
+      local found = redis.call('XRANGE', base .. ':fifo', from, last, 'COUNT', wanted)
+      for _, entry in ipairs(found) do
+        rows[#rows + 1] = waiting_entry(base, entry, repeats)
+        bytes = bytes + #entry[2][2]
+      end
+      if #found < wanted then return rows, #rows end
+      from = '(' .. rows[#rows].raw
     end
-    return rows
+    return rows, n
   end
 
   -- Count a plain job as removed, whose entry is all there is of it.
@@ -174,7 +188,7 @@ do
       local raw, ids, from = {}, {}, entries.last_delivered(fifo)
       local repeats = bound and entries.may_repeat(base, from)
       if passed ~= '' and entries.before(from, passed) then from = passed end
-      local rows = waiting_entries(base, '(' .. from, last, n, repeats)
+      local rows, met = waiting_entries(base, '(' .. from, last, n, repeats)
       for _, row in ipairs(rows) do
         if row.kept then passed = row.raw else raw[#raw + 1] = row.raw end
         local location = not row.bytes and redis.call('HGET', base .. ':job:' .. row.id, 'place')
@@ -186,7 +200,7 @@ do
       end
       entries.delete(fifo, raw)
       remove(base, ids, step)
-      return #rows
+      return met
     end)
     if over then return nil end
     return passed == '' and last or last .. ' ' .. passed
@@ -199,7 +213,7 @@ do
       -- Workers may have claimed entries since the last piece.
       local going, ids, gone, delivered = {}, {}, {}, entries.last_delivered(fifo)
       if at == '' or entries.before(at, delivered) then at = delivered end
-      local rows = waiting_entries(base, '(' .. at, '+', n, entries.may_repeat(base, delivered))
+      local rows, met = waiting_entries(base, '(' .. at, '+', n, entries.may_repeat(base, delivered))
       for _, row in ipairs(rows) do
         at = row.raw
         local known = row.bytes and {} or redis.call('HMGET', base .. ':job:' .. row.id, 'place', 'added')
@@ -214,7 +228,7 @@ do
       entries.delete(fifo, going)
       remove(base, ids, step)
       note_cleaned(gone, step)
-      return #rows
+      return met
     end)
     return not over and at or nil
   end
@@ -248,6 +262,8 @@ do
       local rows, raw, ids = redis.pcall('XPENDING', stream, GROUP, '-', '+', n), {}, {}
       if rows.err then return 0 end
       for i, row in ipairs(rows) do
+        -- A plain job gets its record here, and its payload may be large.
+        if i > 1 and budget.is_spent(step.budget) then break end
         raw[i] = row[1]
         plain.record_pending(base, stream, row, step)
         local id, key, entry = entries.find(stream, row[1])
@@ -264,7 +280,7 @@ do
       entries.drop(stream, raw)
       remove(base, ids, step)
       keyed.review(base, step)
-      return #raw
+      return #rows
     end)
     return not over and '-' or nil
   end

@@ -171,17 +171,27 @@ local function as_set(list)
   return set
 end
 
+-- Return the set of those entries of `fifo` whose plain jobs have no record.
+local function without_records(base, raw)
+  local set = as_set(raw)
+  if not exists(base .. ':recorded') then return set end
+  for from = 1, #raw, CHUNK do
+    local last = math.min(from + CHUNK - 1, #raw)
+    for i, known in ipairs(redis.call('SMISMEMBER', base .. ':recorded', unpack(raw, from, last))) do
+      if known == 1 then set[raw[from + i - 1]] = nil end
+    end
+  end
+  return set
+end
+
 -- Store when the renewed plain runs began, because renewing resets the idle time of their entries. A record holds that
 -- time itself.
 local function note_starts(base, args, renewed)
   if not renewed[1] then return end
-  local held, flat, recorded = as_set(renewed), {}, exists(base .. ':recorded') and base .. ':recorded'
+  local held, flat = without_records(base, renewed), {}
   for i = FIRST_TOKEN, #args, FIELDS do
     local raw = string.sub(args[i], 2)
-    local id = args[i + 1] ~= '' and held[raw] and plain.id_of(raw)
-    if id and not (recorded and redis.call('SISMEMBER', recorded, raw) == 1) then
-      flat[#flat + 1], flat[#flat + 2] = id, args[i + 1]
-    end
+    if args[i + 1] ~= '' and held[raw] then flat[#flat + 1], flat[#flat + 2] = plain.id_of(raw), args[i + 1] end
   end
   if flat[1] then in_chunks('HSET', queue_flags.create(base, 'started'), nil, flat) end
 end

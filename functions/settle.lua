@@ -318,14 +318,14 @@ end
 
 -- Complete the plain jobs of the groups until the time is spent. Return how many runs are settled, and true if all are.
 local function settle_groups(base, args, done, answer, call)
-  local settled = 0
+  local settled, step = 0, claim.usual_step(STEP)
   for _, group in ipairs(args.groups) do
     local from, is_enough = group.first, false
     repeat
-      local to = math.min(from + STEP - 1, group.last)
+      local to = math.min(from + step - 1, group.last)
       completing.step(base, args, group, from, to, settled + 1, done, answer, call, apply.c)
       settled, from = settled + to - from + 1, to + 1
-      is_enough = settled >= STEP and budget.has_settled_enough(call.budget)
+      is_enough = settled >= step and budget.has_settled_enough(call.budget)
     until from > group.last or is_enough
     completing.finish(base, group, call)
     if is_enough then return settled, false end
@@ -336,7 +336,7 @@ end
 -- Settle the runs outside of the groups until the time is spent. Return how many are settled.
 local function settle_others(base, args, n, total, done, answer, call)
   local is_costly = args.has_others or (args.has_keys and keyed.is_costly(call.seen))
-  local step, last = is_costly and COSTLY_STEP or STEP, 0
+  local step, last = claim.usual_step(is_costly and COSTLY_STEP or STEP), 0
   while last < n do
     local first = last + 1
     last = math.min(last + step, n)

@@ -26,7 +26,7 @@ async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[
         assert len((await b.functions.add.jobs(some)).ids) == len(some)
 
 
-@largest("addJob", "plain")
+@largest("addPlain")
 async def plain(b: Bench) -> None:
     await add(b, lambda _: {})
 
@@ -40,12 +40,12 @@ async def own_ids(b: Bench) -> None:
     await add(b, lambda _: {})
 
 
-@largest("addJob", "payloads of 1 kB")
+@largest("addPlain", "payloads of 1 kB")
 async def with_data(b: Bench) -> None:
     await add(b, lambda _: {}, data=b"x" * 1_000)
 
 
-@largest("addJob", "payloads of 1 MB")
+@largest("addPlain", "payloads of 1 MB")
 async def with_large_data(b: Bench) -> None:
     await b.add(2, b"x" * MIB)
 
@@ -76,7 +76,7 @@ async def keyed_with_limits(b: Bench) -> None:
     await add(b, lambda n: {"key": f"k{n}", "priority": n % 3})
 
 
-@largest("addJob", "limits of the queue, 300 consumers")
+@largest("addPlain", "limits of the queue, 300 consumers")
 async def under_limits(b: Bench) -> None:
     await b.add(300)
     for number in range(300):

@@ -216,6 +216,34 @@ async def retry_jobs(b: Bench) -> None:
         cursor, _ = await b.functions.cleaning.retry("" if cursor == "go" else cursor, "failed", None)
 
 
+@largest("retryJobs", "plain")
+async def retry_plain(b: Bench) -> None:
+    await b.add(b.many)
+    await b.end(b.many)
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.cleaning.retry("" if cursor == "go" else cursor, "completed", None)
+
+
+@largest("cleanJobs", "payloads of 1 MB")
+async def clean_large(b: Bench) -> None:
+    await b.add(20, b"x" * MIB)
+    await b.end(20)
+    cursor = "go"
+    while cursor:
+        cursor, _ = await b.functions.cleaning.clean_ended("" if cursor == "go" else cursor, "completed", 0, 20)
+
+
+@largest("obliterateQueue", "runs with payloads of 1 MB")
+async def obliterate_large_runs(b: Bench) -> None:
+    await b.add(40, b"x" * MIB)
+    await b.claim(40)
+    cursor = "go"
+    while cursor:
+        names = ["meta2", "events", "idle"]
+        cursor = (await b.functions.obliterate.step("" if cursor == "go" else cursor, names, force=True)).cursor
+
+
 @largest("obliterateQueue")
 async def obliterate_queue(b: Bench) -> None:
     await every_kind(b)
@@ -234,7 +262,7 @@ async def obliterate_queue(b: Bench) -> None:
 @largest("sweepRemains")
 async def sweep_remains(b: Bench) -> None:
     ids = await b.add(SWEPT_AT_ONCE)
-    await b.command("UNLINK", f"{b.base}:stream")
+    await b.command("UNLINK", f"{b.base}:fifo")
     await b.functions.obliterate.sweep_remains([f"job:{job_id}" for job_id in ids])
     keys = [f"keyq:k{n}" for n in range(SWEPT_AT_ONCE)]
     await b.command("MSET", *[word for key in keys for word in (f"{b.base}:{key}", NIL)])

@@ -9,7 +9,7 @@ import msgpack
 from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Sought
 from tests.server_time.bench import MIB, Bench, largest
 
-STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "stream", "lane")
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "lane")
 
 
 async def every_state(b: Bench) -> None:

@@ -42,6 +42,16 @@ async def renew_leases(b: Bench) -> None:
     await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
+@largest("renewLeases", "plain")
+async def renew_plain(b: Bench) -> None:
+    await b.add(1_000)
+    held = await b.claim(1_000)
+    for run in held[::5]:
+        await b.functions.updates.write(run.id, run.entry, "log", "line")
+    for _ in range(2):
+        await b.functions.leases.renew("bench", b"x" * 500, held, 10)
+
+
 async def stopping_runs(b: Bench) -> list[Held]:
     """Remove 500 running jobs with their own ordering keys, each with another job that waits."""
     await b.functions.limits.set_key("", concurrency="1", rate="1000 60000", bucket="1000000 1000")
@@ -138,6 +148,21 @@ async def sweep_retention(b: Bench) -> None:
     await sweep(b)
 
 
+@largest("sweep", "stalled, payloads of 1 MB")
+async def sweep_large_runs(b: Bench) -> None:
+    await b.add(20, b"x" * MIB)
+    await vanish(b, await b.claim(20))
+    await sweep(b)
+
+
+@largest("sweep", "retention of plain jobs")
+async def sweep_results(b: Bench) -> None:
+    await b.add(b.many, b"x" * 1_000)
+    await b.end(b.many)
+    await b.command("HSET", f"{b.base}:meta2", "keep_completed", "-1 0")
+    await sweep(b)
+
+
 @largest("sweep", "dead workers")
 async def sweep_dead(b: Bench) -> None:
     await b.fill("ZADD", "alive", [word for n in range(b.many) for word in (1, f"dead{n}")])
@@ -180,6 +205,13 @@ async def close_worker(b: Bench) -> None:
     for run in held[::2]:
         await b.functions.jobs.revoke(run.id, "")
     await b.crowd()
+    await b.functions.stalled.close_worker("bench")
+
+
+@largest("closeWorker", "payloads of 1 MB")
+async def close_large(b: Bench) -> None:
+    await b.add(20, b"x" * MIB)
+    await b.claim(20)
     await b.functions.stalled.close_worker("bench")
 
 

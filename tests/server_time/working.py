@@ -30,9 +30,12 @@ class Claimant:
         self._most = MOST
         self.held: list[ClaimedJob] = []
         self.settled = 0
+        self.since: dict[str, int] = {}
 
     async def call(self, *, slots: int = MOST) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
+        # A call settles the groups of plain jobs before its other runs, and reports how many runs it has settled.
+        self.held.sort(key=lambda job: (not job.is_plain, self.since[job.entry]))
         runs = self.held[: self._most]
         request = self._settle.request(
             self._channel, "claimant", slots, LEASE_MS, subscribed=True, idle=True, ran_ms=(len(runs), 0)
@@ -40,7 +43,8 @@ class Claimant:
         for job in runs:
             route = job.history.route if job.history else None
             key = route.split(b" ", 5)[5].decode() if route and route[:1] == b"k" else None
-            request.settle(job.id, job.entry, key, self._outcome)
+            since = self.since[job.entry] if job.is_plain else None
+            request.settle(job.id, job.entry, key, self._outcome, plain_since=since)
         reply = await self._settle.send(request)
         assert not reply.refused
         assert reply.settled or not runs, "a call must settle some of its runs"
@@ -48,6 +52,7 @@ class Claimant:
         # Like a worker, which does not send many more runs than the server settles.
         self._most = min(2 * self._most, MOST) if reply.settled == len(runs) else reply.settled
         self.held = [*self.held[reply.settled :], *reply.jobs]
+        self.since.update((job.entry, reply.claimed_at) for job in reply.jobs)
         return reply
 
     async def claim(self, jobs: int) -> None:
@@ -275,3 +280,47 @@ async def several_kinds(b: Bench) -> None:
             await one(b)
 
     await work(b, fill, COMPLETED, 4 * MOST)
+
+
+# Plain jobs that get records at their ends.
+
+
+@largest("settleAndClaim", "retried, payloads of 1 MB")
+async def retried_large(b: Bench) -> None:
+    await b.add(20, b"x" * MIB)
+    worker = Claimant(b, Retry(b"x" * 1_000, 60.0, "broken"))
+    await worker.claim(20)
+    await worker.end()
+
+
+@largest("settleAndClaim", "kept for a time, payloads of 1 MB")
+async def large_kept_for_a_time(b: Bench) -> None:
+    await b.add(20, b"x" * MIB)
+    worker = Claimant(b, Completed(NIL, Retention(ttl_ms=3_600_000)))
+    await worker.claim(20)
+    await worker.end()
+
+
+@largest("settleAndClaim", "long runs among younger ones")
+async def late(b: Bench) -> None:
+    # The horizon has passed the oldest jobs when they complete, so they are stored as records.
+    await b.add(MOST)
+    worker = Claimant(b, Completed(NIL, Retention(100)))
+    await worker.claim(MOST)
+    late, worker.held = worker.held, []
+    await b.add(MOST)
+    await worker.claim(MOST)
+    await worker.end()
+    worker.held = late
+    await worker.end()
+
+
+@largest("settleAndClaim", "many groups")
+async def many_groups(b: Bench) -> None:
+    # Each run began at another time, so each has a group.
+    await b.add(MOST)
+    worker = Claimant(b, COMPLETED)
+    await worker.claim(MOST)
+    for number, job in enumerate(worker.held):
+        worker.since[job.entry] += number
+    await worker.end()
