@@ -23,7 +23,7 @@ SAFE_SHARE: Final = 0.8
 """The part of a lease after which a lease without renewal is no longer trusted."""
 LONGEST_PAUSE: Final = 20.0
 """Longest pause between two renewals. A renewal is also the heartbeat of the worker, however long its leases are."""
-MAX_HELD: Final = 1_000
+MAX_HELD: Final = 500
 """Maximum number of leases that one call renews."""
 CALL_SECONDS: Final = 5.0
 """Maximum duration of a renewal call, also for long leases: a new attempt is better than a long wait."""

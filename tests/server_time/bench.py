@@ -50,7 +50,7 @@ class Bench:
         """Return the callers of another queue on the same server."""
         return Functions(self.relay, f"glide:{{{self.name}-{suffix}}}")
 
-    async def command(self, *words: str | bytes | int) -> Any:
+    async def command(self, *words: Arg) -> Any:
         """Run a command on the server."""
         reply = await self._wire.send(pack(*words), asyncio.get_running_loop().time() + 60)
         if isinstance(reply, Exception):

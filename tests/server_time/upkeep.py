@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from glidemq_async.functions.lease import Held
+from glidemq_async.worker.leases import MAX_HELD
+from tests.migration.old_queue import LIBRARY, OldJob, OldQueue, OldStore, layout1, options
 from tests.server_time.bench import MIB, Bench, largest
 
 LONG_AGO = 10**9
@@ -33,19 +35,19 @@ async def vanish(b: Bench, held: list[Held]) -> None:
 
 @largest("renewLeases")
 async def renew_leases(b: Bench) -> None:
-    await b.add(500)
-    held = await b.claim(500)
-    await b.add(500, lifo=True)
-    held += await b.claim(500)
-    for run in held[:200]:
+    await b.add(MAX_HELD // 2)
+    held = await b.claim(MAX_HELD // 2)
+    await b.add(MAX_HELD // 2, lifo=True)
+    held += await b.claim(MAX_HELD // 2)
+    for run in held[: MAX_HELD // 5]:
         await b.functions.jobs.revoke(run.id, "")
     await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
 @largest("renewLeases", "plain")
 async def renew_plain(b: Bench) -> None:
-    await b.add(1_000)
-    held = await b.claim(1_000)
+    await b.add(MAX_HELD)
+    held = await b.claim(MAX_HELD)
     for run in held[::5]:
         await b.functions.updates.write(run.id, run.entry, "log", "line")
     for _ in range(2):
@@ -220,3 +222,23 @@ async def close_failing(b: Bench) -> None:
     await b.add(200, b"x" * 100_000)
     await b.fill("SADD", "revoking", [run.id for run in await b.claim(200)])
     await b.functions.stalled.close_worker("bench")
+
+
+@largest("migrateQueue")
+async def migrate_queue(b: Bench) -> None:
+    # The queue of the bench has layout 2 already.
+    await b.command("FLUSHALL")
+    await b.command("FUNCTION", "LOAD", "REPLACE", layout1())
+    old = OldQueue(OldStore(b.command), b.name)
+    try:
+        await old.functions.queue.open(None)
+        await old.add([OldJob(number) for number in range(3 * b.many)])
+        await old.settle("old", (await old.claim("old", 2 * b.many))[b.many :])
+        await old.add([OldJob("x" * MIB) for _ in range(10)])
+        for extra in (options(delay=60_000), options(priority=3), options(lifo=True), options(key="k")):
+            await old.add([OldJob(number, extra=extra) for number in range(b.many)])
+        await b.command("DEL", f"{b.base}:alive")
+        while not (await b.functions.migration.step()).is_done:
+            pass
+    finally:
+        await b.command("FUNCTION", "DELETE", LIBRARY)
