@@ -35,12 +35,14 @@ from glidemq_async.storage.redis.library import Library
 from tests.crash.journal import Journal
 
 KEEP_ALL = KeepJobs()
-#: A point of the handler itself; the others are in the library.
-MID_HANDLER = "run.mid_handler"
+#: Points of the handler itself; the others are in the library. At RECORDING the call is on its way that gives a plain
+#: job its record, at RECORDED it has its reply.
+MID_HANDLER, RECORDING, RECORDED = "run.mid_handler", "run.recording", "run.recorded"
+HANDLER_POINTS = {MID_HANDLER, RECORDING, RECORDED}
 #: The beginnings of points that no worker of these runs passes: nothing is moved to another queue, and the queues have
 #: the present layout. tests/conformance/test_outbox.py and tests/migration test these interruptions.
 ELSEWHERE = ("relay.", "migrate.")
-POINTS = sorted({name for name in failpoints.NAMES if not name.startswith(ELSEWHERE)} | {MID_HANDLER})
+POINTS = sorted({name for name in failpoints.NAMES if not name.startswith(ELSEWHERE)} | HANDLER_POINTS)
 ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
 SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]
 
@@ -49,6 +51,7 @@ class Payload(TypedDict):
     """The instructions of a job: sleep (seconds), fail this many times first, fail for good, kill its process.
 
     In its first run it may ask to run `later`, or report that it `met` an external limit: seconds, 0 for neither.
+    A job that is `noted` writes its progress, for which a plain job gets a record.
     """
 
     sleep: float
@@ -57,6 +60,7 @@ class Payload(TypedDict):
     poison: bool
     later: float
     met: float
+    noted: NotRequired[bool]
     filler: NotRequired[str]
 
 
@@ -122,9 +126,9 @@ class Trap:
             self._journal.write("point", self._point)
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def pass_handler(self) -> None:
-        """Pass the failpoint inside the handler."""
-        if self._point == MID_HANDLER:
+    def pass_handler(self, point: str) -> None:
+        """Pass a failpoint inside the handler."""
+        if self._point == point:
             self._passed()
 
 
@@ -186,7 +190,9 @@ class Handler:
     async def _run(self, job: Job[Payload, int]) -> int:
         instructions = job.data
         await asyncio.sleep(instructions["sleep"] / 2)
-        self._trap.pass_handler()
+        self._trap.pass_handler(MID_HANDLER)
+        if instructions.get("noted"):
+            await self._note(job)
         if instructions["poison"]:
             self._journal.write("poison", job.id, job.stalled_count)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -200,6 +206,13 @@ class Handler:
         if job.attempts_made < instructions["failures"]:
             raise ValueError("instructed to fail first")
         return job.fence
+
+    async def _note(self, job: Job[Payload, int]) -> None:
+        update = asyncio.create_task(job.update_progress(job.fence))
+        await asyncio.sleep(0)
+        self._trap.pass_handler(RECORDING)
+        await update
+        self._trap.pass_handler(RECORDED)
 
 
 def _write_outcomes(worker: Worker[Payload, int], journal: Journal) -> None:

@@ -235,14 +235,14 @@ class Stress:
         draw = self._random
         self._serial += 1
         sleep = draw.choices((0.0, draw.uniform(0.01, 0.1), draw.uniform(0.1, 0.6)), (20, 50, 30))[0]
+        instructions = payload(sleep, failures=draw.choices((0, 1, 2, 3), (90, 6, 2, 2))[0], fatal=draw.random() < 0.02)
+        instructions["noted"] = draw.random() < 0.3
         return {
             "serial": self._serial,
             # Half of the jobs have a custom id. Numbers among them make the server skip generated ids.
             "job_id": draw.choice([None, f"own-{self._serial}"]),
             "delay": draw.uniform(0.01, 1.0) if draw.random() < 0.05 else None,
-            "payload": payload(
-                sleep, failures=draw.choices((0, 1, 2, 3), (90, 6, 2, 2))[0], fatal=draw.random() < 0.02
-            ),
+            "payload": instructions,
         }
 
     def _producer_ended(self, pid: int, status: int) -> None:
@@ -289,7 +289,8 @@ class Stress:
             self._workspace.url, self.queue, self._workspace.journal, concurrency=100, lease=LEASE, grace=5.0
         )
         workers = [self._workspace.children.fork(role) for _ in range(2)]
-        while any(asyncio.run(counts_of(self._workspace.url, self.queue)).values()):
+        # Without fencing a job may complete twice, and the number of waiting jobs is then below zero.
+        while any(count > 0 for count in asyncio.run(counts_of(self._workspace.url, self.queue)).values()):
             self._workspace.children.reap(0.1)
             self._check_time()
         for pid in workers:
