@@ -285,8 +285,8 @@ end
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
 local usual_bytes = 0
 
--- Return the number of jobs that a step handles, at most `step`, so that their payloads are probably not larger than the
--- payloads of a claim. For steps that read or copy payloads.
+-- Return the number of jobs that a step handles, at most `step`, so that their payloads are probably not larger than
+-- those of a claim. For steps that read or copy payloads.
 function claim.usual_step(step)
   if usual_bytes * step <= budget.CLAIMED_BYTES then return step end
   return math.max(1, math.floor(budget.CLAIMED_BYTES / usual_bytes))
