@@ -92,9 +92,6 @@ async def _end_some(old: OldQueue, made: Built, unit: int) -> None:
     late = [lease.id for lease in (*retried, *put_off)]
     made.unordered += late
     made.ended = [job_id for job_id in made.ended if job_id not in set(late)]
-    # Only its waiter keeps the record of this job.
-    made.ended += await old.add([OldJob("awaited", extra=pack_extra(JobOptions(), b"client"))])
-    await old.settle("ended", await old.claim("ended", 1), option="0 -1")
     [cancelled] = await old.add([OldJob("cancelled")])
     await old.call("revokeJob", cancelled, "changed my mind")
     made.ended.append(cancelled)

@@ -29,7 +29,7 @@ Own = tuple[Storage, RunningStore]
 SIZES = [5_000, pytest.param(100_000, marks=pytest.mark.slow)]
 
 
-async def _verify(own: Own, made: Built, seconds: float = 50) -> None:
+async def _verify(own: Own, made: Built, seconds: float = 200) -> None:
     """Open the queue, compare it with the one of layout 1, and run its jobs."""
     storage, store = own
     async with Queue[Any, Any]("q", storage) as queue:
@@ -37,6 +37,7 @@ async def _verify(own: Own, made: Built, seconds: float = 50) -> None:
         await every_state.run_all(queue, store, made, seconds)
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("size", SIZES)
 async def test_each_job_keeps_its_state_and_starts_once_in_its_order(own: Own, size: int) -> None:
     async with old_queue(own[1], "q") as old:
@@ -56,6 +57,7 @@ async def _kill_a_client(store: RunningStore, step: int) -> None:
     assert await process.wait() == -signal.SIGKILL
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_next_client_continues_after_one_that_was_killed(own: Own, size: int) -> None:
     _, store = own
