@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.model.driver import Driver
-from tests.model.mutants import MUTANTS, RARE
+from tests.model.mutants import MUTANTS
+from tests.model.rare_mutants import RARE
 from tests.model.running import has_difference, library
 
 SEEDS = range(1, 13)

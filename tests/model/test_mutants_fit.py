@@ -6,7 +6,8 @@ import pytest
 
 from glidemq_async.functions import loader
 from tests.crash.limit_stress import DEFECTS
-from tests.model.mutants import MUTANTS, RARE
+from tests.model.mutants import MUTANTS
+from tests.model.rare_mutants import RARE
 from tests.model.running import library
 
 
