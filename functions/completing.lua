@@ -48,7 +48,7 @@ local function recorded_in(base, args, from, to, call)
   return found
 end
 
--- Complete a job as a job with a record. Return why that is refused, or nil. complete: apply.c of settle.lua.
+-- Complete a job as a job with a record. Return why that is refused, or nil. complete: outcomes.apply.c.
 local function complete_as_record(base, raw, group, payload, done, call, complete)
   local id, fifo = plain.id_of(raw), base .. ':fifo'
   local missing = not exists(base .. ':job:' .. id)
@@ -108,7 +108,7 @@ local function store(base, group, flat, left, valid, call)
 end
 
 -- Complete the jobs at args[from] to args[to] of a group. position: of the first of them among the runs of the call.
--- Refused runs are added to `answer`. complete: apply.c of settle.lua.
+-- Refused runs are added to `answer`. complete: outcomes.apply.c.
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1

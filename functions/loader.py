@@ -58,6 +58,7 @@ FILES: Final = (
     "schedulers",
     "scheduler_list",
     "claim",
+    "outcomes",
     "completing",
     "settle",
     "set_back",

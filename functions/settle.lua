@@ -67,20 +67,6 @@ local function run_at(args, i)
   return args[at + 1], args[at + 2], args[at + 3], args[at + 4], args[at + 5]
 end
 
-local check = {}
-
-function check.c(option) finish.check_policy(option) end
-
-function check.f(option) finish.check_policy(string.match(option, '^([^;]*);[a-z_]+;') or '?') end
-
-function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
-
-function check.d(option) integer('delay', option) end
-
-check.l = check.d
-
-function check.b() end
-
 -- Split a token from the key after it, or from the start of the run.
 local function split(args, i, at)
   local token, rest = string.match(args[at], '^([pk]%d+%-%d+) (.+)$')
@@ -104,9 +90,9 @@ local function parse(args)
   args.groups, args.runs, args.rests = groups, at, {}
   for i = 1, n do
     local code, entry, option = args[at + 1], args[at + 3], args[at + 5]
-    if not check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
+    if not outcomes.check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
     if option ~= '' or code ~= 'c' then
-      check[code](option)
+      outcomes.check[code](option)
       if code ~= 'c' then args.has_others = true end
     end
     if not string.find(entry, '^[plk]%d+%-%d+$') then split(args, i, at + 3) end
@@ -209,83 +195,6 @@ local function release(base, args, first, last, call)
   return refused
 end
 
--- Check a write of final fields after it was made, which saves a read per job. If the write created every field, the
--- record was missing (somebody deleted it by hand). The write has then created a record, and this function removes it.
-local function undone(key, written, fields)
-  if written < fields then return nil end
-  redis.call('UNLINK', key)
-  return 'missing'
-end
-
--- Each outcome returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
--- more than the write itself. The run's entry is already deleted and its key released.
-local apply = {}
-
-function apply.c(base, now, call, done, id, entry, payload, option)
-  local key = base .. ':job:' .. id
-  local written = redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload)
-  if written == 3 then return undone(key, written, 3) end
-  finish.note(done, 'completed', option, id, payload)
-  local line = events.line(call.lines, 'completed')
-  line[#line + 1] = id
-end
-
-function apply.f(base, now, call, done, id, entry, payload, option)
-  local key = base .. ':job:' .. id
-  local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
-  local refused = undone(key,
-    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason,
-      'cause', cause), 5)
-  if refused then return refused end
-  redis.call('HINCRBY', key, 'failures', 1)
-  finish.note(done, 'failed', policy, id, payload)
-  events.note(call.lines, 'failed', id, reason)
-  dead_letters.move(base, id, cause, reason, call)
-end
-
--- Return the location of a job that runs again later. A keyed job keeps its position in its key's line.
-local function put_off(base, id, entry, delay, call)
-  local location = scheduled.push(base, id, call.now + delay, call)
-  local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
-  if route then keyed.rest(base, id, route.key, call) end
-  return location
-end
-
-function apply.r(base, _, call, _, id, entry, payload, option)
-  local key = base .. ':job:' .. id
-  if not exists(key) then return 'missing' end
-  local delay, reason = string.match(option, '^(%d+) (.*)$')
-  record.keep_added(base, id, entry)
-  redis.call('HINCRBY', key, 'failures', 1)
-  local location = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
-  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason)
-  events.note(call.lines, 'retrying', id, option)
-end
-
-function apply.d(base, _, call, _, id, entry, reason, option)
-  local key = base .. ':job:' .. id
-  if not exists(key) then return 'missing' end
-  record.keep_added(base, id, entry)
-  redis.call('HSET', key, 'place', put_off(base, id, entry, option, call))
-  if reason ~= '' then redis.call('HSET', key, 'reason', reason) end
-  events.note(call.lines, 'delayed', id)
-end
-
-function apply.b(base, _, call, _, id, entry)
-  if not exists(base .. ':job:' .. id) then return 'missing' end
-  returned.push(base, id, entry, call)
-  events.note(call.lines, 'returned', id)
-end
-
-function apply.l(base, _, call, _, id, entry, _, option)
-  if not exists(base .. ':job:' .. id) then return 'missing' end
-  local route = string.sub(entry, 1, 1) == 'k' and keyed.route_of(base, id)
-  local at = call.now + option
-  if route then keyed.pause(base, route.key, at, call) else limits.close_gate(base, at, call) end
-  returned.push(base, id, entry, call)
-  events.note(call.lines, 'limited', id, option)
-end
-
 -- Return the outcome of a run whose job was revoked: it fails, unless it completed.
 local function after_revocation(base, id, code, option)
   if code == 'c' then return code, option end
@@ -305,7 +214,7 @@ local function settle_step(base, args, first, last, before, done, answer, call)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
         code, option = after_revocation(base, id, code, option)
       end
-      refused[i] = apply[code](base, stamp, call, done, id, entry, payload, option)
+      refused[i] = outcomes.apply[code](base, stamp, call, done, id, entry, payload, option)
     end
   end
   for i, status in pairs(refused) do
@@ -323,7 +232,7 @@ local function settle_groups(base, args, done, answer, call)
     local from, is_enough = group.first, false
     repeat
       local to = math.min(from + step - 1, group.last)
-      completing.step(base, args, group, from, to, settled + 1, done, answer, call, apply.c)
+      completing.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
       settled, from = settled + to - from + 1, to + 1
       is_enough = settled >= step and budget.has_settled_enough(call.budget)
     until from > group.last or is_enough

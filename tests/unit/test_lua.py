@@ -218,7 +218,7 @@ APPLIED = "function apply.b(base, _, call, _, id, entry)\n"
             "SPUBLISH",
         ),
         ("jobs", PLACED, PLACED + "  if args[4] then integer('delay', args[4]) end\n", "promoteJob", "an error"),
-        ("settle", APPLIED, APPLIED + "  incarnation.check('', call.seen.incarnation)\n", "settleAndClaim", "an error"),
+        ("outcomes", APPLIED, APPLIED + "  incarnation.check('', call.seen.incarnation)\n", "settleAndClaim", "an error"),
         ("updates", "", LOOP, "seeded", "an error"),
         ("updates", "", CALLBACK, "seeded", "an error"),
         ("updates", "", DAMAGED, "seeded", "cmsgpack.unpack"),
