@@ -38,8 +38,8 @@ KEEP_ALL = KeepJobs()
 #: A point of the handler itself; the others are in the library.
 MID_HANDLER = "run.mid_handler"
 #: The beginnings of points that no worker of these runs passes: nothing is moved to another queue, the queues have the
-#: present layout, and workers are seldom idle. tests/conformance/test_outbox.py, tests/migration and test_lost_pushes.py
-#: test these interruptions.
+#: present layout, and workers are seldom idle. tests/conformance/test_outbox.py, tests/migration and
+#: test_lost_pushes.py test these interruptions.
 ELSEWHERE = ("relay.", "migrate.", "push.")
 POINTS = sorted({name for name in failpoints.NAMES if not name.startswith(ELSEWHERE)} | {MID_HANDLER})
 ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
