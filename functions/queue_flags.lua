@@ -99,6 +99,17 @@ function queue_flags.require(base)
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
 end
 
+-- Return <structure> = true for each of some structures that exists. features: the field of `meta`; names: the
+-- structures, as a set. For a call that needs no other part of queue_flags.at.
+function queue_flags.some(base, features, names)
+  local letters, found = features and compared[base] and features or ALL, {}
+  for i = 1, #letters do
+    local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
+    if names[name] then found[name] = exists(base .. ':' .. name) end
+  end
+  return found
+end
+
 -- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of
 -- queue_flags.at, or nothing in a call that has not read it. Such a call begins with queue_flags.require, because this
 -- function follows writes and must not fail. The caller writes the structure in any case, and does that before it calls

@@ -27,6 +27,7 @@ ALLOWED = {
     ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
     ("XPENDING", "results.lua"): "the group has just answered the same command for one entry",
     ("XREADGROUP", "claim.lua"): "the line before created the group",
+    ("XGROUP", "push.lua"): "the call has just read entries of the group",
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
 # Calls of names that the text does not define.
@@ -218,7 +219,13 @@ APPLIED = "function apply.b(base, _, call, _, id, entry)\n"
             "SPUBLISH",
         ),
         ("jobs", PLACED, PLACED + "  if args[4] then integer('delay', args[4]) end\n", "promoteJob", "an error"),
-        ("outcomes", APPLIED, APPLIED + "  incarnation.check('', call.seen.incarnation)\n", "settleAndClaim", "an error"),
+        (
+            "outcomes",
+            APPLIED,
+            APPLIED + "  incarnation.check('', call.seen.incarnation)\n",
+            "settleAndClaim",
+            "an error",
+        ),
         ("updates", "", LOOP, "seeded", "an error"),
         ("updates", "", CALLBACK, "seeded", "an error"),
         ("updates", "", DAMAGED, "seeded", "cmsgpack.unpack"),
