@@ -5,6 +5,7 @@
 -- `refusal` look at each job.
 
 local completing = {}
+local RECORDS_IN_A_STEP = 16
 
 -- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. A call
 -- that takes a lease away deletes the entry, or completes the job. So an entry that exists was pending, or it is
@@ -67,13 +68,25 @@ local function complete_as_record(base, raw, group, payload, done, call, complet
   return complete(base, digits(call.now), call, done, id, 'p' .. raw, payload, group.policy)
 end
 
-local function newest_in(args, from, to)
-  local newest = 0
+-- Return the lowest and the highest number of the jobs at args[from] to args[to].
+local function numbers_in(args, from, to)
+  local oldest, newest = math.huge, 0
   for i = from, to do
     local number = tonumber(plain.id_of(args[i])) or 0
     if number > newest then newest = number end
+    if number < oldest then oldest = number end
   end
-  return newest
+  return oldest, newest
+end
+
+-- Return where the next step of a group ends, which begins at args[from] and ends at args[to] at the latest. A job that
+-- gets a record costs several times as much as one whose outcome goes into `results`.
+function completing.step_end(base, args, group, from, to, call)
+  local oldest, newest = numbers_in(args, from, to)
+  local count, ttl = finish.kept_by(group.policy)
+  group.kept, group.ttl, group.newest = count, ttl, newest
+  local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
+  return (ttl or has_late) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
 end
 
 -- Return why a job does not complete; nil if its lease was valid. named: the entries of the group so far.
@@ -107,16 +120,15 @@ local function store(base, group, flat, left, valid, call)
   end
 end
 
--- Complete the jobs at args[from] to args[to] of a group. position: of the first of them among the runs of the call.
+-- Complete the jobs at args[from] to args[to] of a group, after step_end. position: of the first of them among the runs of the call.
 -- Refused runs are added to `answer`. complete: outcomes.apply.c.
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
   local recorded = recorded_in(base, args, from, to, call)
-  local count, ttl = finish.kept_by(group.policy)
-  group.kept, group.named = count, group.named or {}
-  local newest, head = newest_in(args, from, to), digits(call.now) .. ' ' .. group.started .. ' '
-  local line, flat, left, n = nil, {}, {}, 0
+  local count, ttl, newest = group.kept, group.ttl, group.newest
+  group.named = group.named or {}
+  local head, line, flat, left, n = digits(call.now) .. ' ' .. group.started .. ' ', nil, {}, {}, 0
   for i = from, to do
     local raw, payload = args[i], payload_of(args, group, i)
     local why = not valid and entries.fenced and refusal(base, raw, group.named, call)

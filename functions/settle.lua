@@ -235,10 +235,11 @@ local function settle_groups(base, args, done, answer, call)
   for _, group in ipairs(args.groups) do
     local from, is_enough = group.first, false
     repeat
-      local to = math.min(from + step - 1, group.last)
+      local last = math.min(from + step - 1, group.last)
+      local to = completing.step_end(base, args, group, from, last, call)
       completing.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
       settled, from = settled + to - from + 1, to + 1
-      is_enough = settled >= step and budget.has_settled_enough(call.budget)
+      is_enough = (settled >= step or to < last) and budget.has_settled_enough(call.budget)
     until from > group.last or is_enough
     completing.finish(base, group, call)
     if is_enough then return settled, false end
