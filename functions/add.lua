@@ -277,7 +277,7 @@ local function add_other(base, jobs, i, next_number, call, new)
     jobs.ids[#jobs.ids + 1] = id
   end
   if status then return status, owner end
-  call.number = number
+  call.number, call.first = number, call.first or tonumber(number)
   if own or extra then
     store(base, id, name, data, opts, extra, call, first)
   else
@@ -348,6 +348,7 @@ request.register('addJob', function(base, args)
   -- The number is an argument of its own, so a small call need not read the clock.
   local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
   local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
+  call.args = args
   wakeup.finish(base, call)
   return {call.now, first, ids or {}, outcomes, added}
 end)
@@ -415,6 +416,7 @@ request.register('addPlain', function(base, args)
   local added = events.line(call.lines, 'added')
   local n = append_groups(base, args, total, next_number, '-' .. digits(call.now), added)
   call.startable = n
+  call.args, call.first = args, tonumber(added[2])
   wakeup.finish(base, call)
   if added[#added - 1] - added[2] == n - 1 then return {call.now, added[2], {}, n} end
   return {call.now, '', ids_in(added), n}

@@ -45,6 +45,7 @@ FILES: Final = (
     "keyed_claim",
     "routes",
     "locations",
+    "push",
     "wakeup",
     "returned",
     "scheduled",

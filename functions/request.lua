@@ -8,7 +8,8 @@
 --   higher number   a new call, but the server lacks the call before it: a failover lost writes. See settle.lua.
 --   lower number    a delayed copy of an old call: refuse it, because its effect may be outdated.
 -- The reply is stored by the same function that makes the change, so no crash can separate the two.
---   call:<channel>  string  "<number> <cmsgpack reply>". It expires ten minutes after the channel's last call, and that
+--   call:<channel>  string  "<number> <cmsgpack reply>"; jobs pushed to a worker follow its reply, see push.lua. It
+--                   expires ten minutes after the channel's last call, and that
 --                   of a worker after a week. Clients repeat a call for seconds. A worker repeats a claim until it gets
 --                   a reply, after an outage of days too, and an outage does not count against the leases of the
 --                   claimed jobs. If the server had forgotten the call, it would claim other jobs, and refuse the
@@ -20,19 +21,19 @@ local request = {}
 local KEEP_MS = '600000'         -- text, so that calls need not format a number
 request.WEEK_MS = '604800000'    -- longer than the longest lease, which is a day
 
--- Return the stored reply if this call has been executed before. Otherwise return nil, and true if the server knows the
--- previous call of the channel. Raises REPLAY for a number older than the last one.
+-- Return the stored reply if this call has been executed before. Otherwise return nil, true if the server knows the
+-- previous call of the channel, and what is stored of that call. Raises REPLAY for a number older than the last one.
 function request.replay(base, channel, number)
   local kept = redis.call('GET', base .. ':call:' .. channel)
   if not kept then return nil, number == '1' end
   local at = string.find(kept, ' ', 1, true)
   local last = string.sub(kept, 1, at - 1)
-  if last == number then return cmsgpack.unpack(string.sub(kept, at + 1)) end
+  if last == number then return (cmsgpack.unpack(string.sub(kept, at + 1))) end
   local ahead = number - last
   if ahead < 0 then
     fail('REPLAY', 'call ' .. number .. ' of request channel ' .. channel .. ' is older than its last call ' .. last)
   end
-  return nil, ahead == 1
+  return nil, ahead == 1, kept
 end
 
 -- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).

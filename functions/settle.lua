@@ -7,7 +7,8 @@
 --     lock     the caller's lease, ms
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
---              the caller owns the entries of the runs it settles, see below
+--              the caller owns the entries of the runs it settles, see below; "p" the caller starts jobs that are
+--              pushed to it, and "g" it has got those that were pushed since its last call, see push.lua
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of plain jobs that completed, by the time when they were claimed and by their retention policy.
 --              entry: without its prefix; m: 1 if all results are equal, otherwise count
@@ -116,12 +117,14 @@ local function parse(args)
   return n, total
 end
 
--- Return the entries of the channel's last claim. The sweep uses them: these jobs may not have reached their worker.
+-- Return the entries of the channel's last claim, and of the jobs that were pushed since. The sweep uses them: these jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept = redis.call('GET', base .. ':call:' .. consumer)
   -- The sweep has already written, so a stored reply that was damaged by hand must not raise.
   local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
-  return readable and type(answer) == 'table' and answer[2] or {}
+  local tokens = readable and type(answer) == 'table' and answer[2] or {}
+  for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
+  return tokens
 end
 
 -- Return true if a job has a record, or had one that somebody deleted by hand.
@@ -410,7 +413,24 @@ local function note_lease(base, call)
   redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(call.shortest))
 end
 
-local function first_call(base, args, unbroken)
+-- Return the jobs that were pushed to the caller and have not reached it, like claimed jobs. reply: its stored last
+-- reply. They take slots of the caller, which does not know of them.
+local function read_missed(base, caller, reply, flags)
+  local missed = not string.find(flags, 'g', 1, true) and push.tokens_in(reply)
+  if not missed then return nil end
+  local out = claim.reread(base, missed)
+  caller.slots = math.max(0, caller.slots - out.n)
+  return out
+end
+
+local function append_jobs(jobs, more)
+  for i = 1, #more do jobs[#jobs + 1] = more[i] end
+  for i = 1, more.n do jobs.tokens[jobs.n + i] = more.tokens[i] end
+  jobs.n = jobs.n + more.n
+end
+
+-- reply: the stored reply to the caller's previous call.
+local function first_call(base, args, unbroken, reply)
   local flags = args[6]
   local caller = {consumer = args[3], slots = integer('slots', args[4]),
     subscribed = not string.find(flags, 'u', 1, true), registered = string.find(flags, 'i', 1, true)}
@@ -424,23 +444,25 @@ local function first_call(base, args, unbroken)
   call.verify = not unbroken or string.find(flags, 'v', 1, true)
   local refused, settled = settle_runs(base, args, n, total, call)
   limits.freed(settled, call)
+  local missed = unbroken and read_missed(base, caller, reply, flags)
   local jobs, due = claim_or_wait(base, caller, call)
   if jobs.n > 0 then note_lease(base, call) end
+  if missed then append_jobs(jobs, missed) end
   keyed.review(base, call)
   local seen = call.seen
   if seen.limits or ((n + total > 0 or call.slept) and (seen.scheduled or seen.sleeping)) then
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   events.write(base, call.lines, call.now)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now},
-    request.WEEK_MS)
+  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now,
+    string.find(flags, 'p', 1, true) ~= nil}, request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0,
     settled, call.now}
 end
 
 register('settleAndClaim', function(base, args)
   integer('request number', args[2])
-  local kept, unbroken = request.replay(base, args[1], args[2])
+  local kept, unbroken, reply = request.replay(base, args[1], args[2])
   local answer
   if kept then
     local now, past = clock.now()
@@ -448,7 +470,7 @@ register('settleAndClaim', function(base, args)
     answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[4],
       kept[7] or now}
   else
-    answer = first_call(base, args, unbroken)
+    answer = first_call(base, args, unbroken, reply)
   end
   if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.send(base, args[3], 'e') or -1 end
   return answer

@@ -1,8 +1,8 @@
--- wakeup: pushes wake-ups, so that workers need not poll. Workers with free slots are members of `idle`. A call that
+-- wakeup: sends wake-ups, so that workers need not poll. Workers with free slots are members of `idle`. A call that
 -- makes jobs startable wakes only as many of them as it needs.
 --   idle   zset  consumer -> free slots; a claim that found nothing adds its worker, a wake-up removes it
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: when the first wakes up
---   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "x <entry>" that lease is gone, "r <entry>" the job of
+--   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "p…" jobs that start now (push.lua), "x <entry>" that lease is gone, "r <entry>" the job of
 --   that run was revoked, "e" echo, "s" a fire time of a job scheduler was set
 -- A publish without a receiver means a dead worker: it is removed from `idle`, and the next one is woken.
 -- A publish that the server refuses (the caller's user lacks the channels) costs only the wake-up: the worker stays in
@@ -24,18 +24,32 @@ function wakeup.paused(base)
   return redis.call('HGET', base .. ':meta2', 'paused') == '1'
 end
 
--- Wake workers with at least n free slots in total, those with the most slots first.
-function wakeup.wake(base, n)
+-- Push jobs to an idle worker, or wake it. Return the number of receivers of the message; nil when the caller may not
+-- publish.
+local function call_up(base, consumer, slots, n, call)
+  local pushed = call and push.prepare(base, consumer, math.min(slots, n), call)
+  local heard = send(base, consumer, pushed and pushed.message or 'w')
+  if pushed and heard and heard > 0 then
+    push.confirm(base, consumer, pushed, call)
+  elseif pushed then
+    push.undo(base, pushed.rows)
+  end
+  return heard
+end
+
+-- Wake workers with at least n free slots in total, those with the most slots first. call: of an add, which may push.
+function wakeup.wake(base, n, call)
   local key, dead = base .. ':idle', 0
   while n > 0 and dead < MOST_DEAD do
     local popped = redis.call('ZPOPMAX', key)
     if not popped[1] then return end
-    local heard = send(base, popped[1], 'w')
+    local slots = tonumber(popped[2])
+    local heard = call_up(base, popped[1], slots, n, call)
     if not heard then
       redis.call('ZADD', key, popped[2], popped[1])
       return
     end
-    if heard > 0 then n = n - tonumber(popped[2]) else dead = dead + 1 end
+    if heard > 0 then n = n - slots else dead = dead + 1 end
   end
 end
 
@@ -130,11 +144,12 @@ end
 -- set the timer for future ones, and write the events.
 function wakeup.finish(base, call)
   keyed.review(base, call)
-  events.write(base, call.lines, call.now)
   local seen = call.seen
   -- While limits of the queue let nothing start, a timer for the opening is all that is needed.
   if not seen.paused then
-    wakeup.wake(base, call.startable > 0 and limits.allowance(base, call.startable, call) or 0)
+    local startable = call.startable > 0 and limits.allowance(base, call.startable, call) or 0
+    wakeup.wake(base, startable, call.args and call)
   end
+  events.write(base, call.lines, call.now)    -- after the pushes, which note the starts of their jobs
   if seen.scheduled or seen.sleeping or call.open_at then wakeup.due_changed(base, nil, call) end
 end

@@ -1,0 +1,152 @@
+-- push: starts added jobs on idle workers without a claim call. An add that finds a worker in `idle` claims its jobs for
+-- that worker in the same call, and publishes them on the channel of the worker. The handler then starts after one hop
+-- instead of three.
+--   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
+--            settle call returns them
+--   call:<consumer>  after the reply, the list of the pushed tokens and a nil, both cmsgpack
+-- A push is a claim whose reply may be lost, because a message is delivered once or never. So the tokens are stored
+-- with the reply to the worker's last call. They belong to it as the claimed jobs do: the lease of the runs is in that
+-- reply, and a lost push counts as undelivered (stalled.lua). A worker is pushed to at most once between two calls,
+-- because the push removes it from `idle`. Its next call says whether it has the push (flag "g"). If not, the call
+-- returns the jobs, and the worker ignores the message in case it arrives later: its number is below that of the call.
+--
+-- Only jobs whose entries this call has appended are pushed. Replication keeps the order of writes but may lose the
+-- last ones. A failover that loses the push then loses the entries too, and the outcome of the run is refused. If a
+-- push claimed an older entry, that entry could wait again after the failover, and another worker could claim it under
+-- the same token.
+
+local push = {}
+-- An add with more arguments or bytes wakes workers instead. They claim in larger batches, and the time that a push
+-- saves is small for them.
+local MOST_ARGUMENTS = 100
+local MOST_BYTES = 65536
+-- The last byte of a stored reply: `true` if the worker accepts a push, nil after a push.
+local ACCEPTS, PUSHED = 195, 192
+-- No entry has a later time, so this id comes after all entries of its number.
+local LATEST = '-9999999999999'
+
+-- Return true if the jobs of an add may be pushed: they are few and small. args: the arguments of the add.
+local function is_small(args)
+  if #args > MOST_ARGUMENTS then return false end
+  local bytes = 0
+  for i = 1, #args do bytes = bytes + #args[i] end
+  return bytes <= MOST_BYTES
+end
+
+-- Return what is stored of a worker's last call: its number, and the values after it.
+local function unpacked(reply)
+  local number, packed = string.match(reply, '^(%d+) (.*)$')
+  -- The string may have been damaged by hand.
+  local readable, answer, tokens = pcall(cmsgpack.unpack, packed or '')
+  if readable and type(answer) == 'table' then return number, answer, tokens end
+end
+
+-- Return the number of the last call of a worker that accepts a push, and its lease; otherwise nil.
+local function accepting(base, consumer)
+  local reply = redis.pcall('GET', base .. ':call:' .. consumer)
+  if type(reply) ~= 'string' or string.byte(reply, -1) ~= ACCEPTS then return nil end
+  local number, answer = unpacked(reply)
+  return number, answer and tonumber(answer[5])
+end
+
+-- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it. A worker that holds
+-- a timer must call, because it may have no free slot afterwards.
+local function may_push(base, consumer, seen)
+  if seen.returned or seen.lifo or seen.ready or seen.limits then return false end
+  local holders = seen.timer and redis.call('HMGET', base .. ':timer', 'first', 'second')
+  return not (holders and (holders[1] == consumer or holders[2] == consumer))
+end
+
+-- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
+local function read_new(base, consumer, n)
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', base .. ':fifo', '>')
+  return reply and not reply.err and reply[1][2] or nil
+end
+
+-- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that is not
+-- pushed: one with a history, with a lease of its own, or perhaps with a time to live.
+local function put(base, row, seen, jobs)
+  local raw, name, data, opts, at = row[1], row[2][1], row[2][2], row[2][3], #jobs
+  local id = ''
+  if name == '' then
+    local hint = string.sub(data, 1, 1)
+    if seen.expiry or (hint ~= 'i' and hint ~= 'o') then return nil end
+    id = string.sub(data, 2)
+    local job = redis.pcall('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts')
+    name, data, opts = job[1], job[2], job[3]
+    if not (name and data) then return nil end
+  end
+  if plain.own_lease(opts) then return nil end
+  jobs[at + 1], jobs[at + 2], jobs[at + 3], jobs[at + 4] = raw, name, data, opts or false
+  if id ~= '' then
+    jobs[at + 1], jobs[at + 4] = 'p' .. raw, 1
+    jobs[at + 5], jobs[at + 6], jobs[at + 7], jobs[at + 8] = id, opts or false, '1', false
+  end
+  return id
+end
+
+-- Return the jobs of entries as a settle call returns them, and their ids in the order of the entries; nil if one of
+-- them is not pushed.
+local function jobs_of(base, rows, first, seen)
+  if tonumber(string.match(rows[1][1], '^%d+')) < first then return nil end
+  local jobs, ids = {}, {}
+  for i, row in ipairs(rows) do
+    ids[i] = put(base, row, seen, jobs)
+    if not ids[i] then return nil end
+  end
+  return jobs, ids
+end
+
+-- Let the entries wait again, as if they had never been read.
+function push.undo(base, rows)
+  local raw = {}
+  for i, row in ipairs(rows) do raw[i] = row[1] end
+  entries.acknowledge(base .. ':fifo', raw)
+  local before = tonumber(string.match(raw[1], '^%d+')) - 1
+  redis.call('XGROUP', 'SETID', base .. ':fifo', GROUP, digits(before) .. LATEST)
+end
+
+-- Claim jobs of this call for an idle worker. Return the push, whose `message` the caller publishes and then calls
+-- push.confirm or push.undo; nil if the worker should be woken instead. call: of an add, with `args`, its arguments, and
+-- `first`, the first number that one of its jobs has. n: the number of jobs that may start.
+function push.prepare(base, consumer, n, call)
+  if not call.first or not is_small(call.args) then return nil end
+  local number, lock = accepting(base, consumer)
+  if not lock then return nil end
+  local seen = call.seen.keep and call.seen or queue_flags.at(base)
+  if not may_push(base, consumer, seen) then return nil end
+  local rows = read_new(base, consumer, n)
+  if not rows then return nil end
+  local jobs, ids = jobs_of(base, rows, call.first, seen)
+  if not jobs then
+    push.undo(base, rows)
+    return nil
+  end
+  local message = 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack(jobs)
+  return {message = message, rows = rows, ids = ids, lock = lock, shortest = seen.shortest_lease}
+end
+
+-- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
+function push.confirm(base, consumer, pushed, call)
+  local tokens, line = {}, events.line(call.lines, 'active')
+  local claimed = '1 ' .. digits(call.now) .. ' ' .. digits(pushed.lock)
+  for i, row in ipairs(pushed.rows) do
+    local id = pushed.ids[i]
+    tokens[i] = 'p' .. row[1]
+    if id ~= '' then
+      redis.call('HSET', base .. ':job:' .. id, 'place', 'active ' .. tokens[i], 'claim', claimed)
+    end
+    line[#line + 1] = id ~= '' and id or plain.id_of(row[1])
+  end
+  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack(tokens) .. cmsgpack.pack(nil))
+  if pushed.lock < (pushed.shortest or math.huge) then
+    redis.call('HSET', base .. ':meta', 'shortest_lease', digits(pushed.lock))
+  end
+end
+
+-- Return the tokens that were pushed to a worker since its last call, nil if none were. reply: its stored last reply.
+function push.tokens_in(reply)
+  if not reply or string.byte(reply, -1) ~= PUSHED then return nil end
+  local _, _, tokens = unpacked(reply)
+  return type(tokens) == 'table' and tokens or nil
+end
