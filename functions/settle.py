@@ -194,16 +194,20 @@ class SettleCalls(Calls):
         idle: bool = False,
         echo: bool = False,
         verify: bool = False,
+        accepts_pushes: bool = False,
+        has_push: bool = False,
         ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
         """Prepare a settleAndClaim call. `SettleRequest.settle` adds the runs to settle.
 
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
-        the entries that it settles. ran_ms: total duration of the runs that this call completes, and of the runs that
+        the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
+        them; `has_push`: the worker has received those pushed after its previous call. ran_ms: total duration of the runs that this call completes, and of the runs that
         it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
+        flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")
         number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
         head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
         return SettleRequest(channel, number, head, self._caller.incarnation)
@@ -225,7 +229,7 @@ class SettleCalls(Calls):
         )
         statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
         return SettleReply(
-            *(now, request.by_run(statuses), _claimed(jobs), due, listeners, posted & 1 == 1, past, settled),
+            *(now, request.by_run(statuses), claimed_jobs(jobs), due, listeners, posted & 1 == 1, past, settled),
             is_broken=posted & 2 == 2,
             claimed_at=claimed_at,
         )
@@ -255,7 +259,8 @@ def _policy(retention: Retention) -> str:
     return f"{'' if count is None and age is None else kept} t{retention.ttl_ms}"
 
 
-def _claimed(flat: list[Any]) -> list[ClaimedJob]:
+def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
+    """Return the jobs of a claim, which are sent as one flat list."""
     # Calling the class costs twice as much as its __new__, and this runs once per job.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob

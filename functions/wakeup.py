@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from glidemq_async.functions import push
+from glidemq_async.functions.push import JobsPushed
+
 
 class ClaimNow(NamedTuple):
     """A job may be ready for this worker."""
@@ -29,11 +32,13 @@ class FireTimeSet(NamedTuple):
     """A fire time of a job scheduler was set that no process waits for."""
 
 
-Message: TypeAlias = ClaimNow | Echo | LeaseGone | RunRevoked | FireTimeSet
+Message: TypeAlias = ClaimNow | JobsPushed | Echo | LeaseGone | RunRevoked | FireTimeSet
 
 
 def read_message(message: bytes) -> Message | None:
     """Return a message of the server, None for a kind that a newer library publishes."""
+    if message.startswith(push.KIND):
+        return push.read_push(message)
     kind, _, entry = message.decode().partition(" ")
     match kind:
         case "w":

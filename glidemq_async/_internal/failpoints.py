@@ -19,6 +19,7 @@ NAMES: Final = frozenset(
         "complete.before_send",
         "complete.after_reply",
         "fail.before_send",
+        "push.before_start",
         "relay.before_deliver",
         "relay.after_deliver",
         "renew.before_send",

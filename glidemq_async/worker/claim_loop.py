@@ -18,6 +18,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
 from glidemq_async.jobs.snapshot import job_of_claim
 from glidemq_async.storage.protocol import FunctionError
@@ -25,6 +26,7 @@ from glidemq_async.worker.call_sender import CallSender
 from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
 from glidemq_async.worker.outcome_queue import OutcomeQueue
+from glidemq_async.worker.push_inbox import PushInbox
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.run_times import RunTimes
 from glidemq_async.worker.runs import Run, fail_unreadable
@@ -85,6 +87,7 @@ class ClaimLoop:
         *,
         lock_ms: int,
         poll_interval: float,
+        accepts_pushes: bool,
     ) -> None:
         self._client = client
         self._channel = RequestChannel(consumer)
@@ -97,6 +100,8 @@ class ClaimLoop:
         self._poll_interval = poll_interval
         self.calls = CallSender(client, reports)
         self.outcomes = OutcomeQueue()
+        self._pushes = PushInbox(lock_ms)
+        self._accepts_pushes = accepts_pushes
         self._event = asyncio.Event()
         self._awake = False
         """True only if `_event` is set and `found_nothing` is not, so that most ends of runs do not touch them."""
@@ -130,6 +135,12 @@ class ClaimLoop:
         self._claimable = True
         self.found_nothing.clear()
         self._event.set()
+
+    def receive(self, pushed: JobsPushed) -> None:
+        """Start the jobs soon that an add has claimed for this worker."""
+        if self._pushes.receive(pushed, self._channel.number):
+            self.found_nothing.clear()
+            self._event.set()
 
     def end(self, run: Run) -> None:
         """Queue the outcome of a run that has ended. Its slot is free."""
@@ -186,6 +197,8 @@ class ClaimLoop:
                 await self._event.wait()
                 self._event.clear()
                 self._awake = False
+                if self._pushes:
+                    self._take_push()
                 slots = 0 if self._stopping or not self.has_safe_leases else self._slots.free()
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
@@ -265,6 +278,8 @@ class ClaimLoop:
             idle=self._registered,
             echo=self._polling,
             verify=self._broken_at > 0,
+            accepts_pushes=self._accepts_pushes and self.subscribed,
+            has_push=self._pushes.has_last,
             ran_ms=self._run_times.report(batch),
         )
         for run in batch:
@@ -307,16 +322,17 @@ class ClaimLoop:
             self._owner.renew_leases()
         if reply.posted:
             self._owner.relay_outbox()
+        self._pushes.answered(self._channel.number, reply.now, self.calls.last_reply)
         self._adapt(self.calls.last_reply - self.calls.sent_at, len(reply.jobs))
         self._reports.settled(settled, reply.refused)
-        self._take_jobs(reply.jobs, reply.claimed_at)
+        self._take_jobs(reply.jobs, reply.claimed_at, slots)
         self._set_timers(reply)
         if slots > asked == len(reply.jobs):
             # The call was limited to fewer jobs than there are slots.
             self.wake()
         # `found_nothing` means that the worker is idle. Outcomes that are not stored yet contradict that: the end of a
         # run can make the next job of its key ready, and a retry is a job itself.
-        if len(reply.jobs) < slots and not self._claimable and not self.outcomes:
+        if len(reply.jobs) < slots and not (self._claimable or self.outcomes or self._pushes):
             self.found_nothing.set()
             self._awake = False
         else:
@@ -338,16 +354,31 @@ class ClaimLoop:
         elif self._max_claimed < MAX_CLAIMED:
             self._max_claimed = min(self._max_claimed * 2, MAX_CLAIMED)
 
-    def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int) -> None:
-        for claimed in jobs:
+    def _take_push(self) -> None:
+        pushed = self._pushes.take(asyncio.get_running_loop().time(), is_safe=self.has_safe_leases)
+        if pushed is None:
+            self.wake()  # the reply contains the jobs that may still start here
+            return
+        if failpoints.armed:
+            failpoints.hit("push.before_start")
+        # The push has removed this worker from the list of idle workers. If it has other free slots, it must call.
+        self._registered = False
+        self._take_jobs(pushed.jobs, pushed.claimed_at, self._slots.free())
+        if self._slots.free():
+            self.wake()
+        self._owner.start_runs()
+
+    def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int, slots: int) -> None:
+        for position, claimed in enumerate(jobs):
             run = Run(
                 job_of_claim(self._client, claimed, claimed_at),
                 claimed.entry,
                 has_options=bool(claimed.opts),
                 plain_since=claimed_at if claimed.is_plain else None,
             )
-            if self._stopping:
-                # The stop came while this claim was in flight. The job is released, as each run without an outcome.
+            if self._stopping or position >= slots:
+                # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
+                # (a run in a thread was abandoned). The job is released, as each run without an outcome.
                 self.outcomes.add(run)
                 continue
             try:

@@ -54,7 +54,8 @@ class Session:
 
     Created when the client is open. The session owns its parts: it creates them, passes itself to the parts that
     call it (as LoopOwner and as LeaseOwner), and ends them. `run` returns False for a run whose lease was lost.
-    `may_share` returns True for a job that may run in a task with others; see SharedTasks.
+    `may_share` returns True for a job that may run in a task with others; see SharedTasks. `is_batching`: the slots
+    belong to batches.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Session:
         listeners: Listeners,
         run: RunFunction,
         may_share: Callable[[Job[Any, Any]], bool] | None,
+        is_batching: bool,
         tasks: TaskScope,
         on_defect: Callable[[Exception], None],
     ) -> None:
@@ -87,7 +89,15 @@ class Session:
         self._stopping = StoppingRuns(client.functions, worker, slots.when_ended)
         lock_ms = round(options.lock_duration * 1000)
         self.loop = ClaimLoop(
-            client, worker, slots, reports, self, lock_ms=lock_ms, poll_interval=options.poll_interval
+            client,
+            worker,
+            slots,
+            reports,
+            self,
+            lock_ms=lock_ms,
+            poll_interval=options.poll_interval,
+            # A batch keeps slots for members that are missing, and their number changes between two calls.
+            accepts_pushes=not is_batching,
         )
         self.renewer = LeaseRenewer(client.storage, client.keys.base, worker, info, self)
         self._relay = OutboxRelay(Outbox(client, worker), reports)
@@ -133,6 +143,8 @@ class Session:
         match wakeup.read_message(message):
             case wakeup.ClaimNow():
                 self.loop.wake()
+            case wakeup.JobsPushed() as pushed:
+                self.loop.receive(pushed)
             case wakeup.Echo():
                 self.loop.on_echo()
             case wakeup.LeaseGone(entry):

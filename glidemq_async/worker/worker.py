@@ -257,6 +257,7 @@ class Worker(Runs, Generic[Data, Result]):
             listeners=self._listeners,
             run=self._run,
             may_share=self._may_share(),
+            is_batching=self._batcher is not None,
             tasks=self._tasks,
             on_defect=self._break,
         )

@@ -27,6 +27,7 @@ ALLOWED = {
     ("XPENDING", "lease.lua"): "the group has just answered the same command for more entries",
     ("XPENDING", "results.lua"): "the group has just answered the same command for one entry",
     ("XREADGROUP", "claim.lua"): "the line before created the group",
+    ("XGROUP", "push.lua"): "the call has just read entries of the group",
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
 # Calls of names that the text does not define.

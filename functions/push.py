@@ -1,0 +1,28 @@
+"""The message that pushes claimed jobs to an idle worker, which `push.lua` makes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgpack
+
+from glidemq_async.functions.settle import ClaimedJob, claimed_jobs
+
+KIND = b"p"
+"""The first byte of the message."""
+
+
+class JobsPushed(NamedTuple):
+    """Jobs that an add has claimed for this worker."""
+
+    number: int
+    """The number of the worker's last call before the push."""
+    claimed_at: int
+    """The time of the claim (server ms)."""
+    jobs: list[ClaimedJob]
+
+
+def read_push(message: bytes) -> JobsPushed:
+    """Return the jobs in a message of this kind."""
+    number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
+    return JobsPushed(int(number), int(claimed_at), claimed_jobs(msgpack.unpackb(packed, raw=True)))
