@@ -199,6 +199,9 @@ class ClaimLoop:
                 self._awake = False
                 if self._pushes:
                     self._take_push()
+                    # The runs take their first step before the next call is made. It delays no handler then, and
+                    # settles the runs that have ended.
+                    await asyncio.sleep(0)
                 slots = 0 if self._stopping or not self.has_safe_leases else self._slots.free()
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
