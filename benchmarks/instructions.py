@@ -27,7 +27,9 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import ClaimedJob
+from glidemq_async.functions.wakeup import read_message
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.stored_options import pack_extra
 from glidemq_async.storage.redis.connections import Endpoint, dial
@@ -60,6 +62,10 @@ class Kind:
     """Number of ordering keys among the jobs."""
     reply: bytes = b""
     """The channel on which a client waits for the results."""
+    idle: bool = False
+    """True if an idle worker waits for each job. Its whole life is counted, because the add may claim it."""
+    pushed: bool = False
+    """True if the idle worker accepts pushes."""
 
     def request(self, number: int) -> AddRequest:
         """Return the add of one job."""
@@ -75,6 +81,9 @@ KINDS: Final = {
     "keyed": Kind(JobOptions(), keys=200),
     "awaited": Kind(JobOptions(), reply=b"client"),
     "awaited one by one": Kind(JobOptions(), batch=1, jobs=200, reply=b"client"),
+    "woken worker": Kind(JobOptions(), batch=1, jobs=200, idle=True),
+    "pushed to": Kind(JobOptions(), batch=1, jobs=200, idle=True, pushed=True),
+    "awaited, pushed to": Kind(JobOptions(), batch=1, jobs=200, reply=b"client", idle=True, pushed=True),
 }
 
 
@@ -161,12 +170,32 @@ class InstructionClient:
         self._channel = channel
         self._now = 0
         """The time of the last claim, server ms."""
+        self.pushed: list[JobsPushed] = []
+        self._heard = asyncio.Event()
 
     async def add(self, jobs: int) -> None:
         """Add jobs in batches."""
         batch = self._kind.batch
         for first in range(0, jobs, batch):
             await self._functions.add.jobs([self._kind.request(first + i) for i in range(batch)])
+
+    async def live(self, jobs: int) -> None:
+        """Add jobs one by one to an idle worker, which runs each of them."""
+        claimed = await self._turn([])
+        for number in range(jobs):
+            self.pushed, self._heard = [], asyncio.Event()
+            await self._functions.add.jobs([self._kind.request(number)])
+            await self._heard.wait()
+            claimed = [job for push in self.pushed for job in push.jobs] or await self._turn([])
+            assert len(claimed) == 1, f"{len(claimed)} jobs ran instead of 1"
+            await self._turn(claimed)
+
+    def on_message(self, message: bytes) -> None:
+        """Note a message on the channel of the worker."""
+        if isinstance(read := read_message(message), JobsPushed):
+            self.pushed.append(read)
+            self._now = read.claimed_at
+        self._heard.set()
 
     async def drain(self, jobs: int) -> None:
         """Run jobs as a worker with as many slots as the batch has jobs, until none waits."""
@@ -180,7 +209,14 @@ class InstructionClient:
     async def _turn(self, claimed: list[ClaimedJob]) -> list[ClaimedJob]:
         settle = self._functions.settle
         request = settle.request(
-            self._channel, "worker", self._kind.batch, LEASE_MS, subscribed=True, ran_ms=(len(claimed), 0)
+            self._channel,
+            "worker",
+            self._kind.batch,
+            LEASE_MS,
+            subscribed=True,
+            ran_ms=(len(claimed), 0),
+            accepts_pushes=self._kind.pushed,
+            has_push=bool(self.pushed),
         )
         for job in claimed:
             route = job.history.route if job.history else None
@@ -209,10 +245,21 @@ async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int
         await warm_up.add(WARM_UP)
         await warm_up.drain(WARM_UP)
         figures: dict[str, int] = {}
-        for part in (client.add, client.drain):
+        parts = (client.add, client.drain)
+        if kind.idle:
+            link = asyncio.Event()
+            channel_name = f"bench:{{{name}}}:wake:worker"
+            subscription = await storage.subscribe(
+                functions.caller.base, channel_name, client.on_message, lambda up: link.set() if up else None
+            )
+            await link.wait()
+            parts = (client.live,)
+        for part in parts:
             server.start_counting()
             await part(kind.jobs)
             figures[f"{name}, {part.__name__}"] = server.stop_counting(f"{name} {part.__name__}") // kind.jobs
+        if kind.idle:
+            await subscription.close()
         return figures
 
 

@@ -22,6 +22,8 @@ local MOST_ARGUMENTS = 100
 local MOST_BYTES = 65536
 -- The last byte of a stored reply: `true` if the worker accepts a push, nil after a push.
 local ACCEPTS, PUSHED = 195, 192
+-- the structures that a push has to look at
+local CONCERNS = {returned = true, lifo = true, ready = true, limits = true, timer = true, expiry = true}
 -- No entry has a later time, so this id comes after all entries of its number.
 local LATEST = '-9999999999999'
 
@@ -113,7 +115,7 @@ function push.prepare(base, consumer, n, call)
   if not call.first or not is_small(call.args) then return nil end
   local number, lock = accepting(base, consumer)
   if not lock then return nil end
-  local seen = call.seen.keep and call.seen or queue_flags.at(base)
+  local seen = queue_flags.some(base, CONCERNS)
   if not may_push(base, consumer, seen) then return nil end
   local rows = read_new(base, consumer, n)
   if not rows then return nil end

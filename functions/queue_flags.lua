@@ -99,6 +99,18 @@ function queue_flags.require(base)
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
 end
 
+-- Return a part of queue_flags.at for a call that needs only these structures: `shortest_lease`, and <structure> = true
+-- if it exists. names: the structures, as a set.
+function queue_flags.some(base, names)
+  local meta = redis.call('HMGET', base .. ':meta2', 'features', 'shortest_lease')
+  local letters, seen = meta[1] and compared[base] and meta[1] or ALL, {shortest_lease = tonumber(meta[2] or nil)}
+  for i = 1, #letters do
+    local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
+    if names[name] then seen[name] = exists(base .. ':' .. name) end
+  end
+  return seen
+end
+
 -- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of
 -- queue_flags.at, or nothing in a call that has not read it. Such a call begins with queue_flags.require, because this
 -- function follows writes and must not fail. The caller writes the structure in any case, and does that before it calls
