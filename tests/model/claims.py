@@ -66,6 +66,23 @@ class ClaimingQueue(ChangedQueue):
             job.line = job.line or next(self.line)  # a job that is released returns to the position of this start
         return jobs
 
+    def push(self, worker: str, lock: int, pushed: Sequence[str]) -> list[Job]:
+        """Start the jobs that an add pushed to an idle worker. A claim of this worker would return them."""
+        lines = self.lines()
+        jobs = lines["plain"][: len(pushed)]
+        assert [job.id for job in jobs] == [*pushed], f"{pushed} were pushed, the line is {lines['plain']}"
+        before = [job.id for name in (*RETURNED, "lifo") for job in lines[name]]
+        assert not before, f"{before} could start and was passed over for the push of {pushed}"
+        assert not self.startable_keys(), f"a key could start and was passed over for the push of {pushed}"
+        assert not (self.paused or self.gate or any(self.limits)), f"{pushed} were pushed against a pause or limits"
+        for job in jobs:
+            assert job.expires is None, f"job {job.id} was pushed although it has a time to live"
+            assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"
+            self._start(job, worker, lock)
+            job.line = job.line or next(self.line)
+        self.claimed_last[worker] = [*self.claimed_last.get(worker, ()), *((job.id, job.fence) for job in jobs)]
+        return jobs
+
     def _take(self, job: Job, worker: str | None, lock: int) -> None:
         key = job.key
         if key is not None:

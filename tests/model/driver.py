@@ -101,7 +101,11 @@ class Connection:
 
     def read_texts(self) -> list[str]:
         """Read one reply that is a list of strings."""
-        return [str(word, "utf-8") if isinstance(word, bytes) else str(word) for word in _list(self.read())]
+        # A push is binary. `surrogateescape` lets its reader restore the bytes.
+        return [
+            str(word, "utf-8", "surrogateescape") if isinstance(word, bytes) else str(word)
+            for word in _list(self.read())
+        ]
 
 
 @dataclass

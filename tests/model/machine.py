@@ -83,6 +83,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             worker.lock,
             subscribed=worker.listens,
             idle=worker.registered,
+            accepts_pushes=worker.accepts_pushes,
+            has_push=worker.has_push,
         )
         with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery
@@ -94,9 +96,13 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         refused = self.model.settle(name, settled[:count])
         self.wakeups.ask()
         seen = self.driver.snapshot()
-        started = [job.id for job in reply.jobs]
-        jobs = self.model.claim(name, slots, worker.lock, started, seen.waiting())
-        call = worker.unanswered = Unanswered(request, refused, count, jobs, slots)
+        missed = self.missed(worker)
+        worker.pushed, worker.has_push = {}, False
+        started = [job.id for job in reply.jobs[: len(reply.jobs) - len(missed)]]
+        free = max(0, slots - len(missed))
+        jobs = self.model.claim(name, free, worker.lock, started, seen.waiting())
+        self.model.claimed_last[name] += [(job.id, job.fence) for job in missed]
+        call = worker.unanswered = Unanswered(request, refused, count, jobs + missed, max(slots, len(missed)))
         self.wakeups.registers(name, call.free)
         if call.free:
             due = self.model.next_due()
@@ -109,7 +115,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         posted = len(self.model.entries) - posted
         assert reply.posted or not posted, "the worker did not learn that the outbox has entries to relay"
         # The names of the new leases are known only now.
-        call.tokens = [job.token for job in jobs]
+        call.tokens = [job.token for job in jobs + missed]
         if answered:
             self.receive(worker, reply)
 
@@ -176,7 +182,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         lost, revoked = run(
             self.functions.leases.renew(name, b"info", held, 10, answered=answered, in_transit=in_transit)
         )
-        claimed = waiting.tokens if waiting and in_transit else []
+        claimed = [*waiting.tokens, *self.workers[name].pushed] if waiting and in_transit else []
         same("reply of renew", (set(lost), set(revoked)), self.model.renew(name, [one[:2] for one in held], claimed))
         for token in lost:
             worker.held.pop(token, None)
@@ -215,7 +221,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     def end(self, worker: Worker, what: str, delivery: Delivery) -> None:
         if what != "close":
             worker.held.clear()
-            worker.unanswered = None
+            worker.unanswered, worker.has_push = None, False
         if worker.unanswered is None and not worker.held:
             self.wakeups.dies(worker.name)
             worker.registered = True

@@ -12,6 +12,7 @@ import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import ACTIONS, START_MS, STEP
 from tests.model.compare import Comparer, same
@@ -21,7 +22,7 @@ from tests.model.driver import Driver, Snapshot, run
 from tests.model.parts import READY, Job, State
 from tests.model.scheduling import ScheduledQueue
 from tests.model.wakeups import Wakeups
-from tests.model.worker import Worker
+from tests.model.worker import Worker, as_claimed, claimed_fields
 
 
 class BaseMachine(RuleBasedStateMachine):
@@ -38,9 +39,9 @@ class BaseMachine(RuleBasedStateMachine):
         self.comparer = Comparer()
         self.functions = self.driver.functions
         workers = [
-            Worker("w1", 1, 30_000),
+            Worker("w1", 1, 30_000, accepts_pushes=True),
             Worker("w2", 2, 60_000),
-            Worker("w3", 6, 60_000),
+            Worker("w3", 6, 60_000, accepts_pushes=True),
             Worker("w4", 3, 100_000, listens=False),
         ]
         self.workers = {worker.name: worker for worker in workers}
@@ -95,6 +96,35 @@ class BaseMachine(RuleBasedStateMachine):
         same("messages to the workers", self.wakeups.read_messages(), self.expected_messages)
         self.expected_messages.clear()
         self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
+
+    def take_pushes(self, *, lost: bool) -> None:
+        """Let the workers receive what an add has pushed to them, or lose it."""
+        pushes = self.wakeups.read_pushes()
+        started = list[tuple[Worker, JobsPushed, list[Job]]]()
+        for name, pushed in pushes:
+            worker = self.workers[name]
+            assert worker.accepts_pushes, f"{name} accepts no pushes"
+            assert not worker.pushed, f"{name} was pushed to twice between two calls"
+            same("the last call of the worker", pushed.number, worker.channel.number)
+            same("time of the push", pushed.claimed_at, self.model.now)
+            jobs = self.model.push(name, worker.lock, [job.id for job in pushed.jobs])
+            started.append((worker, pushed, jobs))
+        self.compare_all()
+        for worker, pushed, jobs in started:
+            expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
+            same("pushed jobs", [claimed_fields(job) for job in pushed.jobs], expected)
+            worker.pushed, worker.has_push = {job.token: job.id for job in jobs}, not lost
+            if not lost:
+                worker.held |= worker.pushed
+                worker.registered = False
+                self.plain_since |= {job.entry: pushed.claimed_at for job in pushed.jobs if job.is_plain}
+
+    def missed(self, worker: Worker) -> list[Job]:
+        """Return the jobs that were pushed to a worker, did not reach it, and still run under their leases."""
+        if worker.has_push:
+            return []
+        running = {job.token: job for job in self.model.having("active") if not job.record_lost}
+        return [running[token] for token in worker.pushed if token in running]
 
     def pass_time(self, ms: int) -> None:
         """Advance the clock of the model, of the server and of its pending entries."""

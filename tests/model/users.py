@@ -31,8 +31,13 @@ from tests.model.worker import add_request
 class Users(BaseMachine):
     """Random users of one queue."""
 
-    @action(8, new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4), delivery=DELIVERY)
-    def add(self, new: list[tuple[str, NewJob]], delivery: Delivery) -> None:
+    @action(
+        8,
+        new=st.lists(st.tuples(IDS, st.sampled_from(NEW)), min_size=1, max_size=4),
+        delivery=DELIVERY,
+        loses_push=st.sampled_from([False, False, True]),
+    )
+    def add(self, new: list[tuple[str, NewJob]], delivery: Delivery, loses_push: bool) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
             if not self.is_record_lost(id_):
@@ -46,7 +51,7 @@ class Users(BaseMachine):
             same("results of add", reply.outcomes, self.model.add(jobs[: len(reply.ids)], reply.ids))
             same("server time", reply.now, self.model.now)
             jobs = jobs[len(reply.ids) :]
-            self.dirty = True
+            self.take_pushes(lost=loses_push)
 
     @action(2, number=NUMBER, delivery=DELIVERY)
     def retry(self, number: int, delivery: Delivery) -> None:

@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from glidemq_async.functions.push import KIND, JobsPushed, read_push
 from tests.model.driver import BASE, Connection, Snapshot
 from tests.model.lines import Lines
 
@@ -37,6 +38,7 @@ class Wakeups:
         self._lost = 0  # slots that were woken and died before they claimed
         self._dead = set(self._listeners)
         self._messages: list[tuple[str, str]] = []
+        self._pushes: list[tuple[str, JobsPushed]] = []
         self._question = ""
         wire.write("SSUBSCRIBE", _channel("nobody"))  # a connection without a channel answers PING in another form
         for name in self._listeners:
@@ -65,8 +67,26 @@ class Wakeups:
     def _receive(self, name: str, message: str) -> None:
         if message == "w":
             self._listeners[name].asleep, self._listeners[name].woken = False, True
+        elif message.startswith(KIND.decode()):
+            self._push(name, read_push(message.encode(errors="surrogateescape")))
         elif message != "s":  # a scheduler's process is not known here
             self._messages.append((name, message))
+
+    def _push(self, name: str, pushed: JobsPushed) -> None:
+        """Note a push. A worker with more free slots calls next, and so does one that has lost its connection."""
+        listener = self._listeners[name]
+        assert len(pushed.jobs) <= listener.slots, f"{name} has {listener.slots} free slots, pushed were {pushed}"
+        assert not (listener.asleep and listener.alarm), f"{name} holds a timer and may have no free slot after the push of {pushed}"
+        listener.asleep, listener.woken = False, True
+        listener.slots -= len(pushed.jobs)
+        self._pushes.append((name, pushed))
+
+    def read_pushes(self) -> list[tuple[str, JobsPushed]]:
+        """Return the pushes since."""
+        self.ask()
+        self._read()
+        pushes, self._pushes = self._pushes, []
+        return pushes
 
     def read_messages(self) -> list[tuple[str, str]]:
         """Note the workers that were woken since; return the other messages for workers."""

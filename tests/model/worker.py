@@ -23,11 +23,16 @@ DEFAULT_COST = 1_000
 class Worker:
     """The state of a worker: its slots, and the leases that it believes to own."""
 
-    def __init__(self, name: str, capacity: int, lock: int, *, listens: bool = True) -> None:
+    def __init__(
+        self, name: str, capacity: int, lock: int, *, listens: bool = True, accepts_pushes: bool = False
+    ) -> None:
         self.name = name
         self.capacity = capacity
         self.lock = lock
         self.listens = listens
+        self.accepts_pushes = accepts_pushes
+        self.pushed: dict[str, str] = {}  # lease -> job, of the jobs that were pushed since the last call
+        self.has_push = False  # and have arrived
         self.registered = True  # may still be registered as idle
         self.channel = RequestChannel(name)
         self.held: dict[str, str] = {}  # lease -> job
