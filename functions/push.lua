@@ -142,7 +142,7 @@ function push.confirm(base, consumer, pushed, call)
   end
   redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack(tokens) .. cmsgpack.pack(nil))
   if pushed.lock < (pushed.shortest or math.huge) then
-    redis.call('HSET', base .. ':meta', 'shortest_lease', digits(pushed.lock))
+    redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(pushed.lock))
   end
 end
 
