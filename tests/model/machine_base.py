@@ -114,7 +114,9 @@ class BaseMachine(RuleBasedStateMachine):
             expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
             same("pushed jobs", [claimed_fields(job) for job in pushed.jobs], expected)
             worker.pushed, worker.has_push = {job.token: job.id for job in jobs}, not lost
-            if not lost:
+            if lost:
+                self.wakeups.reconnects(worker.name)
+            else:
                 worker.held |= worker.pushed
                 worker.registered = False
                 self.plain_since |= {job.entry: pushed.claimed_at for job in pushed.jobs if job.is_plain}

@@ -73,13 +73,16 @@ class Wakeups:
             self._messages.append((name, message))
 
     def _push(self, name: str, pushed: JobsPushed) -> None:
-        """Note a push. A worker with more free slots calls next, and so does one that has lost its connection."""
+        """Note a push. A worker with more free slots calls next."""
         listener = self._listeners[name]
         assert len(pushed.jobs) <= listener.slots, f"{name} has {listener.slots} free slots, pushed were {pushed}"
-        assert not (listener.asleep and listener.alarm), f"{name} holds a timer and may have no free slot after the push of {pushed}"
-        listener.asleep, listener.woken = False, True
         listener.slots -= len(pushed.jobs)
+        listener.asleep, listener.woken = False, listener.slots > 0
         self._pushes.append((name, pushed))
+
+    def reconnects(self, name: str) -> None:
+        """Note that a worker has lost its connection, and a message with it. It calls when it is connected again."""
+        self._listeners[name].woken = True
 
     def read_pushes(self) -> list[tuple[str, JobsPushed]]:
         """Return the pushes since."""
