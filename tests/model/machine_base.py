@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from typing import ClassVar, Literal
 
@@ -97,7 +97,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.expected_messages.clear()
         self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
 
-    def take_pushes(self, *, lost: bool) -> None:
+    def take_pushes(self, added: Collection[str], *, lost: bool) -> None:
         """Let the workers receive what an add has pushed to them, or lose it."""
         pushes = self.wakeups.read_pushes()
         started = list[tuple[Worker, JobsPushed, list[Job]]]()
@@ -106,6 +106,7 @@ class BaseMachine(RuleBasedStateMachine):
             assert worker.accepts_pushes, f"{name} accepts no pushes"
             assert not worker.pushed, f"{name} was pushed to twice between two calls"
             same("the last call of the worker", pushed.number, worker.channel.number)
+            assert {job.id for job in pushed.jobs} <= {*added}, f"{pushed} has a job that the add did not add"
             same("time of the push", pushed.claimed_at, self.model.now)
             jobs = self.model.push(name, worker.lock, [job.id for job in pushed.jobs])
             started.append((worker, pushed, jobs))

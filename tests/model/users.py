@@ -51,7 +51,7 @@ class Users(BaseMachine):
             same("results of add", reply.outcomes, self.model.add(jobs[: len(reply.ids)], reply.ids))
             same("server time", reply.now, self.model.now)
             jobs = jobs[len(reply.ids) :]
-            self.take_pushes(lost=loses_push)
+            self.take_pushes(reply.ids, lost=loses_push)
 
     @action(2, number=NUMBER, delivery=DELIVERY)
     def retry(self, number: int, delivery: Delivery) -> None:
