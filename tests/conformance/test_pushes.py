@@ -1,0 +1,378 @@
+"""Jobs that an add claims for an idle worker and pushes to it: each of them starts once, and none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import pytest
+
+from glidemq_async import BatchOptions, JobOptions, Queue
+from glidemq_async.functions.wakeup import ClaimNow, LeaseGone
+from glidemq_async.storage import Storage, Subscription
+from tests.support.fake_worker import FakeWorker
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, job_events, until, worker_of
+from tests.support.idle_worker import IdleWorker, leases_in
+from tests.support.recording_storage import Relay
+from tests.support.stores import RunningStore
+
+everywhere = pytest.mark.everywhere
+FULL = 65_536
+
+
+@pytest.fixture
+async def idle_worker(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[IdleWorker]:
+    """A worker that listens and has not called yet."""
+    await queue.connect()
+    worker = IdleWorker(queue, store)
+    async with worker.listening():
+        yield worker
+    await worker.leave()
+
+
+# -- a push starts jobs -----------------------------------------------------------------------------------------------
+
+
+@everywhere
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(job_id="own"), JobOptions(attempts=3)])
+async def test_an_added_job_runs_without_a_claim_call(
+    queue: AnyQueue, idle_worker: IdleWorker, options: JobOptions
+) -> None:
+    await idle_worker.wait()
+    job = await queue.add("n", {"key": "ä\0\udcff".encode("utf-8", "surrogateescape").hex()}, options)
+    [lease] = leases_in(pushed := await idle_worker.pushed())
+    assert (pushed.jobs[0].id, pushed.jobs[0].name, pushed.jobs[0].fence) == (job.id, "n", 1)
+    assert await counts(queue) == {"active": 1}
+    assert await idle_worker.renew(lease) == []
+    assert (await idle_worker.complete(lease)).refused == {}
+    assert await counts(queue) == {"completed": 1}
+    kinds = [kind for kind, _ in await job_events(queue, job.id)]
+    assert kinds == ["added", "active", "completed"]
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_worker_makes_one_call_per_pushed_job(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, concurrency=3) as worker:
+        await idle(worker)
+        for number in range(5):
+            await relay.quiet(queue)
+            relay.calls.clear()
+            assert await (await queue.add("n", number)).result(5) == number
+            await relay.quiet(queue)
+            assert relay.calls.count("settleAndClaim") == 1
+
+
+@everywhere
+async def test_a_client_that_waits_for_the_result_gets_it(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        for number in range(5):
+            assert await queue.add_and_wait("n", number, wait_timeout=5) == number
+
+
+async def test_several_workers_share_the_jobs_of_an_add(queue: AnyQueue, store: RunningStore) -> None:
+    await queue.connect()
+    workers = [IdleWorker(queue, store) for _ in range(3)]
+    async with AsyncExitStack() as stack:
+        for slots, worker in enumerate(workers, 1):
+            await stack.enter_async_context(worker.listening())
+            await worker.wait(slots)
+        jobs = await queue.add_bulk([("n", number) for number in range(7)])
+        got = [[job.id for job in (await worker.pushed()).jobs] for worker in reversed(workers)]
+        ids = [job.id for job in jobs]
+        assert got == [ids[:3], ids[3:5], ids[5:6]]
+        assert await counts(queue) == {"active": 6, "waiting": 1}
+        for worker in workers:
+            await worker.leave()
+
+
+# -- who is pushed to, and what ---------------------------------------------------------------------------------------
+
+
+async def test_a_worker_that_accepts_no_pushes_is_woken(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    await idle_worker.wait(accepts_pushes=False)
+    job = await queue.add("n", 1)
+    assert await idle_worker.message() == ClaimNow()
+    assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [job.id]
+
+
+@pytest.mark.parametrize(
+    "options", [JobOptions(lock_duration=5), JobOptions(ttl=60), JobOptions(priority=1), JobOptions(key="k")]
+)
+async def test_other_jobs_wake_the_worker(queue: AnyQueue, idle_worker: IdleWorker, options: JobOptions) -> None:
+    await idle_worker.wait()
+    job = await queue.add("n", 1, options)
+    assert await idle_worker.message() == ClaimNow()
+    assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [job.id]
+
+
+@pytest.mark.parametrize("size", [FULL // 2, 2 * FULL])
+async def test_only_small_jobs_are_pushed(queue: AnyQueue, idle_worker: IdleWorker, size: int) -> None:
+    await idle_worker.wait()
+    job = await queue.add("n", "x" * size)
+    if size < FULL:
+        assert [pushed.id for pushed in (await idle_worker.pushed()).jobs] == [job.id]
+    else:
+        assert await idle_worker.message() == ClaimNow()
+
+
+async def test_older_jobs_start_first(queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker) -> None:
+    """A job waits although a worker is idle, for example after a lost wake-up."""
+    old = await queue.add("n", 1)
+    await idle_worker.wait(slots=0)
+    await store.ask("ZADD", f"{idle_worker.base}:idle", 1, idle_worker.name)
+    await queue.add("n", 2)
+    assert await idle_worker.message() == ClaimNow()
+    assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [old.id]
+
+
+async def test_released_jobs_start_before_a_pushed_one(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    old = await queue.add("n", 1)
+    other = FakeWorker(queue, store)
+    [lease] = await other.claim()
+    await other.settle(lease, "b")
+    await idle_worker.wait(slots=0)
+    await store.ask("ZADD", f"{idle_worker.base}:idle", 1, idle_worker.name)
+    await queue.add("n", 2)
+    assert await idle_worker.message() == ClaimNow()
+    assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [old.id]
+
+
+async def test_a_paused_or_limited_queue_pushes_nothing(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    await queue.set_global_concurrency(5)
+    await idle_worker.wait()
+    await queue.add("n", 1)
+    assert await idle_worker.message() == ClaimNow()
+    assert await counts(queue) == {"waiting": 1}
+    await queue.pause()
+    await idle_worker.wait()
+    await queue.add("n", 2)
+    assert await counts(queue) == {"waiting": 2}
+
+
+async def test_the_worker_with_the_timer_is_woken(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    """It might have no free slot after a push, and must pass the timer on."""
+    await queue.add("n", 1, delay=60)
+    assert (await idle_worker.wait()).due
+    await queue.add("n", 2)
+    assert await idle_worker.message() == ClaimNow()
+
+
+# -- nobody receives the push -----------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_jobs_that_nobody_receives_wait_in_their_order(queue: AnyQueue, store: RunningStore) -> None:
+    await queue.connect()
+    dead, other = IdleWorker(queue, store), FakeWorker(queue, store)
+    await dead.wait(3)
+    jobs = await queue.add_bulk([("n", 1), ("n", 2, JobOptions(job_id="own")), ("n", 3)])
+    later = await queue.add("n", 4)
+    assert await counts(queue) == {"waiting": 4}
+    assert [kind for kind, _ in await job_events(queue, "own")] == ["added"]
+    assert [lease.id for lease in await other.claim(4)] == [job.id for job in [*jobs, later]]
+    assert await queue.check() == []
+    await other.leave()
+
+
+@everywhere
+async def test_a_dead_worker_does_not_keep_the_job_from_the_next_one(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    dead = IdleWorker(queue, store)
+    await dead.wait(5)
+    await idle_worker.wait(1)
+    job = await queue.add("n", 1)
+    assert [pushed.id for pushed in (await idle_worker.pushed()).jobs] == [job.id]
+    assert await counts(queue) == {"active": 1}
+
+
+# -- the push is lost -------------------------------------------------------------------------------------------------
+
+
+@everywhere
+async def test_the_next_call_returns_the_jobs_of_a_lost_push(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    await idle_worker.wait(2)
+    lost = await queue.add("n", 1)
+    await idle_worker.pushed()
+    waiting = await queue.add_bulk([("n", 2), ("n", 3)])
+    reply = await idle_worker.wait(2)
+    assert [job.id for job in reply.jobs] == [waiting[0].id, lost.id]
+    # The reply is lost too, and the repeated call returns the same jobs.
+    assert {job.entry for job in (await idle_worker.repeat()).jobs} == {job.entry for job in reply.jobs}
+    assert await counts(queue) == {"active": 2, "waiting": 1}
+
+
+async def test_a_push_that_has_arrived_is_not_returned(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    await idle_worker.wait(2)
+    await queue.add("n", 1)
+    await idle_worker.pushed()
+    assert (await idle_worker.wait(1, has_push=True)).jobs == []
+    assert (await idle_worker.wait(1)).jobs == []
+
+
+async def test_a_lost_push_whose_job_was_removed_is_not_returned(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+    await idle_worker.wait(2)
+    job = await queue.add("n", 1)
+    await idle_worker.pushed()
+    await job.remove()
+    assert isinstance(await idle_worker.message(), LeaseGone)
+    assert (await idle_worker.wait(1)).jobs == []
+    other = await queue.add("n", 2)
+    assert [pushed.id for pushed in (await idle_worker.pushed()).jobs] == [other.id]
+
+
+@everywhere
+async def test_a_worker_that_dies_with_a_push_stalls_its_job(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    await idle_worker.wait()
+    job = await queue.add("n", 1)
+    [lease] = leases_in(await idle_worker.pushed())
+    await idle_worker.vanish(lease)
+    assert await FakeWorker(queue, store).sweep() == [job.id]
+    await job.refresh()
+    assert (job.state, job.stalled_count) == ("waiting", 1)
+    assert (await idle_worker.complete(lease)).refused == {0: "stale"}
+    assert await queue.check() == []
+
+
+async def test_a_push_that_never_reached_a_living_worker_is_not_a_stall(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    await idle_worker.wait(lock_ms=1_000)
+    job = await queue.add("n", 1)
+    [lease] = leases_in(await idle_worker.pushed())
+    await asyncio.sleep(0.6)
+    await idle_worker.renew()  # more than half a lease later, and without the run
+    await idle_worker.vanish(lease)
+    await FakeWorker(queue, store).sweep()
+    await job.refresh()
+    assert (job.state, job.stalled_count) == ("waiting", 0)
+
+
+async def test_a_sweep_reclaims_a_pushed_job_at_the_end_of_the_lease_of_its_worker(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    """The shortest lease of the queue includes pushed runs, because sweeps pass over all shorter idle times."""
+    other = FakeWorker(queue, store)
+    await queue.add("n", 0)
+    await other.claim(lock_ms=600_000)
+    await idle_worker.wait(lock_ms=2_000)
+    job = await queue.add("n", 1)
+    [lease] = leases_in(await idle_worker.pushed())
+    await idle_worker.vanish(lease, for_ms=3_000)
+    assert await other.sweep() == [job.id]
+    await other.leave()
+
+
+# -- a worker and its messages ----------------------------------------------------------------------------------------
+
+
+class Interrupted(Relay):
+    """A storage whose messages a test can drop or keep back."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.kept: list[Callable[[], None]] | None = None
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            if self.kept is None or message[:1] != b"p":
+                on_message(message)
+            else:
+                self.kept.append(lambda: on_message(message))
+
+        return await super().subscribe(key, channel, deliver, on_change)
+
+
+async def test_a_push_that_arrives_after_the_next_call_starts_nothing(storage: Storage, name: str) -> None:
+    relay = Interrupted(storage)
+    runs: list[str] = []
+
+    async def note(job: AnyJob) -> None:
+        runs.append(job.id)
+
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, note, concurrency=2) as worker:
+        await idle(worker)
+        relay.kept = []
+        job = await queue.add("n", 1)
+        await until(lambda: bool(relay.kept))
+        worker._session.loop.wake()  # type: ignore[union-attr]  # noqa: SLF001 - as after a new connection
+        await ended(job)
+        assert runs == [job.id]
+        for deliver in relay.kept:
+            deliver()
+        await relay.quiet(queue)
+        assert runs == [job.id]
+        relay.kept = None
+        assert (await ended(await queue.add("n", 2))).state == "completed"
+        assert await queue.check() == []
+
+
+async def test_a_poll_finds_the_job_of_a_lost_push(storage: Storage, name: str) -> None:
+    relay = Interrupted(storage)
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, poll_interval=0.2) as worker:
+        await idle(worker)
+        relay.kept = []
+        assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1
+        assert relay.kept
+        assert (await queue.get_job_counts())["completed"] == 1
+
+
+async def test_a_push_for_a_call_in_flight_waits_for_its_reply(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    replied, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hold(function: str, args: Sequence[Any], reply: Any) -> None:
+        if function == "settleAndClaim" and not reply[2] and "p" in str(args[5]):
+            replied.set()
+            await go_on.wait()
+
+    relay.after_call = hold
+    gate = Gate()
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, gate):
+        await asyncio.wait_for(replied.wait(), 5)
+        job = await queue.add("n", 1)
+        relay.after_call = None
+        assert await counts(queue) == {"active": 1}
+        go_on.set()
+        assert (await gate.running()).id == job.id
+        gate.release()
+        assert (await ended(job)).state == "completed"
+
+
+async def test_a_worker_that_stops_releases_a_pushed_job(storage: Storage, name: str) -> None:
+    relay = Interrupted(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        worker = worker_of(queue, echo)
+        await worker.start()
+        await idle(worker)
+        relay.kept = []
+        job = await queue.add("n", 1)
+        await until(lambda: bool(relay.kept))
+        await worker.close()
+        await job.refresh()
+        assert (job.state, job.stalled_count) == ("waiting", 0)
+
+
+async def test_a_batch_worker_is_not_pushed_to(queue: AnyQueue) -> None:
+    sizes: list[int] = []
+
+    async def run(jobs: Any) -> list[None]:
+        sizes.append(len(jobs))
+        return [None] * len(jobs)
+
+    async with worker_of(queue, run, batch=BatchOptions(size=3, wait=0.05)) as worker:
+        await idle(worker)
+        for job in await queue.add_bulk([("n", number) for number in range(3)]):
+            await job.result(5)
+    assert sizes == [3]
