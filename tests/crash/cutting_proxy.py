@@ -1,4 +1,6 @@
-"""A proxy that cuts connections at one kind of call: before its arrival, after its run, or inside its reply."""
+"""A proxy that cuts connections at one kind of call (before its arrival, after its run, or inside its reply) or at a
+push.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 Cut: TypeAlias = Literal["before", "after", "inside"]
 CUTS: Final[tuple[Cut, ...]] = ("before", "after", "inside")
+PUSH: Final = b"\r\np"
+"""The beginning of a push: its length, and its first byte."""
 
 
 class CuttingProxy:
@@ -24,12 +28,18 @@ class CuttingProxy:
         self._marker = b""
         self._next: list[Cut] = []
         self._idle = asyncio.Event()
+        self._pushes = 0
+        self.lost_pushes = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def arm(self, marker: bytes, *cuts: Cut) -> None:
         """Cut at the next requests that contain this text, in this order."""
         self._marker, self._next = marker, list(cuts)
         self._idle.clear()
+
+    def lose_push(self) -> None:
+        """Cut the connection at the next push, before it or inside it."""
+        self._pushes = 1
 
     async def all_made(self) -> None:
         """Wait until every armed cut has been made."""
@@ -60,7 +70,7 @@ class CuttingProxy:
         up_reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> Cut | None:
-        back = asyncio.create_task(_copy(up_reader, writer))
+        back = asyncio.create_task(self._copy(up_reader, writer))
         try:
             while data := await reader.read(1 << 20):
                 if not (self._next and self._marker in data):
@@ -84,6 +94,21 @@ class CuttingProxy:
             back.cancel()
             await asyncio.gather(back, return_exceptions=True)
 
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(1 << 20):
+                at = data.find(PUSH)
+                if self._pushes and at >= 0:
+                    self._pushes -= 1
+                    self.lost_pushes += 1
+                    writer.write(data[: self._random.choice((0, at, at + len(PUSH)))])
+                    await writer.drain()
+                    break
+                writer.write(data)
+                await writer.drain()
+        # The server closed the connection, so the proxy closes it for the client.
+        writer.transport.abort()
+
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncGenerator[CuttingProxy]:
         """Serve while the block runs."""
@@ -96,12 +121,3 @@ class CuttingProxy:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await server.wait_closed()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while data := await reader.read(1 << 20):
-            writer.write(data)
-            await writer.drain()
-    # The server closed the connection, so the proxy closes it for the client.
-    writer.transport.abort()

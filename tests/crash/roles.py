@@ -39,9 +39,10 @@ KEEP_ALL = KeepJobs()
 #: job its record, at RECORDED it has its reply.
 MID_HANDLER, RECORDING, RECORDED = "run.mid_handler", "run.recording", "run.recorded"
 HANDLER_POINTS = {MID_HANDLER, RECORDING, RECORDED}
-#: The beginnings of points that no worker of these runs passes: nothing is moved to another queue, and the queues have
-#: the present layout. tests/conformance/test_outbox.py and tests/migration test these interruptions.
-ELSEWHERE = ("relay.", "migrate.")
+#: The beginnings of points that no worker of these runs passes: nothing is moved to another queue, the queues have the
+#: present layout, and workers are seldom idle. tests/conformance/test_outbox.py, tests/migration and
+#: test_lost_pushes.py test these interruptions.
+ELSEWHERE = ("relay.", "migrate.", "push.")
 POINTS = sorted({name for name in failpoints.NAMES if not name.startswith(ELSEWHERE)} | HANDLER_POINTS)
 ADD_POINTS = [point for point in POINTS if point.startswith("add.")]
 SHUTDOWN_POINTS = [point for point in POINTS if point.startswith("shutdown.")]
