@@ -32,6 +32,7 @@ from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.functions.wakeup import read_message
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.stored_options import pack_extra
+from glidemq_async.storage import Storage
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, shipped
 from glidemq_async.storage.redis.standalone import RedisStorage
@@ -190,7 +191,14 @@ class InstructionClient:
             assert len(claimed) == 1, f"{len(claimed)} jobs ran instead of 1"
             await self._turn(claimed)
 
-    def on_message(self, message: bytes) -> None:
+    async def listen(self, storage: Storage) -> None:
+        """Listen on the channel of the worker until the storage is closed."""
+        link = asyncio.Event()
+        base = self._functions.caller.base
+        await storage.subscribe(base, f"{base}:wake:worker", self._on_message, lambda up: link.set() if up else None)
+        await link.wait()
+
+    def _on_message(self, message: bytes) -> None:
         """Note a message on the channel of the worker."""
         if isinstance(read := read_message(message), JobsPushed):
             self.pushed.append(read)
@@ -245,21 +253,12 @@ async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int
         await warm_up.add(WARM_UP)
         await warm_up.drain(WARM_UP)
         figures: dict[str, int] = {}
-        parts = (client.add, client.drain)
         if kind.idle:
-            link = asyncio.Event()
-            channel_name = f"bench:{{{name}}}:wake:worker"
-            subscription = await storage.subscribe(
-                functions.caller.base, channel_name, client.on_message, lambda up: link.set() if up else None
-            )
-            await link.wait()
-            parts = (client.live,)
-        for part in parts:
+            await client.listen(storage)
+        for part in (client.live,) if kind.idle else (client.add, client.drain):
             server.start_counting()
             await part(kind.jobs)
             figures[f"{name}, {part.__name__}"] = server.stop_counting(f"{name} {part.__name__}") // kind.jobs
-        if kind.idle:
-            await subscription.close()
         return figures
 
 

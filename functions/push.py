@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
@@ -25,4 +25,5 @@ class JobsPushed(NamedTuple):
 def read_push(message: bytes) -> JobsPushed:
     """Return the jobs in a message of this kind."""
     number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
-    return JobsPushed(int(number), int(claimed_at), claimed_jobs(msgpack.unpackb(packed, raw=True)))
+    jobs = cast("list[Any]", msgpack.unpackb(packed, raw=True))
+    return JobsPushed(int(number), int(claimed_at), claimed_jobs(jobs))

@@ -15,6 +15,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
 from glidemq_async.functions import wakeup
 from glidemq_async.functions.lease import Held
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
@@ -143,7 +144,7 @@ class Session:
         match wakeup.read_message(message):
             case wakeup.ClaimNow():
                 self.loop.wake()
-            case wakeup.JobsPushed() as pushed:
+            case JobsPushed() as pushed:
                 self.loop.receive(pushed)
             case wakeup.Echo():
                 self.loop.on_echo()

@@ -110,9 +110,7 @@ async def test_the_job_of_a_worker_that_died_with_a_push_runs_after_the_lease(po
         url = f"unix://{server.path}"
         queues = [await stack.enter_async_context(Queue[int, int](f"q{number}", url)) for number in range(KILLS)]
         processes = await asyncio.gather(*(start_idle(url, queue.name, point) for queue in queues))
-        jobs = [
-            await die_with_push(process, queue, point) for process, queue in zip(processes, queues, strict=True)
-        ]
+        jobs = [await die_with_push(process, queue, point) for process, queue in zip(processes, queues, strict=True)]
         pauses = await asyncio.gather(*(successor_starts(url, job) for job in jobs))
         assert max(pauses) < LEASE + 2
         for job, queue in zip(jobs, queues, strict=True):

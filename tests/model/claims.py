@@ -74,7 +74,8 @@ class ClaimingQueue(ChangedQueue):
         before = [job.id for name in (*RETURNED, "lifo") for job in lines[name]]
         assert not before, f"{before} could start and was passed over for the push of {pushed}"
         assert not self.startable_keys(), f"a key could start and was passed over for the push of {pushed}"
-        assert not (self.paused or self.gate > self.now or any(self.limits)), f"{pushed} were pushed against limits"
+        is_held_back = self.paused or self.gate > self.now or any(self.limits)
+        assert not is_held_back, f"{pushed} were pushed against a pause or limits"
         for job in jobs:
             assert job.expires is None, f"job {job.id} was pushed although it has a time to live"
             assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"

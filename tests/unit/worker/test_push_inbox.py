@@ -25,11 +25,9 @@ def pushed(number: int, age_ms: int = 0) -> JobsPushed:
 
 def test_a_push_after_the_last_call_is_taken_once(inbox: PushInbox) -> None:
     assert inbox.receive(pushed(3), 3)
-    assert inbox
-    assert not inbox.has_last
+    assert (bool(inbox), inbox.has_last) == (True, False)
     assert inbox.take(10.0, is_safe=True) == pushed(3)
-    assert inbox.has_last
-    assert not inbox
+    assert (bool(inbox), inbox.has_last) == (False, True)
     assert inbox.take(10.0, is_safe=True) is None
 
 
