@@ -306,7 +306,7 @@ async def test_a_push_that_arrives_after_the_next_call_starts_nothing(storage: S
         relay.kept = []
         job = await queue.add("n", 1)
         await until(lambda: bool(relay.kept))
-        worker._session.loop.wake()  # type: ignore[union-attr]  # noqa: SLF001 - as after a new connection
+        worker._session.loop.wake()  # type: ignore[union-attr]
         await ended(job)
         assert runs == [job.id]
         for deliver in relay.kept:
