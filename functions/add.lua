@@ -313,6 +313,12 @@ local function add_step(base, jobs, from, to, next_number, how, call, outcomes)
   end
 end
 
+-- Return the part of queue_flags.at that a plain add needs. meta: the fields that it has read.
+local function seen_in(meta)
+  return {paused = meta[1] == '1', limits = meta[5] == '1', features = meta[6],
+    shortest_lease = tonumber(meta[7] or nil)}
+end
+
 -- Add the jobs of a parsed list. how: { known, quiet, new, budget }
 --   known   the positions to leave out, as a set
 --   quiet   write no events for duplicates
@@ -323,11 +329,12 @@ end
 function add.all(base, jobs, how)
   local args, n, extras = jobs.args, jobs.n, jobs.extras
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
-  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits',
+    'features', 'shortest_lease')
   incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   -- A plain add needs no other flags of its queue.
-  call.seen = next(extras) and queue_flags.at(base) or {paused = meta[1] == '1', limits = meta[5] == '1'}
+  call.seen = next(extras) and queue_flags.at(base) or seen_in(meta)
   local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
   local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
   -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.
@@ -408,10 +415,11 @@ end
 request.register('addPlain', function(base, args)
   local total = count_plain(args)
   local call = {now = clock.now(), lines = {}}
-  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits')
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits',
+    'features', 'shortest_lease')
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
-  call.seen = {paused = meta[1] == '1', limits = meta[5] == '1'}
+  call.seen = seen_in(meta)
   local next_number = numbers_of(base, total, STEP, meta[2] == '1')
   local added = events.line(call.lines, 'added')
   local n = append_groups(base, args, total, next_number, '-' .. digits(call.now), added)

@@ -115,7 +115,7 @@ function push.prepare(base, consumer, n, call)
   if not call.first or not is_small(call.args) then return nil end
   local number, lock = accepting(base, consumer)
   if not lock then return nil end
-  local seen = queue_flags.some(base, CONCERNS)
+  local seen = queue_flags.some(base, call.seen.features, CONCERNS)
   if not may_push(base, consumer, seen) then return nil end
   local rows = read_new(base, consumer, n)
   if not rows then return nil end
@@ -125,7 +125,7 @@ function push.prepare(base, consumer, n, call)
     return nil
   end
   local message = 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack(jobs)
-  return {message = message, rows = rows, ids = ids, lock = lock, shortest = seen.shortest_lease}
+  return {message = message, rows = rows, ids = ids, lock = lock}
 end
 
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
@@ -140,8 +140,8 @@ function push.confirm(base, consumer, pushed, call)
     end
     line[#line + 1] = id ~= '' and id or plain.id_of(row[1])
   end
-  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack(tokens) .. cmsgpack.pack(nil))
-  if pushed.lock < (pushed.shortest or math.huge) then
+  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack(tokens) .. string.char(PUSHED))
+  if pushed.lock < (call.seen.shortest_lease or math.huge) then
     redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(pushed.lock))
   end
 end

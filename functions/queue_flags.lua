@@ -99,16 +99,15 @@ function queue_flags.require(base)
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
 end
 
--- Return a part of queue_flags.at for a call that needs only these structures: `shortest_lease`, and <structure> = true
--- if it exists. names: the structures, as a set.
-function queue_flags.some(base, names)
-  local meta = redis.call('HMGET', base .. ':meta2', 'features', 'shortest_lease')
-  local letters, seen = meta[1] and compared[base] and meta[1] or ALL, {shortest_lease = tonumber(meta[2] or nil)}
+-- Return <structure> = true for each of some structures that exists. features: the field of `meta`; names: the
+-- structures, as a set. For a call that needs no other part of queue_flags.at.
+function queue_flags.some(base, features, names)
+  local letters, found = features and compared[base] and features or ALL, {}
   for i = 1, #letters do
     local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
-    if names[name] then seen[name] = exists(base .. ':' .. name) end
+    if names[name] then found[name] = exists(base .. ':' .. name) end
   end
-  return seen
+  return found
 end
 
 -- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of

@@ -203,8 +203,8 @@ class SettleCalls(Calls):
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
         the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
-        them; `has_push`: the worker has received those pushed after its previous call. ran_ms: total duration of the runs that this call completes, and of the runs that
-        it fails.
+        them; `has_push`: the worker has received those pushed after its previous call. ran_ms: total duration of the
+        runs that this call completes, and of the runs that it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")
