@@ -1,6 +1,6 @@
--- push: starts added jobs on idle workers without a claim call. An add that finds a worker in `idle` claims its jobs for
--- that worker in the same call, and publishes them on the channel of the worker. The handler then starts after one hop
--- instead of three.
+-- push: starts added jobs on idle workers without a claim call. An add that finds a worker in `idle` claims its jobs
+-- for that worker in the same call, and publishes them on the channel of the worker. The handler then starts after one
+-- hop instead of three.
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
 --            settle call returns them
 --   call:<consumer>  after the reply, the list of the pushed tokens and a nil, both cmsgpack
@@ -51,8 +51,8 @@ local function accepting(base, consumer)
   return number, answer and tonumber(answer[5])
 end
 
--- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it. A worker that holds
--- a timer must call, because it may have no free slot afterwards.
+-- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it. A worker that
+-- holds a timer must call, because it may have no free slot afterwards.
 local function may_push(base, consumer, seen)
   if seen.returned or seen.lifo or seen.ready or seen.limits then return false end
   local holders = seen.timer and redis.call('HMGET', base .. ':timer', 'first', 'second')
@@ -65,8 +65,8 @@ local function read_new(base, consumer, n)
   return reply and not reply.err and reply[1][2] or nil
 end
 
--- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that is not
--- pushed: one with a history, with a lease of its own, or perhaps with a time to live.
+-- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that is
+-- not pushed: one with a history, with a lease of its own, or perhaps with a time to live.
 local function put(base, row, seen, jobs)
   local raw, name, data, opts, at = row[1], row[2][1], row[2][2], row[2][3], #jobs
   local id = ''
@@ -109,8 +109,8 @@ function push.undo(base, rows)
 end
 
 -- Claim jobs of this call for an idle worker. Return the push, whose `message` the caller publishes and then calls
--- push.confirm or push.undo; nil if the worker should be woken instead. call: of an add, with `args`, its arguments, and
--- `first`, the first number that one of its jobs has. n: the number of jobs that may start.
+-- push.confirm or push.undo; nil if the worker should be woken instead. call: of an add, with `args`, its arguments,
+-- and `first`, the first number that one of its jobs has. n: the number of jobs that may start.
 function push.prepare(base, consumer, n, call)
   if not call.first or not is_small(call.args) then return nil end
   local number, lock = accepting(base, consumer)

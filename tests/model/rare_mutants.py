@@ -68,6 +68,10 @@ RARE: Final = frozenset(
         "retrying begins with the oldest jobs",
         "retrying exceeds its limit",
         "no timer is set for the window of the queue",
+        "a push to a dead worker keeps its claim",
+        "a lost push takes no slot",
+        "a lost push counts as a stall",
+        "a push passes over released jobs",
     }
 )
 """Mutants whose detection takes many steps."""
