@@ -103,8 +103,8 @@ local function parse(args)
   return n, total
 end
 
--- Return the entries of the channel's last claim, and of the jobs that were pushed since. The sweep uses them:
--- these jobs may not have reached their worker.
+-- Return the entries of the channel's last claim, and of the jobs that were pushed since. The sweep uses them: these
+-- jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept = redis.call('GET', base .. ':call:' .. consumer)
   -- The sweep has already written, so a stored reply that was damaged by hand must not raise.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.model.push_mutants import MUTANTS_OF_PUSHES
+
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
         "if release_entries(base, args, first, last, call) or not entries.fenced then",
@@ -519,39 +521,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
         "",
     ),
-    "a lost push is not returned by the next call": (
-        "  local missed = not string.find(flags, 'g', 1, true) and push.tokens_in(reply)\n",
-        "  local missed = nil\n",
-    ),
-    "a push that has arrived is returned again": (
-        "local missed = not string.find(flags, 'g', 1, true) and push.tokens_in(reply)",
-        "local missed = push.tokens_in(reply)",
-    ),
-    "a lost push takes no slot": ("  caller.slots = math.max(0, caller.slots - out.n)\n", ""),
-    "a lost push counts as a stall": (
-        "  for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end\n",
-        "",
-    ),
-    "a push passes over released jobs": (
-        "  if seen.returned or seen.lifo or seen.ready",
-        "  if seen.lifo or seen.ready",
-    ),
-    "a push exceeds the limits of the queue": (" or seen.ready or seen.limits then", " or seen.ready then"),
-    "a push claims a job of an earlier add": (
-        "  if tonumber(string.match(rows[1][1], '^%d+')) < first then return nil end\n",
-        "",
-    ),
-    "a push starts a job with a time to live": ("if seen.expiry or (hint ~= 'i'", "if (hint ~= 'i'"),
-    "a push to a dead worker keeps its claim": (
-        "  elseif pushed then\n    push.undo",
-        "  elseif false then\n    push.undo",
-    ),
-    "an undone push skips its jobs": (
-        "'SETID', base .. ':fifo', GROUP, digits(before)",
-        "'SETID', base .. ':fifo', GROUP, digits(before + #raw)",
-    ),
-    "a worker without pushes is pushed to": ("string.byte(reply, -1) ~= ACCEPTS", "string.byte(reply, -1) == PUSHED"),
-    "a pushed job has no event": ("    line[#line + 1] = id ~= '' and id or plain.id_of(row[1])\n", ""),
+    **MUTANTS_OF_PUSHES,
     "a delayed job has no flag": ("queue_flags.create(base, 'scheduled', call.seen)", "base .. ':scheduled'"),
     "a ready key has no flag": ("queue_flags.create(base, 'ready', seen)", "base .. ':ready'"),
     "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),

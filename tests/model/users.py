@@ -37,7 +37,7 @@ class Users(BaseMachine):
         delivery=DELIVERY,
         loses_push=st.sampled_from([False, False, True]),
     )
-    def add(self, new: list[tuple[str, NewJob]], delivery: Delivery, loses_push: bool) -> None:
+    def add(self, new: list[tuple[str, NewJob]], delivery: Delivery, loses_push: bool = False) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
             if not self.is_record_lost(id_):

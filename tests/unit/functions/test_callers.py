@@ -16,7 +16,7 @@ from glidemq_async.storage.urls import open_storage
 FOLDER = Path(glidemq_async.__file__).parent / "functions"
 SHARED = {"__init__", "__main__", "callers", "calling", "loader", "outcomes"}
 """Modules that are not about one Lua file."""
-OF_MESSAGES = {"wakeup"}
+OF_MESSAGES = {"push", "wakeup"}
 """Modules that read what a Lua file publishes, and call none of its functions."""
 PAIRED = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - OF_MESSAGES)
 SENDERS = {"call", "once", "pieces", "read", "read_all", "_walk"}
