@@ -120,8 +120,8 @@ local function store(base, group, flat, left, valid, call)
   end
 end
 
--- Complete the jobs at args[from] to args[to] of a group, after step_end. position: of the first of them among the runs of the call.
--- Refused runs are added to `answer`. complete: outcomes.apply.c.
+-- Complete the jobs at args[from] to args[to] of a group, after step_end. position: of the first of them among the runs
+-- of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1

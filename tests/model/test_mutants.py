@@ -5,22 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.model.driver import Driver
+from tests.model.mutant_lists import DAILY, RARE
 from tests.model.mutants import MUTANTS
-from tests.model.rare_mutants import RARE
 from tests.model.running import has_difference, library
 
 SEEDS = range(1, 13)
 BUDGET = 9_000
 """Steps from each seed. Most defects are detected after a few hundred steps from the first seed."""
 RARE_BUDGET = 40_000
-SHARE = 3
-"""Each run tries every third defect. The nightly run tries the others and the slow ones."""
 
 
 def each() -> list[object]:
-    """Return the names of the mutants, and mark the slow ones."""
-    slow = {name for position, name in enumerate(MUTANTS) if name in RARE or position % SHARE}
-    return [pytest.param(name, marks=pytest.mark.slow) if name in slow else name for name in MUTANTS]
+    """Return the names of the mutants, and mark those that only the nightly run tries."""
+    return [name if name in DAILY else pytest.param(name, marks=pytest.mark.slow) for name in MUTANTS]
 
 
 @pytest.mark.timeout(900)

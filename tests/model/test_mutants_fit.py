@@ -6,8 +6,8 @@ import pytest
 
 from glidemq_async.functions import loader
 from tests.crash.limit_stress import DEFECTS
+from tests.model.mutant_lists import DAILY, RARE
 from tests.model.mutants import MUTANTS
-from tests.model.rare_mutants import RARE
 from tests.model.running import library
 
 
@@ -26,4 +26,5 @@ def test_the_text_of_a_defect_occurs_in_the_lua_once(name: str) -> None:
 
 
 def test_each_slow_mutant_is_a_mutant() -> None:
-    assert MUTANTS.keys() >= RARE
+    assert MUTANTS.keys() >= RARE | DAILY
+    assert not RARE & DAILY

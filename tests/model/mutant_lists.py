@@ -1,8 +1,42 @@
-"""The defects that few runs of the machine meet. Only the nightly run looks for them."""
+"""The defects that each run of the tests looks for, and those that only the nightly run looks for with more steps."""
 
 from __future__ import annotations
 
 from typing import Final
+
+DAILY: Final = frozenset(
+    {
+        "a settle with an old fencing token is accepted",
+        "a settled entry is not deleted",
+        "the entry of a reclaimed job is not deleted",
+        "a delayed job is due 1 ms too early",
+        "the reply to a repeated claim names no jobs",
+        "a partial add loses the other jobs",
+        "a partial settle loses the other runs",
+        "the reply to a repeated partial settle names all runs",
+        "retention keeps one job too few",
+        "released jobs start in reverse order",
+        "every claim of a job has the same fencing token",
+        "a retried job keeps its number of failures",
+        "a waiting client stays registered after the reply",
+        "the time of creation is lost",
+        "every claim begins with the prioritized jobs",
+        "the end of a run does not start the next job of its key",
+        "a job that cannot start keeps the slot of its key",
+        "a keyed job that is released loses its position",
+        "a pause of a key has no effect",
+        "a rate-limited keyed job stops the whole queue",
+        "no timer is set for a rate-limited key",
+        "a revoked job is moved to the dead-letter queue",
+        "the mark of a dead letter stays after its end",
+        "a replay visits skipped jobs again",
+        "draining reports only the jobs of its last step",
+        "a skipped fire time has no event",
+        "a held record has no flag",
+        "a flag replaces the others",
+    }
+)
+"""Mutants that nearly every seed detects within a few thousand steps. The nightly run tries all mutants."""
 
 RARE: Final = frozenset(
     {
