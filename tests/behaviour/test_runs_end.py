@@ -71,7 +71,7 @@ async def test_a_run_that_is_stopped_before_its_first_step_frees_its_slot(how: L
         async with worker_of(queue, note, concurrency=1) as worker:
             await soon(storage.linked.wait())
             storage.stop = queue.revoke if how == "revoke" else queue.remove
-            job = await queue.add("n", "stopped")
+            job = await queue.add("n", "stopped", lock_duration=60)  # a job with its own lease is claimed, not pushed
             await until(lambda: storage.stop is None)
             assert await queue.add_and_wait("n", "next", wait_timeout=5) == "next"
             await until(lambda: worker.running == 0)

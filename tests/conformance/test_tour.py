@@ -18,7 +18,8 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, 
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import ended_schedule
 
-FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version"}
+FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version", "migrateQueue"}
+"""All functions except `migrateQueue`, which needs a queue of an older layout. tests/migration calls it everywhere."""
 
 
 class Recorder(Relay):

@@ -93,9 +93,22 @@ class FakeWorker:
         await self._storage.call("settleAndClaim", self.base, args)
 
     async def complete(self, *leases: Lease, verify: bool = False, retention: Sequence[Retention] = ()) -> SettleReply:
-        """Complete these runs in one call, each with a retention if one is given, and claim nothing."""
+        """Complete these runs, each with a retention if one is given, and claim nothing.
+
+        A call ends early if it has used the time of a call. Then another one completes the rest, and this method
+        returns the reply to the last one. The server settles completed plain jobs first, group by group.
+        """
         runs = [(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)]
-        return await self._settle(runs, verify=verify)
+        reply = await self._settle(runs, verify=verify)
+        if reply.settled < len(runs):
+            groups = [(one.plain_since, run.retention) for one, run in runs]
+            runs.sort(
+                key=lambda each: (each[0].plain_since == "", groups.index((each[0].plain_since, each[1].retention)))
+            )
+        while reply.settled < len(runs):
+            runs = runs[reply.settled :]
+            reply = await self._settle(runs, verify=verify)
+        return reply
 
     async def _settle(self, runs: Sequence[tuple[Lease, Outcome]], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
