@@ -68,6 +68,11 @@ class Kind:
     pushed: bool = False
     """True if the idle worker accepts pushes."""
 
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts of a job's life that are counted separately: names of methods of InstructionClient."""
+        return ("live",) if self.idle else ("add", "drain")
+
     def request(self, number: int) -> AddRequest:
         """Return the add of one job."""
         options = JobOptions(key=f"k{number % self.keys}") if self.keys else self.options

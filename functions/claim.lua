@@ -286,7 +286,7 @@ end
 local usual_bytes = 0
 
 -- Return the number of jobs that a step handles, at most `step`, so that their payloads are probably not larger than
--- those of a claim. For steps that read or copy payloads.
+-- the ones of a claim. For steps that read or copy payloads.
 function claim.usual_step(step)
   if usual_bytes * step <= budget.CLAIMED_BYTES then return step end
   return math.max(1, math.floor(budget.CLAIMED_BYTES / usual_bytes))

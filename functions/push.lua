@@ -8,7 +8,7 @@
 -- with the reply to the worker's last call. They belong to it as the claimed jobs do: the lease of the runs is in that
 -- reply, and a lost push counts as undelivered (stalled.lua). A worker is pushed to at most once between two calls,
 -- because the push removes it from `idle`. Its next call says whether it has the push (flag "g"). If not, the call
--- returns the jobs, and the worker ignores the message in case it arrives later: its number is below that of the call.
+-- returns the jobs, and the worker ignores the message in case it arrives later: the call has a higher number.
 --
 -- Only jobs whose entries this call has appended are pushed. Replication keeps the order of writes but may lose the
 -- last ones. A failover that loses the push then loses the entries too, and the outcome of the run is refused. If a

@@ -21,7 +21,7 @@ local ALL = 'abcdefghijklmnopqrstu'
 queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
 local FIRST_LETTER = 97
 
--- Refuse a call to a queue whose structures are those of layout 1. Its `features` are absent or MIGRATING, so calls to
+-- Refuse a call to a queue whose structures have layout 1. Its `features` are absent or MIGRATING, so calls to
 -- other queues do not come here.
 local function refuse_old(base, features)
   if features or redis.call('TYPE', base .. ':meta').ok == 'hash' then layout.require_migration(base) end

@@ -8,7 +8,7 @@
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below; "p" the caller starts jobs that are
---              pushed to it, and "g" it has got those that were pushed since its last call, see push.lua
+--              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of plain jobs that completed, by the time when they were claimed and by their retention policy.
 --              entry: without its prefix; m: 1 if all results are equal, otherwise count
@@ -76,7 +76,7 @@ local function split(args, i, at)
   args.rests[i] = rest
 end
 
--- Check the arguments. Return the number of runs outside of the groups, and of those in groups. Sets in args: groups;
+-- Check the arguments. Return the number of runs outside of the groups, and of the others. Sets in args: groups;
 -- runs, the position before the first other run; rests, what follows the tokens of these, by position; has_keys; and
 -- has_others, if some outcomes are not `c`.
 local function parse(args)

@@ -94,7 +94,6 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
         ([("ZADD", "{base}:completed", "1", "own")], "I3"),
         ([("ZADD", "{base}:completed", "1", "1")], "I2"),
         ([("HSET", "{base}:job:1", "name", "n", "data", "x", "place", "completed p1-1")], "I16"),
-        ([("SADD", "{base}:recorded", "1"), ("HSET", "{base}:meta2", "features", "t")], "I16"),
         ([("SADD", "{base}:recorded", "1")], "I13"),
         ([("HSET", "{base}:results", "1", "2 1 x")], "I14"),
         ([("HSET", "{base}:results", "9", "2 1 x")], "I14"),
