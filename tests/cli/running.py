@@ -26,6 +26,8 @@ from glidemq_async import Job, Worker
 
 async def process(job: Job) -> int:
     """Runs until the file that the job names is there; answers the version of this file and the process."""
+    if job.data is not None:
+        Path(job.data + ".awaited").touch()
     while job.data is not None and not Path(job.data).exists():
         await asyncio.sleep(0.01)
     return [VERSION, os.getpid()]

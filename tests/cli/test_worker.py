@@ -26,10 +26,10 @@ def app(tmp_path: Path) -> Path:
     return tmp_path
 
 
-async def active(queue: AnyQueue, count: int = 1) -> None:
-    """Wait until this many jobs run."""
+async def handling(app: Path) -> None:
+    """Wait until the handler runs a job. A job is active before that, from the moment at which the server claims it."""
     async with asyncio.timeout(20):
-        while (await queue.get_job_counts())["active"] != count:  # noqa: ASYNC110
+        while not any(app.glob("*.awaited")):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
@@ -39,7 +39,7 @@ async def test_the_first_sigterm_lets_active_jobs_end(jobs: AnyQueue, server: Se
 
     async with worker(cwd=app, url=server.url) as running:
         job = await jobs.add("n", str(app / "go"))
-        await active(jobs)
+        await handling(app)
         running.send(signal.SIGTERM)
         await running.event("stopping")
         await eventually(nobody_idle, "the worker must no longer be registered as idle")
@@ -56,7 +56,7 @@ async def test_a_second_sigterm_releases_them_immediately(
 ) -> None:
     async with worker(*options, cwd=app, url=server.url) as running:
         job = await jobs.add("n", str(app / "never"))
-        await active(jobs)
+        await handling(app)
         running.send(signal.SIGTERM)
         await running.event("stopping")
         running.send(signal.SIGINT)
@@ -69,7 +69,7 @@ async def test_two_signals_that_arrive_together_count_twice(jobs: AnyQueue, serv
     async with worker("--processes", "1", cwd=app, url=server.url) as running:
         pid = (await running.event("ready"))["worker_pid"]
         job = await jobs.add("n", str(app / "never"))
-        await active(jobs)
+        await handling(app)
         os.kill(pid, signal.SIGSTOP)
         for _ in range(2):
             running.send(signal.SIGTERM)
@@ -97,7 +97,7 @@ async def test_sighup_replaces_every_process_without_a_gap(jobs: AnyQueue, serve
     async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
         before = {(await running.event("ready"))["worker_pid"] for _ in range(2)}
         job = await jobs.add("n", str(app / "go"))
-        await active(jobs)
+        await handling(app)
         (app / "jobs.py").write_text(APP.replace("VERSION = 1", "VERSION = 2"))
         running.send(signal.SIGHUP)
         after = {(await running.event("ready"))["worker_pid"] for _ in range(2)}
@@ -116,7 +116,7 @@ async def test_a_process_replaced_after_sighup_counts_one_sigterm(jobs: AnyQueue
     async with worker("--processes", "1", cwd=app, url=server.url) as running:
         old = (await running.event("ready"))["worker_pid"]
         job = await jobs.add("n", str(app / "go"))
-        await active(jobs)
+        await handling(app)
         running.send(signal.SIGHUP)
         await running.event("ready")
         running.send(signal.SIGTERM)
@@ -143,7 +143,7 @@ async def test_sighup_keeps_the_old_processes_when_the_new_ones_cannot_start(
 async def test_a_single_process_logs_its_signals(jobs: AnyQueue, server: Server, app: Path) -> None:
     async with worker(cwd=app, url=server.url) as running:
         await jobs.add("n", str(app / "go"))
-        await active(jobs)
+        await handling(app)
         running.send(signal.SIGHUP)
         assert (await running.event("restarting"))["message"].endswith("then restarting this process")
         # A process that was asked to end does not restart.
@@ -168,7 +168,7 @@ async def test_a_killed_supervisor_leaves_no_process(jobs: AnyQueue, server: Ser
     async with worker(*SUPERVISED, cwd=app, url=server.url) as running:
         pids = [(await running.event("ready"))["worker_pid"] for _ in range(2)]
         job = await jobs.add("n", str(app / "never"))
-        await active(jobs)
+        await handling(app)
         running.send(signal.SIGKILL)
         for pid in pids:
             await gone(pid)

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-RANKED: Final = frozenset({"completed", "failed", "delayed", "prioritized", "key-waiting"})
-"""States whose jobs have ranks, so that several tasks can read them in parallel."""
+RANKED: Final = frozenset({"failed", "delayed", "prioritized", "key-waiting"})
+"""States whose jobs have ranks, so that several tasks can read them in parallel.
+
+Completed jobs have none: the server merges those with and without a record while it lists them.
+"""
 
 
 @dataclass
