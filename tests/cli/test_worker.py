@@ -28,8 +28,12 @@ def app(tmp_path: Path) -> Path:
 
 async def handling(app: Path) -> None:
     """Wait until the handler runs a job. A job is active before that, from the moment at which the server claims it."""
+
+    def runs() -> bool:
+        return any(app.glob("*.awaited"))
+
     async with asyncio.timeout(20):
-        while not any(app.glob("*.awaited")):  # noqa: ASYNC110
+        while not runs():
             await asyncio.sleep(0.01)
 
 
