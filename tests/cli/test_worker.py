@@ -33,7 +33,7 @@ async def handling(app: Path) -> None:
         return any(app.glob("*.awaited"))
 
     async with asyncio.timeout(20):
-        while not runs():
+        while not runs():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 
