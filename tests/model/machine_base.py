@@ -4,12 +4,15 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import ClassVar, Literal
 
 import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import ACTIONS, START_MS, STEP
 from tests.model.compare import Comparer, same
 from tests.model.compare_dead_letters import compare_dead_letters
@@ -26,6 +29,7 @@ class BaseMachine(RuleBasedStateMachine):
 
     driver: ClassVar[Driver]
     steps: ClassVar[int] = 0
+    differences: ClassVar[int] = 0
 
     def __init__(self) -> None:
         super().__init__()
@@ -97,14 +101,24 @@ class BaseMachine(RuleBasedStateMachine):
         self.driver.set_clock(self.model.now)
         self.driver.age(ms)
 
+    @contextmanager
+    def noting_differences(self) -> Generator[None]:
+        """Count a difference when it appears, because Hypothesis may not reach it again when it repeats an example."""
+        try:
+            yield
+        except (AssertionError, ReplyError):
+            type(self).differences += 1
+            raise
+
     @invariant()
     def agree(self) -> None:
-        if self.dirty:
-            self.compare_all()
-        type(self).steps += 1
-        self.taken += 1  # not the sum over examples: Hypothesis must see the same result when it repeats one
-        if self.taken % 10 == 0:
-            self.check()
+        with self.noting_differences():
+            if self.dirty:
+                self.compare_all()
+            type(self).steps += 1
+            self.taken += 1  # not the sum over examples: Hypothesis must see the same result when it repeats one
+            if self.taken % 10 == 0:
+                self.check()
 
     def check(self) -> None:
         """Check that the library's own readers and its integrity check agree as well."""
@@ -148,4 +162,5 @@ class BaseMachine(RuleBasedStateMachine):
     def step(self, action: tuple[str, dict[str, object]]) -> None:
         """Run one of the actions below."""
         name, arguments = action
-        getattr(self, name)(**arguments)
+        with self.noting_differences():
+            getattr(self, name)(**arguments)
