@@ -190,3 +190,14 @@ def test_public_signatures_show_no_private_names() -> None:
 
 def test_the_package_is_typed() -> None:
     assert (Path(glidemq_async.__path__[0]) / "py.typed").exists()
+
+
+@pytest.mark.parametrize("package", ["glidemq_async", "glidemq_async.worker", "glidemq_async.storage"])
+def test_completion_on_a_package_shows_only_its_public_names(package: str) -> None:
+    program = (
+        f"import {package} as package, glidemq_async; from glidemq_async import *; "
+        "print(*(name for name in dir(package) if not name.startswith('__')))"
+    )
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    stub = Path(importlib.import_module(package).__file__ or "").with_suffix(".pyi")
+    assert set(shown) == set(re.findall(r" as (\w+)$", stub.read_text(), re.MULTILINE)) - {"__version__"}

@@ -12,6 +12,7 @@ from datetime import timedelta
 from types import FunctionType
 from typing import Any, Final, Literal
 
+from glidemq_async._internal.waits import together
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import ExecutorError
 from glidemq_async.executors.calls import FunctionCall
@@ -133,7 +134,7 @@ class SubprocessExecutor:
         pool = Pool(PoolSettings(self._processes, self._config(), self._environment(), output, self._flow))
         self._pool = pool
         try:
-            for child in await asyncio.gather(*(pool.take() for _ in range(self._warm))):
+            for child in await together(pool.take() for _ in range(self._warm)):
                 pool.give_back(child)
         except BaseException:  # cancelled, too: no process may be left after an incomplete start
             await self.stop(0.0)

@@ -35,7 +35,13 @@ def attach(
         setattr(sys.modules[package], name, value)  # later accesses find the attribute directly
         return value
 
-    return get, lambda: sorted({*vars(sys.modules[package]), *names, *modules}), sorted(names)
+    def list_names() -> list[str]:
+        # Not `vars()` of the package: an import sets the name of a module in its package, so private modules would
+        # appear in the completion list of a shell as soon as something imports them.
+        special = {name for name in vars(sys.modules[package]) if name.startswith("__")}
+        return sorted({*special, *names, *modules})
+
+    return get, list_names, sorted(names)
 
 
 def _read_stub(package: str, stub: Path) -> tuple[set[str], dict[str, str]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 
 # asyncio's task group and not anyio's. A cancelled scope of anyio cancels every further `await` of its tasks, so a task
@@ -34,8 +36,26 @@ async def first_of(*events: asyncio.Event) -> None:
             wait.cancel()
 
 
-async def together(works: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run all coroutines concurrently. The first failure cancels the others and is raised after they have ended."""
+async def together(works: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """Run all coroutines concurrently and return their results in order.
+
+    The first failure cancels the others and is raised after they have ended.
+    """
     async with task_group() as group:
-        for work in works:
-            group.create_task(work)
+        tasks = [group.create_task(work) for work in works]
+    return [task.result() for task in tasks]
+
+
+# `asyncio.gather` alone is neither of the two. It raises the first error and leaves the other tasks running, so they
+# use a connection or a queue that its owner has closed by then.
+async def finish_all(works: Iterable[Awaitable[_T]]) -> list[_T]:
+    """Run all coroutines concurrently, each to its end, and return their results in order.
+
+    Then raises the error of the first one in order that has failed. For closing several things: cancelling the others
+    would leave them half closed. A cancellation of the caller cancels all of them.
+    """
+    results = await asyncio.gather(*works, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

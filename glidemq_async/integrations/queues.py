@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypedDict, Unpack
 
+from glidemq_async._internal.waits import finish_all
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.options.ids import GeneratedIds
@@ -112,7 +112,7 @@ class Queues:
             return
         try:
             # The queues before the storage: closing a queue sends its waiting adds.
-            await asyncio.gather(*(queue.close() for queue in queues.values()))
+            await finish_all(queue.close() for queue in queues.values())
         finally:
             if storage is not None:
                 await self._close(storage)

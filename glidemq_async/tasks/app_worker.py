@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -11,6 +10,7 @@ from typing import Any, Final
 
 from typing_extensions import override
 
+from glidemq_async._internal.waits import together
 from glidemq_async.stored.record import WAITING
 from glidemq_async.tasks.core import AppCore
 from glidemq_async.tasks.routing import TaskExecutor
@@ -107,7 +107,7 @@ class AppWorker(Runs):
         while not self._stop_requested.is_set():
             # A job of one queue may add to another queue that was already found empty, so the queues are checked again
             # together.
-            await asyncio.gather(*(worker.until_empty() for worker in self._workers))
+            await together(worker.until_empty() for worker in self._workers)
             if len(self._workers) == 1 or not await self._anything_left():
                 return
 

@@ -5,13 +5,12 @@ Middleware and dependencies run in the worker's event loop, around that executor
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from glidemq_async._internal.repeated_log import RepeatedLog
-from glidemq_async._internal.waits import together
+from glidemq_async._internal.waits import finish_all, together
 from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import Deadline
@@ -130,7 +129,7 @@ class TaskExecutor:
         """Stop every executor that has started."""
         uses, self._uses = self._uses, {}
         self._started.clear()
-        await asyncio.gather(*(use.stop(grace) for use in uses.values()))
+        await finish_all(use.stop(grace) for use in uses.values())
 
     def _executor_of(self, task: TaskDefinition) -> Executor:
         spec = task.executor_in(self._default)

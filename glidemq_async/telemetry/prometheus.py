@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
+from glidemq_async._internal.waits import together
 from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunOutcome, RunReport, WorkerPart
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class Prometheus(Instrumentation):
     async def _look_at_all(self) -> None:
         counting = {part.queue: part.counts for part in self._parts.values()} | self._watched
         self._depth.clear()
-        await asyncio.gather(*(self._look(queue, counts) for queue, counts in counting.items()))
+        await together(self._look(queue, counts) for queue, counts in counting.items())
         self._refreshed = time.monotonic()
 
     async def _look(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:

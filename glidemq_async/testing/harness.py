@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
 from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.connectable import Connectable
+from glidemq_async._internal.waits import together
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import end_as
@@ -279,4 +280,4 @@ async def _work_until_empty(runs: _Runs, ended: Sized) -> None:
     # A job of one queue may have added jobs to another queue after its worker found that queue empty.
     while before < len(ended):
         before = len(ended)
-        await asyncio.gather(*(worker.until_empty(wait=False) for worker in runs.workers))
+        await together(worker.until_empty(wait=False) for worker in runs.workers)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from typing_extensions import override
 
+from glidemq_async._internal.waits import finish_all, together
 from glidemq_async.worker.health_server import HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.worker import Worker
@@ -41,7 +41,7 @@ class WorkerPool(Runs):
 
     @override
     async def _run_until_empty(self) -> None:
-        await asyncio.gather(*(worker.until_empty() for worker in self._workers))
+        await together(worker.until_empty() for worker in self._workers)
 
     @override
     def stop(self, *, immediately: bool = False) -> None:
@@ -64,7 +64,7 @@ class WorkerPool(Runs):
     @override
     async def _close(self) -> None:
         try:
-            await asyncio.gather(*(worker.close() for worker in self._workers))
+            await finish_all(worker.close() for worker in self._workers)
         finally:
             if self._health_server is not None:
                 await self._health_server.close()

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 from typing_extensions import override
 
 from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
+from glidemq_async._internal.waits import together
 from glidemq_async.cli.worker.delegated_ports import Where
 from glidemq_async.cli.worker.metrics import is_metrics, merged
 
@@ -79,7 +80,7 @@ class SharedPorts:
         return answered[0] if answered else Page(b"no process replied\n", status=HTTPStatus.SERVICE_UNAVAILABLE)
 
     async def _ask(self, asked: Sequence[ServingProcess], where: Where, path: str, seconds: float) -> list[Page | None]:
-        return await asyncio.gather(*(process.ask(where, path, seconds) for process in asked))
+        return await together(process.ask(where, path, seconds) for process in asked)
 
     # -- probes -------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from fnmatch import fnmatchcase
 from typing import Any, Final, TypeVar
 
+from glidemq_async._internal.waits import finish_all
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.history import Bounds, ByEntry, ByNumber, ByTime, Located, Sought
 from glidemq_async.spark.connection import Connection, connection_to
@@ -93,13 +94,7 @@ class EventPlanner:
         names = list(queues)
         # Wait for all of them, even after an error. The loop only runs inside `Connection.run`, so a coroutine that is
         # left behind would continue during the next call of another reader.
-        results = await asyncio.gather(*map(one, names), return_exceptions=True)
-        found: dict[str, T] = {}
-        for queue, result in zip(names, results, strict=True):
-            if isinstance(result, BaseException):
-                raise result
-            found[queue] = result
-        return found
+        return dict(zip(names, await finish_all(map(one, names)), strict=True))
 
     async def positions(
         self, queues: Iterable[str], wanted: OffsetSpec | Mapping[str, OffsetSpec], otherwise: str

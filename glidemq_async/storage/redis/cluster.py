@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from glidemq_async._internal.waits import together
 from glidemq_async.storage.redis.attempt import SharedAttempt
 from glidemq_async.storage.redis.connections import Endpoint, dial
 from glidemq_async.storage.redis.library import Library, pack, shipped
@@ -84,7 +85,7 @@ class ClusterServers(Servers):
         return node
 
     async def open_all(self) -> None:
-        await asyncio.gather(*(node.open() for node in await self.primaries()))
+        await together(node.open() for node in await self.primaries())
 
     async def primaries(self) -> list[Node]:
         await self._refreshing.outcome()

@@ -25,7 +25,15 @@ from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
 from glidemq_async.storage.redis.durability import call_confirmed
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
-from glidemq_async.storage.redis.retry import TRY_SECONDS, RetryPauses, Verdict, failure, gave_up, judge
+from glidemq_async.storage.redis.retry import (
+    FIRST_PAUSE,
+    TRY_SECONDS,
+    RetryPauses,
+    Verdict,
+    failure,
+    gave_up,
+    judge,
+)
 from glidemq_async.storage.redis.servers import Servers
 from glidemq_async.storage.redis.subscriptions import OnChange, OnMessage
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
@@ -256,11 +264,13 @@ class ServerStorage(Connectable):
 
     async def _pause(self, retries: Retries, problem: Exception, *, immediate: bool) -> None:
         now = asyncio.get_running_loop().time()
-        pause = 0.0 if immediate else retries.pauses.next()
-        # Give up before the pause and not after it: an attempt after the deadline would not be made anyway.
-        if now + pause >= retries.deadline:
+        left = retries.deadline - now
+        # A pause takes at most half of the time that is left. A server that returns shortly before the deadline is then
+        # still reached, and a call does not give up before its time. The pauses shrink towards the deadline, so the
+        # attempts end when less time is left than the shortest pause.
+        if left <= (0.0 if immediate else FIRST_PAUSE):
             raise gave_up(problem, retries.what, self.url, now - retries.started) from problem
-        await asyncio.sleep(pause)
+        await asyncio.sleep(0.0 if immediate else min(retries.pauses.next(), left / 2))
 
     # Streams, channels and keys
 

@@ -130,10 +130,10 @@ async def test_other_processes_get_references_and_stored_values(
 async def test_an_executor_that_does_not_start_leaves_none_started(
     storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def start(tier: Elsewhere, freed: Callable[[], None]) -> None:
-        if tier.permissions is None:
+    async def start(executor: Elsewhere, freed: Callable[[], None]) -> None:
+        if executor.permissions is None:
             raise ExecutorError("not here")
-        tier.states.append("started")
+        executor.states.append("started")
 
     monkeypatch.setattr(Elsewhere, "start", start)
     app = GlideMQ(storage, queue=name)
@@ -143,7 +143,7 @@ async def test_an_executor_that_does_not_start_leaves_none_started(
         with pytest.raises(ExecutorError, match="not here"):
             async with app.worker():
                 pass
-    assert [tier.states for tier in Elsewhere.made] == [["started", "stopped"], []]
+    assert [executor.states for executor in Elsewhere.made] == [["started", "stopped"], []]
 
 
 async def test_no_run_begins_before_the_start_of_its_executor(
@@ -151,16 +151,16 @@ async def test_no_run_begins_before_the_start_of_its_executor(
 ) -> None:
     starts = 0
 
-    async def start(tier: Elsewhere, freed: Callable[[], None]) -> None:
+    async def start(executor: Elsewhere, freed: Callable[[], None]) -> None:
         nonlocal starts
         starts += 1
         if starts == 1:
             await asyncio.sleep(0.1)
             raise ExecutorError("not yet")
-        tier.states.append("started")
+        executor.states.append("started")
 
-    async def run(tier: Elsewhere, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
-        return tier.states == ["started"]
+    async def run(executor: Elsewhere, handler: Handler, job: Job[Any, Any], timeout: float | None) -> object:
+        return executor.states == ["started"]
 
     monkeypatch.setattr(Elsewhere, "start", start)
     monkeypatch.setattr(Elsewhere, "run", run)
@@ -212,7 +212,7 @@ async def test_the_executor_of_a_worker_runs_tasks_without_one(storage: Storage,
         assert await (await doubled.add(Price(Decimal("1.50")))).result(PATIENCE) == Price(Decimal("3.00"))
         assert await (await limited.add(Price(Decimal(1)))).result(PATIENCE) == Price(Decimal(3))
         assert await (await own.add(1)).result(PATIENCE) == 2
-    found = {tier.permissions: tier for tier in Elsewhere.made}
+    found = {executor.permissions: executor for executor in Elsewhere.made}
     assert found[None].calls == [(f"{__name__}:double._definition.stored", [{"amount": "1.50"}])]
     assert found[None].concurrency == 3
     assert len(found[Permissions()].calls) == 1
