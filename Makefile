@@ -88,7 +88,7 @@ test-spark: $(STAMP)
 		echo "!!! no Java here: the tests of Spark did NOT run (install a JRE, version 17 or newer)" >&2; \
 	fi
 
-# Older versions leave sockets of their own to the garbage collector.
+# Older versions of Spark leave some of their sockets to the garbage collector.
 test-spark-versions:
 	for version in $(or $(VERSIONS),4.0 4.1 4.2); do \
 		$(PYTHON) -m venv build/spark-$$version && \

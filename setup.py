@@ -1,6 +1,6 @@
-"""The list of packages, which pyproject.toml cannot express; everything else stands there.
+"""The list of packages, which pyproject.toml cannot express. All other settings are in pyproject.toml.
 
-Every package under glidemq_async/ is found by itself. `functions`, `executors` and `demo` are at the top of the
+`find_packages` finds every package under glidemq_async/. `functions`, `executors` and `demo` are at the top of the
 repository and are installed as glidemq_async.functions, glidemq_async.executors and glidemq_async.demo.
 """
 

@@ -35,7 +35,7 @@ def _arguments(given: Sequence[str] | None) -> argparse.Namespace:
         metavar="PATH",
         action="append",
         help="another interpreter with the library and its extra `test`, for the lean part "
-        "(those that `make bench-pythons` has built)",
+        "(`make bench-pythons` builds them)",
     )
     parser.add_argument(
         "--rows", type=int, default=100_000, help="the number of rows that the Spark part writes (100,000)"

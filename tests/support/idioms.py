@@ -1,4 +1,4 @@
-"""Count idioms that make technical English hard to read, in code, Lua and documents.
+"""Count idioms that make technical English hard to read, in code, Lua, documents and the files of the project.
 
 `python -m tests.support.idioms [path ...]` prints each hit of the given files, or the rate of each idiom for the whole
 repository.
@@ -19,6 +19,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 CODE = ("glidemq_async", "pyspark_glidemq", "functions", "executors", "demo", "tests", "benchmarks", "examples")
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs")
+PROJECT = ("setup.py", "Makefile", "pyproject.toml")
+_SENTENCE_WORDS = 4
+"""Least number of words of a string literal that counts as prose. A shorter one is a name, a key or a format."""
 
 
 class Idiom(NamedTuple):
@@ -53,11 +56,18 @@ IDIOMS = {
 }
 
 
-def python_prose(text: str) -> Iterator[str]:
-    """Yield each docstring and each run of comment lines of a Python source."""
-    for node in ast.walk(ast.parse(text)):
+def python_prose(text: str, *, with_texts: bool = True) -> Iterator[str]:
+    """Yield each docstring, each run of comment lines and each text of a Python source.
+
+    A text is a string literal of several words, for example a message or a help text. `with_texts=False` leaves texts
+    out, for tests, where they are data.
+    """
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _docstrings(node)
+    if with_texts:
+        yield from _texts(tree)
     run: list[str] = []
     last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -77,6 +87,20 @@ def _docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFun
             yield from child.value.value.split("\n\n")
 
 
+def _texts(tree: ast.Module) -> Iterator[str]:
+    """Yield each string literal that is a sentence, with "code" in place of each value of an f-string."""
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        found = ""
+        if isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in node.values)
+            found = "".join(str(part.value) if isinstance(part, ast.Constant) else "code" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+            found = node.value
+        if len(found.split()) >= _SENTENCE_WORDS:
+            yield from found.split("\n\n")
+
+
 def lua_prose(text: str) -> Iterator[str]:
     """Yield each run of comment lines of a Lua source."""
     run: list[str] = []
@@ -94,6 +118,22 @@ def lua_prose(text: str) -> Iterator[str]:
         yield " ".join(run)
 
 
+def project_prose(text: str) -> Iterator[str]:
+    """Yield each run of comment lines, and each quoted text, of a Makefile or a TOML file."""
+    run: list[str] = []
+    for line in [*text.splitlines(), ""]:
+        code, mark, comment = line.partition("# ")
+        if mark and not code.strip():
+            run.append(comment.strip())
+            continue
+        if run:
+            yield " ".join(run)
+            run = []
+        yield from (found for found in re.findall(r'"([^"]+)"', code) if len(found.split()) >= _SENTENCE_WORDS)
+        if mark:
+            yield comment.strip()
+
+
 def document_prose(text: str) -> Iterator[str]:
     """Yield each paragraph, list item and table row of a Markdown document, without code."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
@@ -105,8 +145,10 @@ def document_prose(text: str) -> Iterator[str]:
 def prose(path: Path) -> Iterator[str]:
     """Yield the pieces of prose in a file, by its kind."""
     text = path.read_text(encoding="utf-8")
-    kinds = {".py": python_prose, ".lua": lua_prose, ".md": document_prose}
-    for piece in kinds[path.suffix](text):
+    kinds = {".lua": lua_prose, ".md": document_prose, ".toml": project_prose, "": project_prose}
+    is_test = "tests" in path.parts
+    pieces = python_prose(text, with_texts=not is_test) if path.suffix == ".py" else kinds[path.suffix](text)
+    for piece in pieces:
         yield " ".join(piece.split())
 
 
@@ -142,7 +184,7 @@ def _print_hits(paths: Iterable[Path]) -> None:
 
 
 def _print_rates() -> None:
-    for title, names in (("code", CODE), ("documents", DOCUMENTS)):
+    for title, names in (("code", (*CODE, *PROJECT)), ("documents", DOCUMENTS)):
         hits, words = count(files(names))
         print(f"{title}: {words} words")
         for name, idiom in IDIOMS.items():

@@ -8,7 +8,10 @@ import pytest
 
 from tests.support import idioms
 
-CODE = ("benchmarks", "demo", "examples", "executors", "functions", "glidemq_async", "pyspark_glidemq", "tests")
+CODE = (
+    *("benchmarks", "demo", "examples", "executors", "functions", "glidemq_async", "pyspark_glidemq", "tests"),
+    *idioms.PROJECT,
+)
 DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "docs", "tests/README.md")
 
 
@@ -43,3 +46,21 @@ def test_the_counter_finds_idioms_in_each_kind_of_file(tmp_path: Path) -> None:
         "goes on",
         "at once",
     }
+
+
+def test_the_counter_reads_messages_and_the_files_of_the_project_but_no_data_of_tests(tmp_path: Path) -> None:
+    message = 'raise ValueError(f"{name} is told at once")\nkey = "at once"\n'
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "a.py").write_text(message)
+    (tmp_path / "tests" / "b.py").write_text(message)
+    (tmp_path / "pyproject.toml").write_text("# It stands here.\nname = 'at once'  # beside\n")
+    (tmp_path / "Makefile").write_text('help:\n\t@echo "make it   goes on with all"\n')
+
+    def found(name: str) -> list[str]:
+        hits, _ = idioms.count([tmp_path / name])
+        return sorted(idiom for idiom, count in hits.items() if count)
+
+    assert found("a.py") == ["at once", "tell"]
+    assert found("tests/b.py") == []
+    assert found("pyproject.toml") == ["beside", "stand"]
+    assert found("Makefile") == ["goes on"]

@@ -192,8 +192,8 @@ class MemoryUse(OneServer):
                     raise
                 if loop.time() > deadline:
                     raise StorageUnavailable(
-                        f"the embedded server of {self.url} does not answer ({error}). What was in "
-                        "memory is lost; open a new storage."
+                        f"the embedded server of {self.url} does not answer ({error}). Its data is "
+                        "lost; open a new storage."
                     ) from error
             await asyncio.sleep(0.002)
 
