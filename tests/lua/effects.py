@@ -182,6 +182,10 @@ class Library:
         self.created: set[tuple[str, str, str]] = set()
         """The commands that may create a key, the known part of the key ("?": none; "unpack": an item of a
         list), and the file. A key of `queue_flags.create` is not among them."""
+        self.writers: set[tuple[str, str]] = set()
+        """The known part of each key that a command changes ("?": none), and the file. A command in a helper of
+        `common` belongs to the file that calls the helper."""
+        self._common = common
         self._running: list[tuple[Closure, bool]] = []
         self._cut = _WHOLE
         """The outermost running call that contains a recursive call which was not followed."""
@@ -381,7 +385,8 @@ class Library:
             return state, UNKNOWN
         known = (*key, self._caught > 0)
         before = (*map(_described, values),)
-        if (known, before) in self._known:
+        # A helper of `common` runs again for each caller, so that its writes are noted for all of them.
+        if (known, before) in self._known and function.scope.file != self._common:
             return self._known[known, before]
         scope = Scope(function.scope, function.scope.file)
         parameters = function.code.parameters
@@ -433,12 +438,9 @@ class Library:
         return after
 
     def _command(self, how: str, call: Call, values: list[Value], where: str, scope: Scope, state: str) -> State:
-        names, words = () if values[0].is_open else values[0].texts, [value.text for value in values]
-        argument = call.arguments[0]
-        if not names and isinstance(argument, Call) and _dotted(argument.function) == "unpack":
-            fields = self._look(argument.arguments[0], scope).fields or {}
-            first = fields.get("1", UNKNOWN)
-            names = () if first.is_open else first.texts
+        words = [value.text for value in values]
+        listed = self._listed(call, values, scope)
+        names = () if listed[0].is_open else listed[0].texts
         if not names:
             self.unresolved.add(f"{where} {how} of a command that is not a constant")
         writes = ""
@@ -451,6 +453,7 @@ class Library:
                 self._can_fail(f"{command} by redis.call", where, state)
             if command not in READS:
                 writes = f"{command} at {where}"
+                self._note_writer(command, listed)
             if command not in READS | REMOVES:
                 self._note_created(command, call, values, scope.file)
         return state or writes
@@ -462,6 +465,23 @@ class Library:
             return
         texts = (*values[1].texts, "?") if values[1].is_open else values[1].texts
         self.created.update((command, text, file) for text in texts if not text.startswith(FLAGGED))
+
+    def _listed(self, call: Call, values: list[Value], scope: Scope) -> list[Value]:
+        """Return the known words of a command, also of one whose command and arguments are one list."""
+        first = call.arguments[0]
+        if isinstance(first, Call) and _dotted(first.function) == "unpack":
+            fields = self._look(first.arguments[0], scope).fields or {}
+            return [fields.get(str(number), UNKNOWN) for number in range(1, max(2, len(fields)) + 1)]
+        return values
+
+    def _note_writer(self, command: str, values: list[Value]) -> None:
+        position = 2 if command in CONTAINERS else 1
+        if command == "XREADGROUP":
+            position = [value.text for value in values].index("STREAMS") + 1
+        key = values[min(position, len(values) - 1)]
+        texts = (*key.texts, "?") if key.is_open else key.texts
+        files = [closure.scope.file for closure, _ in self._running if closure.scope.file != self._common]
+        self.writers.update((text.removeprefix(FLAGGED), files[-1]) for text in texts if files)
 
     def _can_fail(self, step: str, where: str, state: str) -> None:
         if state and not self._caught:

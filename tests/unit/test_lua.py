@@ -10,6 +10,7 @@ from string import ascii_lowercase
 import pytest
 
 from glidemq_async.functions import loader
+from tests.lua import writers
 from tests.lua.effects import Fault, Library
 from tests.lua.syntax import parse
 
@@ -119,6 +120,24 @@ def unflagged(checked: Library) -> set[tuple[str, str, str]]:
 
 def test_every_command_that_creates_a_structure_sets_its_flag() -> None:
     assert unflagged(library()) == set(UNFLAGGED)
+
+
+def test_each_structure_is_changed_only_by_the_files_that_the_documents_list() -> None:
+    found = writers.writers_of(library())
+    assert writers.written_table() == writers.table_of(found), "run `python -m tests.lua.writers`, and check the change"
+    # The client itself writes `confirm`.
+    assert set(found) - {writers.ANY} == writers.documented_structures() - {"confirm"}
+
+
+def test_a_write_through_a_helper_belongs_to_the_file_that_calls_it() -> None:
+    seeded = """register('seeded', function(base, args)
+  in_chunks('SADD', base .. ':revoking', nil, args)
+end)
+"""
+    file = texts()["metrics"]
+    assert "revoking" not in file
+    found = writers.writers_of(Library({**texts(), "metrics": f"{file}\n{seeded}"}.items()))
+    assert "metrics" in found["revoking"]
 
 
 def test_each_structure_has_a_letter() -> None:
