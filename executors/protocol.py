@@ -122,7 +122,10 @@ class MayBreak(Protocol):
     """Optional part of an executor: it can break for good while the process of the worker stays alive."""
 
     def when_broken(self, report: Callable[[Exception], None]) -> None:
-        """Register a callback for that case, called in the loop. The worker then stops and raises the error."""
+        """Set the callback for that case, called in the loop. The workers then stop and raise the error.
+
+        It is set before each `start`, and replaces the callback of the start before.
+        """
         ...
 
 

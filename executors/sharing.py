@@ -7,7 +7,7 @@ import os
 import weakref
 from collections.abc import Callable
 
-from glidemq_async.executors.protocol import Executor
+from glidemq_async.executors.protocol import Executor, MayBreak
 
 
 class _SharedExecutor:
@@ -19,9 +19,20 @@ class _SharedExecutor:
         self.users: dict[ExecutorUse, Callable[[], None]] = {}
         self.changing = asyncio.Lock()
 
+    async def start(self) -> None:
+        if isinstance(self.executor, MayBreak):
+            self.executor.when_broken(self.notify_broken)
+        await self.executor.start(self.notify_freed)
+
     def notify_freed(self) -> None:
         for freed in tuple(self.users.values()):
             freed()
+
+    def notify_broken(self, error: Exception) -> None:
+        # Only workers that use it now. One that has closed must not report the error, and one that has not started
+        # notices it at its start, or by its first job.
+        for use in tuple(self.users):
+            use.report_broken(error)
 
 
 _in_use: weakref.WeakValueDictionary[int, _SharedExecutor] = weakref.WeakValueDictionary()
@@ -42,10 +53,14 @@ def _shared_of(executor: Executor) -> _SharedExecutor:
 
 
 class ExecutorUse:
-    """The use of an executor by one worker. Other workers may use it at the same time."""
+    """The use of an executor by one worker. Other workers may use it at the same time.
 
-    def __init__(self, executor: Executor) -> None:
+    `report_broken` is called during the use if the executor cannot run jobs any more; see `MayBreak`.
+    """
+
+    def __init__(self, executor: Executor, report_broken: Callable[[Exception], None]) -> None:
         self.executor = executor
+        self.report_broken = report_broken
         self._shared: _SharedExecutor | None = None
 
     async def start(self, freed: Callable[[], None]) -> None:
@@ -57,7 +72,7 @@ class ExecutorUse:
         # A worker that starts while the last one stops must wait for the complete stop, and start the executor again.
         async with use.changing:
             if not use.users:
-                await self.executor.start(use.notify_freed)
+                await use.start()
             use.users[self] = freed
             self._shared = use
 

@@ -9,8 +9,15 @@ from glidemq_async.functions.calling import Arg, Calls, Wait, text
 from glidemq_async.functions.scheduler_list import StoredScheduler
 
 
+class NextCall(NamedTuple):
+    """The server's time, and when to call `take` again, both in ms of the server. `at` is 0 if nothing is scheduled."""
+
+    now: int
+    at: int
+
+
 class SchedulerTemplate(NamedTuple):
-    """The content of an upsert: the schedule in its wire form, and the job as for `addJob`."""
+    """The content of an upsert: the schedule in its stored form, and the job as for `addJob`."""
 
     spec: bytes
     limit: int | None
@@ -95,8 +102,8 @@ class SchedulerCalls(Calls):
         seen: StoredScheduler | None,
         template: SchedulerTemplate,
         next_fire: int | None,
-    ) -> tuple[int, int] | None:
-        """Store a scheduler unless it has changed since it was read. Return (now, when to call again), or None."""
+    ) -> NextCall | None:
+        """Store a scheduler. Return None if it has changed since it was read."""
         # The next fire time was computed here, from the record that was read before. If another process has changed the
         # scheduler since, that time may be wrong, so the server compares the revision and the caller reads again.
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
@@ -104,8 +111,7 @@ class SchedulerCalls(Calls):
         args += [_number(template.limit), template.after or ("1" if template.overlap else "")]
         args += [template.name, template.data, template.opts, template.extra, template.wait, _number(next_fire)]
         reply = await self._caller.once("upsertScheduler", args, wait=template.wait)
-        status, now, at = cast("list[object]", reply)
-        return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
+        return _next_call(reply)
 
     async def remove(self, scheduler_id: str) -> bool:
         """Delete a scheduler and its history. Return False if it does not exist."""
@@ -115,14 +121,10 @@ class SchedulerCalls(Calls):
         """Pause a scheduler. Return False if it does not exist."""
         return await self._caller.once("pauseScheduler", [scheduler_id]) == 1
 
-    async def resume(self, process: str, seen: StoredScheduler, next_fire: int | None) -> tuple[int, int] | None:
-        """End a pause unless the scheduler has changed since it was read.
-
-        Return (now, when to call again), or None if it has changed.
-        """
+    async def resume(self, process: str, seen: StoredScheduler, next_fire: int | None) -> NextCall | None:
+        """End a pause. Return None if the scheduler has changed since it was read."""
         args: list[Arg] = [process, seen.id, seen.record.get(b"rev", b""), _number(next_fire)]
-        status, now, at = cast("list[object]", await self._caller.once("resumeScheduler", args))
-        return (cast("int", now), cast("int", at)) if text(status) == "ok" else None
+        return _next_call(await self._caller.once("resumeScheduler", args))
 
     async def fire(self, firings: Sequence[Firing], wait: Wait) -> list[int | str]:
         """Add the jobs of up to 100 schedulers. Each fire time adds one job, however many processes try.
@@ -165,15 +167,29 @@ class SchedulerCalls(Calls):
         args: list[Arg] = [process, fire_time, scheduler_id, _number(spread)]
         reply = await self._caller.call("takeSchedules", args)
         now, role, at, rows, since = cast("tuple[int, int, int, list[list[bytes]], int]", reply)
-        due = [
-            DueScheduler(row[0].decode(), row[1].decode(), int(row[2]), row[3], cast("Wait", row[4].decode()))
-            for row in rows
-        ]
-        return DueReply(now, role != 0, role == 1, at, due, since)
+        return DueReply(
+            now=now, holds_role=role != 0, is_first=role == 1, at=at, due=[_due(row) for row in rows], since=since
+        )
 
     async def leave(self, process: str) -> None:
         """Give up the role of a process that signs off."""
         await self._caller.call("leaveSchedules", [process])
+
+
+def _next_call(reply: object) -> NextCall | None:
+    status, now, at = cast("tuple[bytes, int, int]", reply)
+    return NextCall(now, at) if status == b"ok" else None
+
+
+def _due(row: list[bytes]) -> DueScheduler:
+    scheduler_id, rev, fire_time, spec, wait = row
+    return DueScheduler(
+        id=scheduler_id.decode(),
+        rev=rev.decode(),
+        fire_time=int(fire_time),
+        spec=spec,
+        wait=cast("Wait", wait.decode()),
+    )
 
 
 def _number(value: int | None) -> Arg:

@@ -9,8 +9,8 @@ Job shows only what a user may call. Queues, workers and executors use these fun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.client.result_listener import Ended
@@ -88,29 +88,64 @@ def job_of_gone(client: QueueClient, job_id: str) -> AnyJob:
     return job
 
 
-def job_of_values(client: QueueClient, values: list[Any], kind: type[AnyJob] = Job) -> AnyJob:
-    """Return the job of a run from the result of `values_of`, in another process. `kind` is the class of the job."""
-    job: AnyJob = kind(client, values[0], values[1])
+class RunValues(NamedTuple):
+    """The data of a run as plain values for another process, which gets them as a list."""
+
+    id: str
+    name: str
+    data: bytes
+    """The payload in the default serialization."""
+    opts: bytes
+    fence: int
+    entry: str
+    started: int
+    attempts_made: int
+    stalled_count: int
+    created: int
+    progress: bytes | None
+    """In the default serialization."""
+    route: Sequence[Any] | None
+    """The fields of a `Route`, None for a plain job."""
+    origin: bytes | None
+
+
+def job_of_values(client: QueueClient, values: Iterable[Any], kind: type[AnyJob] = Job) -> AnyJob:
+    """Return the job of a run from the items of a `RunValues`, in another process. `kind` is the class of the job."""
+    run = RunValues(*values)
+    job: AnyJob = kind(client, run.id, run.name)
     job.state = "active"
-    job._data_bytes, job._opts, job.fence, job._entry, job._started, job.attempts_made = values[2:8]
-    job.stalled_count, job._created, job._progress, route, job._origin = values[8:13]
-    if route:
-        job._route = Route(*route)
+    job._data_bytes, job._opts, job._progress = run.data, run.opts, run.progress
+    job.fence, job._entry, job._started = run.fence, run.entry, run.started
+    job.attempts_made, job.stalled_count = run.attempts_made, run.stalled_count
+    job._created, job._origin = run.created, run.origin
+    if run.route:
+        job._route = Route(*run.route)
     return job
 
 
-def values_of(job: AnyJob) -> list[object]:
-    """Return the data of a run as plain values for another process, with the payload in the default serialization.
+def values_of(job: AnyJob) -> RunValues:
+    """Return the data of a run for another process.
 
     Raises SerializationError when the payload cannot be decoded.
     """
     # The child has neither the serializer nor the codecs of the queue, and must not have their keys. So the payload is
     # decoded here, in the worker.
     data = MsgpackSerializer().dumps(job.data)
-    route: object = list(job._route) if job._route is not PLAIN else None
-    progress = None if job._progress is None else MsgpackSerializer().dumps(job.progress)
-    known = [job.id, job.name, data, job._opts, job.fence, job._entry, job._started, job.attempts_made]
-    return [*known, job.stalled_count, job._created, progress, route, job._origin]
+    return RunValues(
+        id=job.id,
+        name=job.name,
+        data=data,
+        opts=job._opts,
+        fence=job.fence,
+        entry=job._entry,
+        started=job._started,
+        attempts_made=job.attempts_made,
+        stalled_count=job.stalled_count,
+        created=job._created,
+        progress=None if job._progress is None else MsgpackSerializer().dumps(job.progress),
+        route=None if job._route is PLAIN else job._route,
+        origin=job._origin,
+    )
 
 
 # -- reading what users do not need -------------------------------------------------------------------------------

@@ -135,8 +135,8 @@ class Schedulers(QueuePart[Data, Result]):
             reply = await functions.schedulers.upsert(scheduler_runner.process, scheduler_id, seen, template, next_fire)
             if reply is not None:
                 break
-        if reply[1]:
-            scheduler_runner.expect((reply[1] - reply[0]) / 1000, holds_role=True)
+        if reply.at:
+            scheduler_runner.expect((reply.at - reply.now) / 1000, holds_role=True)
         record: Record = {**(seen.record if seen else {}), **_fields(template)}
         return self._scheduler(StoredScheduler(scheduler_id, None if b"paused" in record else next_fire, record))
 
@@ -169,8 +169,8 @@ class Schedulers(QueuePart[Data, Result]):
             reply = await functions.schedulers.resume(scheduler_runner.process, seen, next_fire)
             if reply is not None:
                 break
-        if reply[1]:
-            scheduler_runner.expect((reply[1] - reply[0]) / 1000, holds_role=True)
+        if reply.at:
+            scheduler_runner.expect((reply.at - reply.now) / 1000, holds_role=True)
         return True
 
     async def get_job_scheduler(self, scheduler_id: str) -> JobScheduler[Data] | None:

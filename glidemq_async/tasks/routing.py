@@ -15,7 +15,7 @@ from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import Deadline
 from glidemq_async.executors.inline import InlineExecutor
-from glidemq_async.executors.protocol import Executor, Handler, MayBreak, calls_at_end
+from glidemq_async.executors.protocol import Executor, Handler, calls_at_end
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
@@ -103,7 +103,7 @@ class TaskExecutor:
         return executor is not None and calls_at_end(executor, job, call)
 
     def when_broken(self, report: Callable[[Exception], None]) -> None:
-        """Call `report` when an executor cannot run jobs any more."""
+        """Call `report` when an executor cannot run jobs any more; see `MayBreak`."""
         self._report_broken = report
 
     def retry_rules(self, job_name: str) -> RetryRules | None:
@@ -158,11 +158,9 @@ class TaskExecutor:
         return here
 
     async def _start(self, executor: Executor) -> None:
-        if isinstance(executor, MayBreak) and id(executor) not in self._uses:
-            executor.when_broken(self._report_broken)
         # `setdefault`, because several first jobs of a task may arrive here at the same time. They share one use, whose
         # lock lets one start the executor while the others wait.
-        await self._uses.setdefault(id(executor), ExecutorUse(executor)).start(self._freed)
+        await self._uses.setdefault(id(executor), ExecutorUse(executor, self._report_broken)).start(self._freed)
         self._started.add(id(executor))
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:

@@ -30,7 +30,13 @@ Processor: TypeAlias = (
 """A function of one job, or with `batch` of a list of jobs. It is a coroutine function or a plain one."""
 
 
-def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor, tasks: TaskScope) -> Batcher | None:
+def batcher_of(
+    batch: BatchOptions | None,
+    processor: Any,
+    executor: Executor,
+    tasks: TaskScope,
+    report_broken: Callable[[Exception], None],
+) -> Batcher | None:
     """Return the batcher for `processor`, or None without `batch`. Raises TypeError unless `batch` is a BatchOptions,
     and for an executor that cannot run batches."""
     if batch is None:
@@ -41,7 +47,7 @@ def batcher_of(batch: BatchOptions | None, processor: Any, executor: Executor, t
         raise TypeError(
             f'{type(executor).__name__} runs one job at a time; leave out batch=, or use executor="inline" or "thread"'
         )
-    return Batcher(processor, executor, batch, tasks)
+    return Batcher(processor, executor, batch, tasks, report_broken)
 
 
 _UNANSWERED: Final = object()
@@ -110,11 +116,12 @@ class Batcher:
         inner: Executor,
         options: BatchOptions,
         tasks: TaskScope,
+        report_broken: Callable[[Exception], None],
     ) -> None:
         self._tasks = tasks
         self._processor = processor
         self._inner = inner
-        self._inner_use = ExecutorUse(inner)
+        self._inner_use = ExecutorUse(inner, report_broken)
         self._size = options.size
         self._wait = to_ms("batch wait", options.wait) / 1000
         self._gathering = _Batch()

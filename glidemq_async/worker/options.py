@@ -214,13 +214,14 @@ class WorkerOptions:
 
 
 def worker_options(
-    options: WorkerOptions | None, keywords: Mapping[str, object], valid: type = WorkerOptionsDict
+    options: WorkerOptions | None, keywords: Mapping[str, object], valid: type = WorkerOptionsDict, of: str = "worker"
 ) -> tuple[WorkerOptions, dict[str, Any]]:
     """Return `options` with the keywords that are options in their place, and the other keywords of `valid`.
 
-    `valid` is a TypedDict. Raises TypeError for any other keyword, and the errors of WorkerOptions.
+    `valid` is a TypedDict. Raises TypeError for any other keyword, which its message calls an option of `of`, and the
+    errors of WorkerOptions.
     """
-    checks.refuse_unknown(keywords, valid.__annotations__, "worker")
+    checks.refuse_unknown(keywords, valid.__annotations__, of)
     former: dict[str, object] = {}
     if isinstance(options, WorkerOptions):
         former = {name: getattr(options, name) for name in OPTIONS}

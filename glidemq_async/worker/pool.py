@@ -4,33 +4,51 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
-from typing_extensions import override
+from typing_extensions import Unpack, override
 
 from glidemq_async._internal.waits import finish_all, together
 from glidemq_async.worker.health_server import HealthServer
 from glidemq_async.worker.lifecycle import Runs
+from glidemq_async.worker.options import WorkerOptions, worker_options
 from glidemq_async.worker.worker import Worker
+
+
+class PoolKeywords(TypedDict, total=False):
+    """The options of a worker that a pool has too."""
+
+    handle_signals: bool
+    health_port: int | None
 
 
 class WorkerPool(Runs):
     """Runs several workers in one process. Give them the same Storage to share its connections.
 
     SIGTERM, SIGINT, `stop()`, or a worker that cannot start shuts all workers down at the same time. A failed start
-    closes the pool. Raises ValueError without workers. `handle_signals=False` leaves SIGTERM and SIGINT to the program
-    around the pool; the option of the single workers is ignored. `health_port` answers probes for all workers; see
-    HealthServer.
+    closes the pool.
+
+    Two of the WorkerOptions apply to the pool, and each is also a keyword, which replaces the one in `options`.
+    `handle_signals=False` leaves SIGTERM and SIGINT to the program around the pool; the option of the single workers is
+    ignored. `health_port` answers probes for all workers; see HealthServer. Set the other options of the workers when
+    you create them.
+
+    Raises ValueError without workers, and the errors of WorkerOptions.
     """
 
     def __init__(
-        self, workers: Sequence[Worker[Any, Any]], *, handle_signals: bool = True, health_port: int | None = None
+        self,
+        workers: Sequence[Worker[Any, Any]],
+        *,
+        options: WorkerOptions | None = None,
+        **keywords: Unpack[PoolKeywords],
     ) -> None:
-        super().__init__(handle_signals=handle_signals)
+        chosen, _ = worker_options(options, keywords, PoolKeywords, "pool")
+        super().__init__(handle_signals=chosen.handle_signals)
         if not workers:
             raise ValueError("a pool needs at least one worker, got none")
         self._workers = list(workers)
-        self._health_server = None if health_port is None else HealthServer(self._workers, health_port)
+        self._health_server = None if chosen.health_port is None else HealthServer(self._workers, chosen.health_port)
         for worker in workers:
             worker.on("closing", partial(self._break_off_with, worker))
 

@@ -22,7 +22,7 @@ from glidemq_async._internal.task_scope import HAS_EAGER_TASKS
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.executors.protocol import Executor, Handler, MayBreak, SharesTasks, grace_of
+from glidemq_async.executors.protocol import Executor, Handler, SharesTasks, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
@@ -90,7 +90,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._name = _unique(self._options.name)
         self._client = _client_of(queue, storage, self._options, rest)
         self._batcher, self._executor = self._open_executor(processor, batch)
-        self._executor_use = ExecutorUse(self._executor)
+        self._executor_use = ExecutorUse(self._executor, self._break)
         self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._reports = Reports(self.name, self._listeners, self._instruments)
@@ -104,9 +104,7 @@ class Worker(Runs, Generic[Data, Result]):
     ) -> tuple[Batcher | None, Executor]:
         """Return the batcher if `batch` is set, and the object that starts runs: the batcher or the executor."""
         chosen = open_executor(self._options.executor, processor, self._concurrency)
-        if isinstance(chosen, MayBreak):
-            chosen.when_broken(self._break)
-        batcher = batcher_of(batch, processor, chosen, self._tasks)
+        batcher = batcher_of(batch, processor, chosen, self._tasks, self._break)
         return batcher, batcher or chosen
 
     def _make_run(self, handler: Handler) -> RunFunction:

@@ -12,6 +12,7 @@ import pytest
 
 from glidemq_async import BatchOptions, ExecutorError, GlideMQ, Job, Queue, Worker
 from glidemq_async.executors import InlineExecutor, SubprocessExecutor
+from glidemq_async.executors.protocol import MayBreak
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.storage import MemoryStorage, Storage
 from tests.executors import handlers
@@ -39,6 +40,18 @@ class Counting(InlineExecutor):
 
     async def stop(self, grace: float) -> None:
         self.states.append("stopped")
+
+
+class Breaking(Counting):
+    """Breaks when the test wants it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reports: list[Callable[[Exception], None]] = []
+
+    def when_broken(self, report: Callable[[Exception], None]) -> None:
+        assert "started" not in self.states[-1:]
+        self.reports.append(report)
 
 
 @pytest.fixture
@@ -134,7 +147,7 @@ async def test_a_failed_start_can_be_repeated(storage: Storage) -> None:
 
 async def test_all_workers_of_a_shared_executor_are_notified_of_free_slots() -> None:
     executor, heard = Counting(), list[str]()
-    uses = [ExecutorUse(executor) for _ in range(2)]
+    uses = [ExecutorUse(executor, lambda _: None) for _ in range(2)]
     for number, use in enumerate(uses):
         await use.start(partial(heard.append, f"use-{number}"))
     executor.freed()
@@ -225,3 +238,23 @@ async def test_an_executor_that_fails_ends_the_others(storage: Storage, already:
     assert one.states in (["cancelled"], ["started", "stopped"])
     assert one.states == ["cancelled"] or already
     assert two.states == []
+
+
+async def test_a_broken_executor_stops_the_workers_that_use_it_and_no_others(storage: Storage) -> None:
+    executor = Breaking()
+    assert isinstance(executor, MayBreak)
+    closed, batches, plain, later = (
+        worker_of(name, storage, executor, **options)
+        for name, options in (("a", {}), ("b", {"batch": BatchOptions(size=2)}), ("c", {}), ("d", {}))
+    )
+    async with closed, plain, batches:
+        await closed.close()
+        (report,) = executor.reports
+        error = ExecutorError("out of order")
+        report(error)
+        assert [worker.broken for worker in (closed, batches, plain, later)] == [None, error, error, None]
+    # A use that begins after the end of all others starts the executor again.
+    async with later:
+        assert executor.states == ["started", "stopped", "started"]
+        executor.reports[-1](error)
+        assert later.broken is error

@@ -83,7 +83,7 @@ class SparkExecutor:
             self._interval = to_ms("progress_interval", progress_interval, allow_zero=False) / 1000
         self._grace = to_ms("grace", grace) / 1000
         self._freed: Callable[[], None] = lambda: None
-        self._on_broken: list[Callable[[Exception], None]] = []
+        self._report_broken: Callable[[Exception], None] = lambda _: None
         self._process = os.getpid()
         self._begin()
 
@@ -127,8 +127,8 @@ class SparkExecutor:
             )
 
     def when_broken(self, report: Callable[[Exception], None]) -> None:
-        """Call this callback in the event loop when the session cannot run any more jobs."""
-        self._on_broken.append(report)
+        """Call this callback in the event loop when the session cannot run any more jobs; see `MayBreak`."""
+        self._report_broken = report
 
     async def start(self, freed: Callable[[], None]) -> None:
         """Check that the session can run Spark jobs. Raises ExecutorError if it was stopped."""
@@ -166,8 +166,7 @@ class SparkExecutor:
                 slots.release()
                 run.forget()
             if run.broken is not None:
-                for report in self._on_broken:
-                    report(run.broken)
+                self._report_broken(run.broken)
 
     def _bind_session(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(handler, FunctionCall) or _arity(handler) == 1:

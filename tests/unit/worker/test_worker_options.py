@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from glidemq_async import BatchOptions, GlideMQ, Job, Worker, WorkerOptions
+from glidemq_async import BatchOptions, GlideMQ, Job, Worker, WorkerOptions, WorkerPool
 from glidemq_async.cli.worker.command import worker as command
 from glidemq_async.worker.options import OPTIONS, WorkerKeywords, WorkerOptionsDict, worker_options
 
@@ -125,3 +125,24 @@ def test_each_flag_of_the_command_is_an_option() -> None:
         option = OPTIONS[name]
         kind = cast("Any", option.flag).kind
         assert option.default is None or type(option.default) is kind
+
+
+def test_a_pool_takes_its_two_options_like_a_worker() -> None:
+    workers = [Worker("q", handler, "redis://127.0.0.1:1")]
+    options = WorkerOptions(handle_signals=False, health_port=8080, concurrency=3)
+    for pool, signals, port in (
+        (WorkerPool(workers), True, None),
+        (WorkerPool(workers, options=options), False, 8080),
+        (WorkerPool(workers, options=options, handle_signals=True, health_port=None), True, None),
+    ):
+        server = pool._health_server  # pyright: ignore[reportPrivateUsage]
+        assert pool._handle_signals is signals  # pyright: ignore[reportPrivateUsage]
+        assert (server is not None) == (port is not None)
+    with pytest.raises(TypeError, match=r"unknown pool option 'concurrency'.*handle_signals, health_port"):
+        WorkerPool(workers, concurrency=2)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="handle_signals must be"):
+        WorkerPool(workers, handle_signals="no")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="health_port must be"):
+        WorkerPool(workers, health_port=70_000)
+    with pytest.raises(TypeError, match="options must be WorkerOptions"):
+        WorkerPool(workers, options={"health_port": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
