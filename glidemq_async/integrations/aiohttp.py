@@ -10,7 +10,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[aiohttp]'") from error
 
-from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Queues
+from glidemq_async.integrations.queues import AnyQueue, QueueOptions, Queues, StorageOrApp
 
 __all__ = ["QUEUES", "get_queue", "queues_context"]
 
@@ -19,7 +19,7 @@ QUEUES: Final = web.AppKey("glidemq", Queues)
 
 
 def queues_context(
-    storage: Place = None, *, prefix: str | None = None
+    storage: StorageOrApp = None, *, prefix: str | None = None
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """Return a cleanup context: `app.cleanup_ctx.append(queues_context("redis://..."))`.
 

@@ -22,7 +22,7 @@ from glidemq_async.tasks.app import GlideMQ, core_of
 AnyQueue: TypeAlias = Queue[Any, Any]
 
 # Any: the state of the app's lifespan.
-Place: TypeAlias = "StorageLike | GlideMQ[Any]"
+StorageOrApp: TypeAlias = "StorageLike | GlideMQ[Any]"
 """The storage of the queues of a service: a value as for Queue, or a GlideMQ app."""
 
 
@@ -50,7 +50,7 @@ class Queues:
     queues. Raises the errors of `Queue.connect`, and TypeError for a `prefix` together with an app.
     """
 
-    def __init__(self, storage: Place = None, *, prefix: str | None = None) -> None:
+    def __init__(self, storage: StorageOrApp = None, *, prefix: str | None = None) -> None:
         if isinstance(storage, GlideMQ) and prefix is not None:
             raise TypeError(f"prefix={prefix!r} cannot be combined with an app; set it there: GlideMQ(prefix=...)")
         self._app = storage if isinstance(storage, GlideMQ) else None

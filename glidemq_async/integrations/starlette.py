@@ -11,7 +11,7 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install starlette, or 'glidemq-async[fastapi]'") from error
 
-from glidemq_async.integrations.queues import AnyQueue, Place, QueueOptions, Queues
+from glidemq_async.integrations.queues import AnyQueue, QueueOptions, Queues, StorageOrApp
 
 __all__ = ["Lifespan", "get_queue", "lifespan", "queues_of"]
 
@@ -23,7 +23,7 @@ Lifespan: TypeAlias = "Callable[[Any], AbstractAsyncContextManager[Mapping[str, 
 
 
 def lifespan(
-    storage: Place = None, *, prefix: str | None = None, around: Lifespan | None = None
+    storage: StorageOrApp = None, *, prefix: str | None = None, around: Lifespan | None = None
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
     """Return a lifespan that opens queues with the app and closes them after its last request.
 

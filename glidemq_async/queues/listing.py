@@ -25,13 +25,13 @@ async def list_queues(storage: str | Storage | None = None, *, prefix: str = DEF
     ValueError for a bad URL or prefix, and TypeError for a storage that is not one of this package.
     """
     pattern = QueueKeys.pattern(prefix)
-    place = storage_here(storage)
-    if not isinstance(place, ServerStorage):
-        raise TypeError(f"list_queues needs a URL or a storage of glidemq_async.storage, got {place!r}")
+    opened = storage_here(storage)
+    if not isinstance(opened, ServerStorage):
+        raise TypeError(f"list_queues needs a URL or a storage of glidemq_async.storage, got {opened!r}")
     try:
-        if isinstance(place, FileStorage) and not place.exists():
+        if isinstance(opened, FileStorage) and not opened.exists():
             return []
-        return QueueKeys.found(await find_keys(place, pattern))
+        return QueueKeys.found(await find_keys(opened, pattern))
     finally:
-        if place is not storage:
-            await place.close()
+        if opened is not storage:
+            await opened.close()

@@ -59,7 +59,7 @@ def doctor(spark: SparkSession, url: str | None = None, tasks: int = 4) -> Docto
     unchecked = DoctorCheck("server", "not checked; pass url= to check it")
     checks.append(_server("the driver", ours["server"]) if url else unchecked)
     # One row per task, so that Spark runs the function in several Python workers, if possible on several hosts.
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_inspecting(url), "place map<string, string>").collect()
+    rows = spark.range(0, tasks, 1, tasks).mapInArrow(_inspecting(url), "findings map<string, string>").collect()
     # Tasks with equal findings are reported once. The host is one of the findings, so each host appears.
     for theirs in {tuple(sorted(row[0].items())): row[0] for row in rows}.values():
         where = f"a task on {theirs['host']}"
@@ -90,7 +90,7 @@ def _inspecting(url: str | None) -> Any:
         for _ in batches:
             pass
         kind = pa.map_(pa.string(), pa.string())
-        yield pa.record_batch([pa.array([list(_environment(url).items())], kind)], names=["place"])
+        yield pa.record_batch([pa.array([list(_environment(url).items())], kind)], names=["findings"])
 
     return look
 

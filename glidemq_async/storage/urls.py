@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_storage(
-    place: StorageLike = None,
+    storage: StorageLike = None,
     *,
     timeout: float | timedelta | None = None,
     require_url: bool = False,
@@ -57,42 +57,44 @@ def open_storage(
     Raises `ValueError` for a URL of an unknown form, and for a timeout of a storage that exists already.
     """
     seconds = optional_positive_seconds("timeout", timeout)
-    given = place
-    if place is None:
-        place = os.environ.get(VARIABLE) or _default(require_url=require_url)
-    if isinstance(place, str):
-        return _from_url(place, seconds)
-    if not isinstance(place, Storage):
+    given = storage
+    if storage is None:
+        storage = os.environ.get(VARIABLE) or _default(require_url=require_url)
+    if isinstance(storage, str):
+        return _from_url(storage, seconds)
+    if not isinstance(storage, Storage):
         from glidemq_async.storage.redis.clients import client_storage
 
-        found = client_storage(place, seconds)
+        found = client_storage(storage, seconds)
         if found is None:
-            raise TypeError(f"a storage must be a URL, a Storage, a client of redis.asyncio or None, not {place!r}")
+            raise TypeError(f"a storage must be a URL, a Storage, a client of redis.asyncio or None, not {storage!r}")
         return found
     if seconds is not None and given is not None:
         raise ValueError(
-            f"timeout={seconds:g} cannot change the storage {place.url}, which others may use; set the timeout when "
+            f"timeout={seconds:g} cannot change the storage {storage.url}, which others may use; set the timeout when "
             "you create the storage: open_storage(url, timeout=...), or ?timeout= in its URL"
         )
-    return place
+    return storage
 
 
-def storage_here(place: StorageLike, *, timeout: float | timedelta | None = None, require_url: bool = False) -> Storage:
+def storage_here(
+    storage: StorageLike, *, timeout: float | timedelta | None = None, require_url: bool = False
+) -> Storage:
     """Return the result of `open_storage`, or a clone if that storage belongs to another loop than the running one."""
-    storage = open_storage(place, timeout=timeout, require_url=require_url)
-    loop: object = getattr(storage, "loop", None)
+    opened = open_storage(storage, timeout=timeout, require_url=require_url)
+    loop: object = getattr(opened, "loop", None)
     # A module may create one Storage for a whole program, for example for an app and for a web server in another
     # thread. Each loop then needs its own connections, and a clone has the same address and options.
-    return storage if loop is None or loop is asyncio.get_running_loop() else storage.clone()
+    return opened if loop is None or loop is asyncio.get_running_loop() else opened.clone()
 
 
-def _from_url(place: str, timeout: float | None) -> Storage:
+def _from_url(url: str, timeout: float | None) -> Storage:
     try:
-        return _open(place, timeout)
+        return _open(url, timeout)
     except ValueError as error:
-        shown = masked(place)
+        shown = masked(url)
         # The error may quote a part of a password that could not be recognized as one.
-        reason = _SIGNS if shown == _hidden(place) else str(error)
+        reason = _SIGNS if shown == _hidden(url) else str(error)
         raise ValueError(f"{shown!r} is not a storage URL: {reason}. The forms are {FORMS}.") from None
 
 

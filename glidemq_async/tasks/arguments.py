@@ -16,7 +16,7 @@ from typing import Any, Final, cast, get_type_hints
 from glidemq_async.errors import SerializationError
 from glidemq_async.tasks.values import Converter, converter_of
 
-_PLACE: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
+_PATH: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
 """The path to a value inside an argument, by position or by name."""
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -36,9 +36,9 @@ class Arguments:
         required = [each for each in parameters if each.default is Parameter.empty]
         self._least = sum(each.kind in _POSITIONAL for each in required)
         self._keywords = {each.name for each in required if each.kind is Parameter.KEYWORD_ONLY}
-        self._places = {
-            each.name: place
-            for place, each in enumerate(parameters)
+        self._indexes = {
+            each.name: index
+            for index, each in enumerate(parameters)
             if each.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
         }
         kinds = {each.kind: each for each in parameters}
@@ -65,16 +65,16 @@ class Arguments:
             self._bind(args, kwargs)
         if not self._converters:
             return {"a": list(args), "k": kwargs}
-        values = [self._encoded(self._name_at(place), value) for place, value in enumerate(args)]
+        values = [self._encoded(self._name_at(index), value) for index, value in enumerate(args)]
         return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
 
     def named(self, error: SerializationError) -> SerializationError:
         """Replace the path in an encoding error by the name of the argument."""
-        found = _PLACE.match(error.path)
+        found = _PATH.match(error.path)
         if found is None or type(error) is not SerializationError:
             return error
-        place, name, rest = found.groups()
-        name = name or self._name_at(int(place)) or f"number {int(place) + 1}"
+        index, name, rest = found.groups()
+        name = name or self._name_at(int(index)) or f"number {int(index) + 1}"
         text = str(error).replace(error.path, f"argument {name!r}{rest}", 1)
         return SerializationError(f"task {self._task!r}: {text}", error.path)
 
@@ -84,10 +84,10 @@ class Arguments:
         # the usual calls. False only means "ask `bind`", which also has the text of the error.
         if not kwargs:
             return self._least <= count <= self._most and not self._keywords
-        places = self._places
+        indexes = self._indexes
         for name in kwargs:
-            place = places.get(name)
-            if place is None or place < count:
+            index = indexes.get(name)
+            if index is None or index < count:
                 return False
         if count > self._most or not self._keywords <= kwargs.keys():
             return False
@@ -104,13 +104,13 @@ class Arguments:
         except TypeError as error:
             raise TypeError(f"task {self._task!r}{self.signature}: {error}") from None
 
-    def _name_at(self, place: int) -> str:
-        if place < self._most:
-            return self._positions[place]
+    def _name_at(self, index: int) -> str:
+        if index < self._most:
+            return self._positions[index]
         return self._rest.name if self._rest else ""
 
     def _converter(self, name: str) -> Converter | None:
-        if name in self._places or self._others is None:
+        if name in self._indexes or self._others is None:
             return self._converters.get(name)
         return self._converters.get(name) or self._converters.get(self._others.name)
 
@@ -134,7 +134,7 @@ class Arguments:
         args, kwargs = self.split(data)
         if self.plain:
             return args, kwargs
-        values = [self._decoded(self._name_at(place), value) for place, value in enumerate(args)]
+        values = [self._decoded(self._name_at(index), value) for index, value in enumerate(args)]
         return values, {name: self._decoded(name, value) for name, value in kwargs.items()}
 
     def split(self, data: Any) -> tuple[list[Any], dict[str, Any]]:

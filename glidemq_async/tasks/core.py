@@ -68,13 +68,13 @@ class AppSettings:
 class AppCore:
     """The state that an app, its tasks and its workers share. GlideMQ has the methods for users."""
 
-    def __init__(self, place: StorageLike, settings: AppSettings, chain: Chain) -> None:
+    def __init__(self, storage: StorageLike, settings: AppSettings, chain: Chain) -> None:
         self.settings: Final = settings
         self.tasks: Final = Tasks()
         self.crons: Final[list[CronTask]] = []
         self.chain = chain
         self.overrides: Final = Overrides()
-        self._place = place
+        self._given = storage
         self._storage: Storage | None = None
         self._queues: dict[str, Queue[Any, Any]] = {}
         self._open_lifespan: OpenContext | None = None
@@ -100,7 +100,7 @@ class AppCore:
         """The storage of its queues."""
         if self._storage is None:
             self._storage = real_servers.check(
-                open_storage(self._place, timeout=self._own_timeout, require_url=self.settings.requires_url)
+                open_storage(self._given, timeout=self._own_timeout, require_url=self.settings.requires_url)
             )
         return self._storage
 
@@ -110,19 +110,19 @@ class AppCore:
 
         Before the app is opened, this is the loop of its Storage object if that is already in use.
         """
-        storage: object = self._place if self._storage is None else self._storage
+        storage: object = self._given if self._storage is None else self._storage
         return storage.loop if isinstance(storage, Home) else None
 
     @property
     def _own_timeout(self) -> float | timedelta | None:
         """The timeout for a storage that this app opens. None for a Storage object, which has its own."""
-        return None if isinstance(self._place, Storage) else self.settings.timeout
+        return None if isinstance(self._given, Storage) else self.settings.timeout
 
     def relocate(self, storage: StorageLike) -> StorageLike:
         """Move a closed app to another storage. Return the previous one. Raises RuntimeError while the app is open."""
         if self._storage is not None or self._users:
             raise RuntimeError("the app is open and cannot move to another storage; close it first")
-        former, self._place = self._place, checked_storage(storage)
+        former, self._given = self._given, checked_storage(storage)
         return former
 
     @property
@@ -203,7 +203,7 @@ class AppCore:
     async def _open(self) -> None:
         if self._storage is None:
             self._storage = real_servers.check(
-                storage_here(self._place, timeout=self._own_timeout, require_url=self.settings.requires_url)
+                storage_here(self._given, timeout=self._own_timeout, require_url=self.settings.requires_url)
             )
         await self._storage.connect()
         for name in sorted(self.tasks.queues()):
@@ -223,7 +223,7 @@ class AppCore:
         queues, self._queues = self._queues, {}
         storage, self._storage = self._storage, None
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
-            if storage is not None and storage is not self._place:
+            if storage is not None and storage is not self._given:
                 closing.push_async_callback(storage.close)
             for queue in queues.values():
                 closing.push_async_callback(queue.close)

@@ -79,7 +79,7 @@ def injected(function: Callable[..., Any]) -> dict[str, ProviderNode]:
     the scope "worker" that depends on one with the scope "job".
     """
     found = _declared(function)
-    _check_places(function, found)
+    _check_positions(function, found)
     return {name: _node(dependency, ()) for name, dependency in found.items()}
 
 
@@ -111,7 +111,7 @@ def _annotated(function: Callable[..., Any]) -> dict[str, Dependency]:
     }
 
 
-def _check_places(function: Callable[..., Any], found: dict[str, Dependency]) -> None:
+def _check_positions(function: Callable[..., Any], found: dict[str, Dependency]) -> None:
     """Check that injected parameters come after positional ones or are keyword-only, so that positions do not shift."""
     name_of = getattr(function, "__name__", repr(function))
     before = ""

@@ -23,7 +23,7 @@ class Tasks(Mapping[str, AnyTask]):
             if name in self._found or names.count(name) > 1:
                 other = self._found.get(name, task)
                 raise ValueError(
-                    f"the job name {name!r} is used by two tasks: {_place(other)} and {_place(task)}; "
+                    f"the job name {name!r} is used by two tasks: {_path_of(other)} and {_path_of(task)}; "
                     "give one of them another name= or version="
                 )
         self._found.update(dict.fromkeys(names, task))
@@ -54,5 +54,5 @@ def job_name(name: str, version: int | None) -> str:
     return f"{name}@{positive_number('version', version)}"
 
 
-def _place(task: AnyTask) -> str:
+def _path_of(task: AnyTask) -> str:
     return f"{task.function.__module__}.{task.function.__qualname__}"

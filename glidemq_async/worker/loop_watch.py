@@ -108,14 +108,14 @@ class LoopWatch:
     def _warn(self, seconds: float) -> None:
         task = asyncio.current_task(self._loop)
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        place = _place(frame)
+        line = _line_of(frame)
         blocker = self._name(task)
         self._warnings.write(
-            (blocker, place),
+            (blocker, line),
             "%s has blocked the event loop for %.1f s, at %s; no other job in this loop can run: %s",
             blocker,
             seconds,
-            place,
+            line,
             _ADVICE,
         )
 
@@ -128,7 +128,7 @@ class LoopWatch:
         return f"code outside of the handlers' tasks (running: {names})"
 
 
-def _place(frame: FrameType | None) -> str:
+def _line_of(frame: FrameType | None) -> str:
     """Return the innermost line that belongs to neither the standard library, nor a package, nor this library."""
     innermost = frame
     while frame is not None:
@@ -137,7 +137,7 @@ def _place(frame: FrameType | None) -> str:
             break
         frame = frame.f_back
     found = frame or innermost
-    return f"{found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}" if found else "an unknown place"
+    return f"{found.f_code.co_filename}:{found.f_lineno} in {found.f_code.co_name}" if found else "an unknown line"
 
 
 _watches: dict[asyncio.AbstractEventLoop, LoopWatch] = {}

@@ -77,9 +77,9 @@ def _split(texts: pa.Array) -> _Split:
     kind = pc.list_element(words, 0)
     detailed = pc.is_in(kind, value_set=_WITH_DETAIL)
     # The first word is the kind. Job ids follow, each with a detail after it if the kind has details.
-    place = pc.subtract(_numbers(0, len(word)), pc.take(words.offsets, line))
-    every, odd = pc.invert(pc.take(detailed, line)), pc.equal(pc.bit_wise_and(place, 1), 1)
-    at = pc.indices_nonzero(pc.and_(pc.greater(place, 0), pc.or_(every, odd)))
+    position = pc.subtract(_numbers(0, len(word)), pc.take(words.offsets, line))
+    every, odd = pc.invert(pc.take(detailed, line)), pc.equal(pc.bit_wise_and(position, 1), 1)
+    at = pc.indices_nonzero(pc.and_(pc.greater(position, 0), pc.or_(every, odd)))
     line = pc.take(line, at)
     behind = pc.if_else(pc.take(detailed, line), pc.add(at, 1), None)
     entry = pc.take(pc.list_parent_indices(lines), line)

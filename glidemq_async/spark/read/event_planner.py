@@ -101,22 +101,22 @@ class EventPlanner:
     ) -> dict[str, Position]:
         """Return the position of each queue that an option defines; see `ReadOptions.starting`."""
         names = list(queues)
-        places: Mapping[str, OffsetSpec] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(names, wanted)
-        strange = places.keys() - set(names)
+        given: Mapping[str, OffsetSpec] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(names, wanted)
+        strange = given.keys() - set(names)
         if strange:
             raise ValueError(f"the offsets contain the queue {min(strange)!r}, which is not read; add it to subscribe")
-        return await self.for_each_queue(names, lambda queue: self._position(queue, places.get(queue, otherwise)))
+        return await self.for_each_queue(names, lambda queue: self._position(queue, given.get(queue, otherwise)))
 
-    async def _position(self, queue: str, place: OffsetSpec) -> Position:
-        if place == "earliest" or place == "latest":
+    async def _position(self, queue: str, offset: OffsetSpec) -> Position:
+        if offset == "earliest" or offset == "latest":
             bounds, _ = await self.locate(queue)
-            return offsets.earliest(bounds) if place == "earliest" else offsets.latest(bounds)
-        if isinstance(place, int):
-            return await self.position_at(queue, place)
-        if isinstance(place, tuple):
-            _, (found,) = await self.locate(queue, [ByTime(place[0])])
+            return offsets.earliest(bounds) if offset == "earliest" else offsets.latest(bounds)
+        if isinstance(offset, int):
+            return await self.position_at(queue, offset)
+        if isinstance(offset, tuple):
+            _, (found,) = await self.locate(queue, [ByTime(offset[0])])
             return await self.position_at(queue, found.seq)
-        parts = split_offset(place)
+        parts = split_offset(offset)
         entry, index = parts or ("", 0)
         _, (found,) = await self.locate(queue, [ByEntry(entry)])
         return await self.position_at(queue, found.seq + (index if found.entry == entry else 0))

@@ -42,9 +42,9 @@ async def job_rows(
             return
 
 
-async def dead_letter_rows(client: QueueClient, options: ReadOptions, place: str) -> AsyncIterator[list[Row]]:
+async def dead_letter_rows(client: QueueClient, options: ReadOptions, state: str) -> AsyncIterator[list[Row]]:
     """Iterate over pages of the dead letters that failed in this queue, or were moved to it."""
-    kind: Literal["failed", "moved"] = "failed" if place == "failed" else "moved"
+    kind: Literal["failed", "moved"] = "failed" if state == "failed" else "moved"
     cursor = ""
     while True:
         cursor, ids = await client.functions.replaying.list_ids(kind, cursor, PAGE_SIZE, "")

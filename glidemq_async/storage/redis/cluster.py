@@ -121,8 +121,8 @@ class ClusterServers(Servers):
         return slot is not None and owner is not None and self._owners[slot] not in (owner, None)
 
     def _moved(self, text: str) -> bool:
-        _, number, place = text.split(" ")[:3]
-        host, _, port = place.rpartition(":")
+        _, number, owner = text.split(" ")[:3]
+        host, _, port = owner.rpartition(":")
         slot = int(number)
         former = self._owners[slot]
         address = self._reachable(host, int(port)) if host else ((former or self._seeds[0])[0], int(port))

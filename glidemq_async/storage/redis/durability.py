@@ -69,10 +69,10 @@ def _check(mark: Reply, acks: Reply, wire: Wire, wait: Wait, limit: float) -> No
     count = listed[0] if listed else acks
     if isinstance(count, int) and count >= 1 and not isinstance(mark, Exception):
         return
-    place = "any replica" if wait == "replicated" else "its append-only file"
+    confirmer = "any replica" if wait == "replicated" else "its append-only file"
     detail = f" ({acks})" if isinstance(acks, ReplyError) else ""
     raise StorageUnavailable(
-        f"durability={wait!r} was requested: the change is stored on {wire.where}, but {place} did not "
+        f"durability={wait!r} was requested: the change is stored on {wire.where}, but {confirmer} did not "
         f"confirm it within {limit:.1f} s{detail}. It may be lost if that server fails now. Check the "
         "replicas and the disk. An added job may be stored already: add it again only with the same job_id, because "
         "without one it would be a second job."
