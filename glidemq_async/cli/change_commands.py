@@ -293,12 +293,15 @@ async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, 
     return found
 
 
+# A copy of FailureCause: typer reads the choices when the command is registered, and the command line imports the
+# modules of jobs only when a command runs.
 Cause: TypeAlias = Literal[
     "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
 ]
 
 
 _LISTED: Final = 20
+"""Number of dead letters that are listed without `--limit`."""
 _LIMITS: Final = "20; with --replay all"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, cast
 
 from glidemq_async.cli.output import Document, instant
 from glidemq_async.errors import CodecError, SerializationError
@@ -85,6 +86,8 @@ def letter_row(document: Document) -> Document:
     """Return the document of a dead letter for a table.
 
     For a job that was moved and has not failed since, it shows why and when the job failed in its original queue."""
+    # A row has one column for the cause and one for the reason. If the job has failed again in the dead-letter queue,
+    # they show the new failure, because it is the one to look at. `glidemq job` shows both.
     origin = document["dead_letter_of"]
     if origin is None:
         return document
@@ -100,9 +103,9 @@ def letter_row(document: Document) -> Document:
 
 
 def _option(value: object) -> object:
-    if hasattr(value, "__dataclass_fields__"):
-        return {name: getattr(value, name) for name in vars(type(value))["__dataclass_fields__"]}
-    return dict(value) if hasattr(value, "keys") else value  # type: ignore[call-overload]
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return dict(cast("Mapping[str, object]", value)) if isinstance(value, Mapping) else value
 
 
 def worker_document(queue: str, worker: WorkerInfo) -> Document:

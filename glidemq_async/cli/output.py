@@ -19,14 +19,18 @@ from glidemq_async._internal.control_characters import escape_json
 Document: TypeAlias = dict[str, Any]
 
 _LONGEST_CELL: Final = 60
+"""Maximum number of characters in a cell. A longer one would push the columns behind it out of the terminal."""
 _LEAST_OF_LAST: Final = 20
+"""Number of characters that the last column keeps in a narrow terminal, where the line then wraps."""
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
     """Return a value as JSON: instants in ISO 8601, bytes as {"base64": …}, and other types as their text."""
+    # Payloads come from any producer, so a document may contain values that JSON lacks. They are rare, so the document
+    # is rebuilt without them only after the encoder has refused it.
     try:
         found = json.dumps(value, indent=indent, default=_plain, ensure_ascii=False, allow_nan=False)
-    except (TypeError, ValueError):  # JSON lacks this kind of number or key
+    except (TypeError, ValueError):
         found = json.dumps(_strict(value), indent=indent, default=_plain, ensure_ascii=False)
     return escape_json(found)
 
@@ -92,6 +96,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, emp
 
 def _cut_to_terminal(shown: str, widths: Sequence[int]) -> str:
     """Cut a row at the width of the terminal, but only in its last column."""
+    # In a pipe nothing is cut: a program that reads the table has no width.
     if not in_terminal():
         return shown
     least = sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], _LEAST_OF_LAST)

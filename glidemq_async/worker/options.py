@@ -111,6 +111,9 @@ def _worker_name(name: str, value: Any) -> str | None:
     return check_name(f"worker {name}", value) if value else None
 
 
+# One table, because an option is needed in five forms: keyword of Worker, keyword of `mq.worker`, field of
+# WorkerOptions, flag of `glidemq worker`, and check. The keywords of type checkers and the fields of the class must be
+# written out, so a test compares them with this table.
 OPTIONS: Final[Mapping[str, WorkerOption]] = {
     "concurrency": WorkerOption(
         None,
@@ -194,7 +197,7 @@ class WorkerOptions:
     max_stalled: int
     poll_interval: float
     shutdown_timeout: float
-    backoff_strategies: Mapping[str, BackoffStrategy] = field(hash=False)
+    backoff_strategies: Mapping[str, BackoffStrategy] = field(hash=False)  # a mapping has no hash
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
     budget: JobBudget | None
@@ -205,6 +208,8 @@ class WorkerOptions:
     health_port: int | None
     name: str | None
 
+    # Written by hand, because a generated `__init__` would state each default and each type again, and would check
+    # nothing. The class is frozen, so the fields are set through `object`.
     def __init__(self, **options: Unpack[WorkerOptionsDict]) -> None:
         given = cast("dict[str, object]", options)
         checks.refuse_unknown(given, OPTIONS, "worker")
@@ -229,4 +234,5 @@ def worker_options(
         raise TypeError(f"options must be WorkerOptions, got {options!r}; or pass each option as a keyword")
     chosen = former | {name: value for name, value in keywords.items() if name in OPTIONS}
     rest = {name: value for name, value in keywords.items() if name not in OPTIONS}
+    # The values of `options` are checked a second time. Each check accepts and returns its own result unchanged.
     return WorkerOptions(**cast("WorkerOptionsDict", chosen)), rest

@@ -17,9 +17,8 @@ from glidemq_async.cli.worker.delegated_ports import Message, Where, page_from_m
 from glidemq_async.cli.worker.settings import WorkerSettings
 
 _COMMAND: Final = (sys.executable, "-m", "glidemq_async.cli.worker.child")
-
-
 _LONGEST_LINE: Final = 64 * 1024 * 1024
+"""Maximum length of a message in bytes. A page of metrics is one message, and asyncio's default is 64 KiB."""
 
 
 class PortKeeper(Protocol):
@@ -67,6 +66,8 @@ class WorkerProcess:
         cls, settings: WorkerSettings, number: int, ports: PortKeeper, tasks: asyncio.TaskGroup
     ) -> WorkerProcess:
         """Start a new process in a new session, so that Ctrl-C in a terminal reaches only the supervisor."""
+        # The channel is the standard input of the process, so it reads the end of the file when the supervisor dies,
+        # however that happens, and then stops.
         ours, theirs = socket.socketpair()
         try:
             process = await asyncio.create_subprocess_exec(*_COMMAND, stdin=theirs.fileno(), start_new_session=True)
@@ -83,6 +84,7 @@ class WorkerProcess:
         with suppress(OSError, ValueError):  # ValueError: a line longer than any of our pages
             async for line in self._reader:
                 await self._hear(json.loads(line))
+        # Nothing arrives any more. A scrape that waits for a page of this process must not wait until its timeout.
         for answer in self._asked.values():
             if not answer.done():
                 answer.set_result(None)

@@ -68,6 +68,7 @@ class SupervisorOptions:
 
     def watched(self, app_dir: Path) -> list[Path]:
         """Return the directories whose changes restart the processes."""
+        # `--reload-dir` alone is enough: nobody names a directory to watch without wanting to watch it.
         if not self.reload and not self.reload_dir:
             return []
         return [one.resolve() for one in self.reload_dir or [app_dir]]
@@ -111,6 +112,9 @@ def worker(
     worker processes. Exit codes: 0 stopped normally, 2 the app cannot be loaded, 3 the server cannot be used,
     6 stopped by a second signal, 7 the processes kept dying during their start.
     """
+    # The modules are imported here, so that `glidemq --help` and the other commands start without them. Neither this
+    # function nor the supervisor imports the app. Each worker process imports it, so that a process which is started
+    # after a change of the files gets the new code.
     from glidemq_async.cli.worker.settings import WorkerSettings
 
     settings = WorkerSettings(
