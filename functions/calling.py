@@ -127,13 +127,13 @@ class Caller:
         self.base = base
         """The queue's base key."""
         self.incarnation = ""
-        """The incarnation of the open queue; "" until it is open: then adds and claims accept any incarnation."""
+        """The incarnation of the queue, "" until the queue is open. Calls accept any incarnation until then."""
         self.consumer = ""
         """The worker that makes the calls, "" for clients that do not run jobs."""
         self._channels = channels or RequestChannels()
 
     async def call(self, function: str, args: Sequence[Arg] = (), *, timeout: float | None = None) -> object:
-        """Make a call without a number. A repeated one must have no second effect because of its arguments."""
+        """Make a call without a number. A second call with the same arguments must have no further effect."""
         # For functions that describe a state and not a change: "these leases are renewed", "this channel waits for this
         # job". A second execution then finds its work done. Such calls need no stored reply, and several of them may be
         # in flight. A function that counts, appends or moves something must use `once`.
@@ -174,7 +174,7 @@ class Caller:
             rows = cast("list[object]", await self.read(function, list(asked)))
             yield list(zip(asked, rows, strict=False))
             at += len(rows)
-            # The server ignores ids beyond its budget, so a request should not name many more than it answers.
+            # The server ignores ids beyond its budget, so a request should not name many more than a reply holds.
             step = min(_MOST_IDS, 2 * len(rows))
 
     async def read_all(self, function: str, ids: Sequence[str]) -> list[Record]:

@@ -1,4 +1,4 @@
-"""Typed callers of `history.lua`: positions of events, progress of readers, and the events that they missed."""
+"""Typed calls of `history.lua`: positions of events, progress of readers, and the events that they missed."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class InboxCalls(Calls):
         args: list[Arg] = [len(deliveries)]
         for delivery in deliveries:
             args += delivery
-        # The number covers a repeated call of this process. The token of each delivery covers the rest: the relay that
-        # dies before it has deleted its entry, and two workers that relay at the same time.
+        # The number covers a repeated call of this process. The token of each delivery covers the other cases: a relay
+        # that died before it deleted its entry, and two workers that relay at the same time.
         flat = cast("list[object]", await self._caller.once("deliverJobs", args))
         return {cast("int", flat[i]) - 1: text(flat[i + 1]) for i in range(0, len(flat), 2)}

@@ -1,4 +1,4 @@
-"""Typed callers of the functions in `key_limits.lua`."""
+"""Typed calls of the functions for limits: `key_limits.lua`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StoredKeyLimits(NamedTuple):
 
 
 class LimitCalls(Calls):
-    """Callers of the functions in `key_limits.lua`."""
+    """Calls of the functions in `key_limits.lua`."""
 
     __slots__ = ()
 

@@ -79,7 +79,7 @@ class ReplayingCalls(Calls):
             args += revival
         # Two marks protect a revival. The number of the call covers a repeated call, for as long as the server stores
         # its reply. The token covers a replay that was interrupted and is started again later: the queue of origin
-        # answers "seen" for a token that it has met.
+        # replies "seen" to a token that it already has.
         return texts(await self._caller.once("reviveJobs", args))
 
     async def drop_moved(self, ids: Sequence[str]) -> int:

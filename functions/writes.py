@@ -1,4 +1,4 @@
-"""Typed callers of the functions for bulk writes: `writes.lua`."""
+"""Typed calls of the functions for bulk writes: `writes.lua`."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ NOT_FOUND: Final = 4
 """The queue, job, job scheduler or embedded store does not exist."""
 REFUSED: Final = 5
 """The object exists, but its state does not allow the operation."""
-HANDED_BACK: Final = 6
+RELEASED: Final = 6
 """A second signal stopped the worker. Its running jobs were released."""
 GAVE_UP: Final = 7
 """The supervisor gave up because its workers die during their start."""

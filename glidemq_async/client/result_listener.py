@@ -179,8 +179,8 @@ class ResultListener:
             return
         self._waiters.pop(job_id, None)
         if not waiter.done() or waiter.cancelled():
-            # The last waiter is gone, so the server need not publish the result. If this call fails, it publishes one
-            # more.
+            # The last waiter is gone, so the server need not publish the result. If this call fails, the server
+            # publishes a result that nobody reads.
             self._background.start(self._functions.job_waiters.remove(job_id, self.channel))
 
     async def _look(self, job_id: str) -> None:

@@ -74,8 +74,8 @@ class Job(JobFields[Data, Result]):
         self._progress = packed
 
     async def _write_progress(self, packed: bytes) -> None:
-        # The entry is the fence: outside of a handler it is empty, and the server accepts the write in any state of the
-        # job.
+        # The entry is the fencing token. Outside of a handler it is empty, and the server accepts the write in any
+        # state of the job.
         code = await self._client.functions.updates.write(self.id, self._entry, "progress", packed)
         self._check_reply(code, "update the progress of")
 
@@ -154,8 +154,8 @@ class Job(JobFields[Data, Result]):
     async def remove(self) -> None:
         """Delete the job and its data. A running job is stopped, and its outcome is refused.
 
-        A running job occupies its ordering key, and its place under the queue's concurrency limit, until its handler
-        has ended or its lease expires. Raises JobNotFound.
+        A running job occupies its ordering key, and counts towards the queue's concurrency limit, until its handler has
+        ended or its lease expires. Raises JobNotFound.
         """
         self._check_reply(await self._client.functions.jobs.remove(self.id), "remove")
 

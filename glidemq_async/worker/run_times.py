@@ -26,7 +26,7 @@ class RunTimes:
         for run in batch:
             if (kind := type(run.outcome)) in seconds:
                 seconds[kind] += run.seconds
-        # Runs that were reported with an earlier call and settled later can leave less than nothing to report.
+        # Runs that were reported with an earlier call and settled later can leave a negative rest.
         self._reported = max(0, int(seconds[Completed] * 1000)), max(0, int(seconds[Failed] * 1000))
         return self._reported
 

@@ -15,7 +15,7 @@ import pytest
 
 from glidemq_async import GlideMQ, Worker, WorkerPool
 from glidemq_async.cli.apps import Runnable, load, runnable_of
-from glidemq_async.cli.exits import HANDED_BACK, USAGE, CommandError
+from glidemq_async.cli.exits import RELEASED, USAGE, CommandError
 from glidemq_async.cli.worker.process import WorkerRun
 from glidemq_async.cli.worker.settings import WorkerSettings
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, worker_of
@@ -177,7 +177,7 @@ async def test_a_process_reports_the_jobs_that_it_has_to_release(tmp_path: Path)
     process = WorkerRun(WorkerSettings(app="m:x", directory=str(tmp_path)))
     inner.on_run = process.release_jobs
     with patch("glidemq_async.cli.worker.process.load", return_value=lambda: inner):
-        assert await asyncio.to_thread(process.run) == HANDED_BACK
+        assert await asyncio.to_thread(process.run) == RELEASED
     assert inner.stopped == [True]
 
 

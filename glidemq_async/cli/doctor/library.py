@@ -41,8 +41,8 @@ async def _loaded_library(wire: Wire, fields: Mapping[str, Reply]) -> dict[str, 
 
 
 async def _stamp(wire: Wire, library: str) -> str:
-    # By the stamp function and not by the text, which only FUNCTION LIST WITHCODE returns and which has hundreds of
-    # kilobytes.
+    # A function of the library returns its stamp. The text contains the stamp too, but FUNCTION LIST WITHCODE returns
+    # hundreds of kilobytes.
     command = pack("FCALL_RO", f"{library}_storageStamp", 0)
     reply = await wire.send(command, asyncio.get_running_loop().time() + ASK_SECONDS)
     return reply.decode() if isinstance(reply, bytes) else ""

@@ -68,7 +68,7 @@ class SupervisorOptions:
 
     def watched(self, app_dir: Path) -> list[Path]:
         """Return the directories whose changes restart the processes."""
-        # `--reload-dir` alone is enough: nobody names a directory to watch without wanting to watch it.
+        # `--reload-dir` implies `--reload`.
         if not self.reload and not self.reload_dir:
             return []
         return [one.resolve() for one in self.reload_dir or [app_dir]]

@@ -14,7 +14,7 @@ from typing import cast
 
 from glidemq_async._internal.http_endpoint import PortError
 from glidemq_async.cli.apps import Runnable, load, runnable_of
-from glidemq_async.cli.exits import FAILED, HANDED_BACK, CommandError, code_of
+from glidemq_async.cli.exits import FAILED, RELEASED, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.memory_stores import refuse_memory_store
 from glidemq_async.cli.worker.hangup import listen_to_hangup
@@ -57,7 +57,7 @@ class WorkerRun:
         except Exception:  # noqa: BLE001 - the app may raise anything, and its author needs the traceback
             _log.exception("the worker ended with an error")
             return FAILED
-        return HANDED_BACK if self._released else 0
+        return RELEASED if self._released else 0
 
     def _say(self, error: Exception) -> None:
         say_error(error, self._settings.log_format, self._settings.number)

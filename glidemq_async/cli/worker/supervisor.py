@@ -16,7 +16,7 @@ from typing import Final
 
 from glidemq_async._internal.http_endpoint import port_problem
 from glidemq_async._internal.waits import first_of, task_group, together
-from glidemq_async.cli.exits import FAILED, GAVE_UP, HANDED_BACK, UNAVAILABLE, USAGE, CommandError
+from glidemq_async.cli.exits import FAILED, GAVE_UP, RELEASED, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.worker.children import WorkerProcess
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.settings import WorkerSettings
@@ -115,7 +115,7 @@ class Supervisor:
     def _release_jobs(self) -> None:
         _say("stopping", "stopping immediately: running jobs are released")
         # The first cause decides the exit code. Later ends are mostly its consequences.
-        self._code = self._code or HANDED_BACK
+        self._code = self._code or RELEASED
         self._stop()
         for child in self._children:
             child.release_jobs()
@@ -178,7 +178,7 @@ class Supervisor:
         level = logging.INFO if child.code == 0 or self._stopping.is_set() else logging.WARNING
         text = f"worker {child.number} (pid {child.pid}) ended: {child.end}"
         _say("exited", text, child, level=level, exit_code=child.code)
-        if self._stopping.is_set() and child.code not in (0, HANDED_BACK, -signal.SIGTERM):
+        if self._stopping.is_set() and child.code not in (0, RELEASED, -signal.SIGTERM):
             self._code = self._code or FAILED
 
     async def _replace(self, worker: _NumberedWorker, old: WorkerProcess) -> WorkerProcess:

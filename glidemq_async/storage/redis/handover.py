@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 #   reader holds no bytes that `Wire` would miss.
 # - `StreamWriter.transport` accepts another protocol, on plain, unix and TLS transports of asyncio and of uvloop.
 #
-# The server may close the connection between its last reply and the hand-over. The streams hear of that, and `Wire`
-# would wait for ever, so the state of the transport is checked afterwards.
+# The server may close the connection between its last reply and the hand-over. Only the streams notice that, and `Wire`
+# would wait for ever. So the state of the transport is checked afterwards.
 #
 # A StreamWriter closes its transport when it is garbage-collected. The wire keeps the writer for this reason alone.
 
