@@ -12,6 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Final, Self
 
+from glidemq_async._internal.waits import together
 from glidemq_async.demo.jobs.worker_process import SHUTDOWN_SECONDS, WORKING, Settings
 from glidemq_async.errors import GlideMQError
 
@@ -132,7 +133,7 @@ class WorkerProcesses:
         return process
 
     async def _watch(self, process: WorkerProcess) -> None:
-        await asyncio.gather(self._read_reports(process), self._read_messages(process))
+        await together([self._read_reports(process), self._read_messages(process)])
         code = await process.process.wait()
         self._processes.remove(process)
         if self._stopping:

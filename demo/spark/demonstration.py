@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from glidemq_async import Queue, RateLimit
-from glidemq_async._internal.waits import task_group
+from glidemq_async._internal.waits import finish_all, task_group
 from glidemq_async.cli.exits import CommandError
 from glidemq_async.demo.spark.child_process import ChildProcess
 from glidemq_async.demo.spark.driver import Result
@@ -169,4 +169,4 @@ class _Demonstration:
         )
 
     async def _stop_workers(self) -> None:
-        await asyncio.gather(*(worker.stop() for worker in self._workers))
+        await finish_all(worker.stop() for worker in self._workers)

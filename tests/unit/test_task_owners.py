@@ -59,3 +59,21 @@ def test_the_search_finds_every_way_to_create_a_task(tmp_path: Path) -> None:
         "create_task(x)\nself._tasks.create_task(x)\ngroup.create_task(x)\n"
     )
     assert sorted(created_tasks(file)) == [1, 2, 3, 4, 5, 6]
+
+
+def unguarded_gathers(text: str) -> list[int]:
+    """Return the lines with an `asyncio.gather` that would leave tasks running after the first error."""
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "gather"
+        and not any(keyword.arg == "return_exceptions" for keyword in node.keywords)
+    ]
+
+
+def test_no_gather_leaves_tasks_running_after_an_error() -> None:
+    found = {name: lines for name, path in sources().items() if (lines := unguarded_gathers(path.read_text("utf-8")))}
+    assert found == {}, "use together or finish_all of glidemq_async._internal.waits"
+    assert unguarded_gathers("asyncio.gather(a, b)\nasyncio.gather(a, return_exceptions=True)\n") == [1]
