@@ -34,6 +34,6 @@ def test_the_driver_example_prints_its_lines() -> None:
 @pytest.mark.slow
 def test_a_worker_whose_jvm_is_killed_stops_with_an_error() -> None:
     stopped, state, reason = run(HERE / "jvm_dies.py")
-    assert stopped == "the worker stopped: Spark application 'pyspark-shell' cannot run anything any more"
+    assert stopped == "the worker stopped: Spark application 'pyspark-shell' cannot run any more jobs"
     assert state == "waiting 1"
     assert reason.startswith("ExecutorError: Spark application")
