@@ -31,10 +31,12 @@ do
   end
 
   -- Call take(n), which returns how many it handled, until it handles less than n (true) or the step is long enough
-  -- (false).
+  -- (false). Each step handles one piece at least.
   local function in_pieces(step, take)
     local piece = FIRST_PIECE
-    while step.left > 0 and not budget.is_spent(step.budget) and (not step.most or step.removed < step.most) do
+    while step.left > 0 and not (step.has_begun and budget.is_spent(step.budget))
+      and (not step.most or step.removed < step.most) do
+      step.has_begun = true
       local wanted = math.min(piece, step.left, step.most and step.most - step.removed or step.left)
       local met = take(wanted)
       step.left = step.left - met

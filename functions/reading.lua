@@ -64,7 +64,7 @@ local walk_waiting = {}
 -- there are no more.
 local function read_entries(stream, backwards, from, last, count)
   local found, it, piece = {}, budget.of_answer(), 4
-  while #found < count and not budget.is_spent(it) do
+  while #found < count and (#found == 0 or not budget.is_spent(it)) do
     local wanted = math.min(piece, count - #found)
     local rows = redis.call(backwards and 'XREVRANGE' or 'XRANGE', stream, from, last, 'COUNT', wanted)
     for _, row in ipairs(rows) do

@@ -57,8 +57,8 @@ do
     if left <= 0 then return skip, 0 end
     local ids = redis.call('ZRANGE', key, skip, skip + math.min(STEP, left) - 1)
     if #ids == 0 then return skip, 0 end
-    for _, id in ipairs(ids) do
-      if budget.is_spent(it) then return skip, left end
+    for i, id in ipairs(ids) do
+      if i > 1 and budget.is_spent(it) then return skip, left end
       local verdict = fits[which](base, id, cause) and each(id) or 'skip'
       if verdict == 'stop' then return skip, left end
       if verdict == 'skip' then skip = skip + 1 end

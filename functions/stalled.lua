@@ -51,8 +51,8 @@ local function mend_active_stream(base, lost, call, it)
     entries.restore_active_stream(base, lost)
   end
   if not lost then return true end
-  for _, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
-    if is_enough(it, call) then return false end
+  for i, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
+    if i > 1 and is_enough(it, call) then return false end
     local id, entry = locations.give_up(base, active, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
@@ -171,6 +171,7 @@ local function sweep_stream(base, stream, from, outage, max_stalled, call, repor
     from = sweep_step(base, stream, from, outage, max_stalled, call, report, it)
     steps = steps + 1
   until from == '' or steps == MOST_STEPS or is_enough(it, call)
+  it.has_worked = true
   return from
 end
 
@@ -223,21 +224,33 @@ local function expire_waiting(base, call, it)
   return over
 end
 
+-- Note whether a step has left work, and return it.
+local function leaves_work(it, leaves)
+  it.has_worked = it.has_worked or leaves
+  return leaves
+end
+
+-- Return whether a call should leave the rest of the pieces to the next call. A call that has done nothing yet should
+-- not: otherwise the calls of a slow server would never come to the end.
+local function may_end(it, call)
+  return it.has_worked and is_enough(it, call)
+end
+
 -- Do the rest in pieces. Return true if all of it is done.
 local function housekeeping(base, outage, call, it)
   repeat
-    if is_enough(it, call) then return false end
-  until finish.release_held(base, call.now, TRIM_STEP) < TRIM_STEP
+    if may_end(it, call) then return false end
+  until not leaves_work(it, finish.release_held(base, call.now, TRIM_STEP) >= TRIM_STEP)
   repeat
-    if is_enough(it, call) then return false end
-  until finish.trim_all(base, call.now, call.seen, TRIM_STEP) < TRIM_STEP
+    if may_end(it, call) then return false end
+  until not leaves_work(it, finish.trim_all(base, call.now, call.seen, TRIM_STEP) >= TRIM_STEP)
   repeat
-    if is_enough(it, call) then return false end
-  until not call.seen.expiry or expire_waiting(base, call, it)
+    if may_end(it, call) then return false end
+  until not leaves_work(it, call.seen.expiry and not expire_waiting(base, call, it))
   local function counted(idle) return lease.counted(idle, outage) end
   repeat
-    if is_enough(it, call) then return false end
-  until stopping.expire(base, counted, EXPIRE_STEP, call) < EXPIRE_STEP
+    if may_end(it, call) then return false end
+  until not leaves_work(it, stopping.expire(base, counted, EXPIRE_STEP, call) >= EXPIRE_STEP)
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, outage, call)
@@ -288,8 +301,8 @@ local function close_worker(base, args)
     local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
-    for _, row in ipairs(rows) do
-      if is_enough(it, call) then
+    for i, row in ipairs(rows) do
+      if i > 1 and is_enough(it, call) then
         more = 1
         break
       end

@@ -5,28 +5,40 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
 import pytest
 
 from glidemq_async import Job, JobOptions, Queue, Worker
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage import Endpoint, RedisStorage
+from glidemq_async.storage.redis.library import Library
 from glidemq_async.worker.call_sender import CallSender
+from tests.support.fake_worker import FakeWorker
 from tests.support.servers import standalone
-from tests.support.short_calls import one_job_a_call
+from tests.support.short_calls import no_time_a_call, one_job_a_call
+from tests.support.stores import RunningStore
 
 JOBS = 60
 SLOTS = 30
 FAILING = 6
 
 
-@pytest.fixture
-async def storage() -> AsyncGenerator[RedisStorage]:
-    """A storage on a server of this test, because its library differs from the shipped one."""
+@asynccontextmanager
+async def storage_with(library: Library) -> AsyncGenerator[tuple[RedisStorage, Endpoint]]:
+    """Open a storage on a new server, because its library differs from the shipped one."""
     async with standalone(unix=True) as server:
         assert server.path is not None
-        async with RedisStorage(Endpoint(path=server.path), library=one_job_a_call()) as opened:
-            yield opened
+        endpoint = Endpoint(path=server.path)
+        async with RedisStorage(endpoint, library=library) as opened:
+            yield opened, endpoint
+
+
+@pytest.fixture
+async def storage() -> AsyncGenerator[RedisStorage]:
+    """A storage whose calls add or settle one job."""
+    async with storage_with(one_job_a_call()) as (opened, _):
+        yield opened
 
 
 class Handler:
@@ -86,3 +98,21 @@ async def test_the_runs_of_a_call_that_ends_early_are_settled_by_later_calls(
         seconds = sum(point.count * point.mean_seconds for point in metrics.points)
         assert seconds == pytest.approx(handler.seconds, rel=0.2)
         assert await queue.check() == []
+
+
+async def test_regression_each_call_gets_on_although_its_time_is_spent_when_it_begins() -> None:
+    async with storage_with(no_time_a_call()) as (storage, endpoint), Queue[int, int]("slow", storage) as queue:
+        store = RunningStore("slow", storage.url, (endpoint,))
+        fake_worker = FakeWorker(queue, store)
+        for how in [JobOptions(), JobOptions(key="k"), JobOptions(priority=2), JobOptions(lifo=True)]:
+            await queue.add_bulk([("n", number, how) for number in range(JOBS)])
+        leases = await fake_worker.claim(2 * JOBS)
+        assert len(leases) == 2 * JOBS
+        await fake_worker.complete(*leases[:JOBS])
+        await fake_worker.vanish(*leases[JOBS:])
+        assert len(await FakeWorker(queue, store).sweep()) == JOBS
+        assert len([job async for job in queue.iter_jobs(["waiting", "prioritized", "key-waiting"])]) == 3 * JOBS
+        assert await queue.check() == []
+        await queue.clean(0, state="completed")
+        await queue.drain()
+        await queue.obliterate()

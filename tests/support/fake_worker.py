@@ -68,9 +68,22 @@ class FakeWorker:
         self._last: SettleRequest | None = None
 
     async def claim(self, slots: int = 1, lock_ms: int = 30_000) -> list[Lease]:
-        """Claim up to this many jobs, as a worker that cannot be woken."""
+        """Claim up to this many jobs, as a worker that cannot be woken.
+
+        A call ends early if it has used the time of a call. Then another one claims the rest.
+        """
+        leases: list[Lease] = []
+        while True:
+            reply = await self.claim_in_one_call(slots - len(leases), lock_ms)
+            leases += leases_of(reply)
+            ended_early = reply.due == reply.now
+            if not ended_early or len(leases) == slots:
+                return leases
+
+    async def claim_in_one_call(self, slots: int, lock_ms: int = 30_000) -> SettleReply:
+        """Claim up to this many jobs, fewer if the call uses its time or its bytes before."""
         self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
-        return leases_of(await self._functions.settle.send(self._last))
+        return await self._functions.settle.send(self._last)
 
     async def repeat(self) -> SettleReply:
         """Send the last claim or settle call again, as a worker that has received no reply."""
