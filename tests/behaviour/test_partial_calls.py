@@ -100,7 +100,7 @@ async def test_the_runs_of_a_call_that_ends_early_are_settled_by_later_calls(
         assert await queue.check() == []
 
 
-async def test_regression_each_call_gets_on_although_its_time_is_spent_when_it_begins() -> None:
+async def test_each_call_gets_on_although_its_time_is_spent_when_it_begins() -> None:
     async with storage_with(no_time_a_call()) as (storage, endpoint), Queue[int, int]("slow", storage) as queue:
         store = RunningStore("slow", storage.url, (endpoint,))
         fake_worker = FakeWorker(queue, store)
