@@ -59,6 +59,14 @@ local function may_push(base, consumer, seen)
   return not (holders and (holders[1] == consumer or holders[2] == consumer))
 end
 
+-- Return true if the worker listens on this server. SPUBLISH reaches receivers on replicas too, and does not count them:
+-- a worker that has not followed a failover yet would start jobs that another worker is given. A user that may not ask
+-- has no pushes.
+local function is_near(base, consumer)
+  local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
+  return (tonumber(answer[2] or nil) or 0) > 0
+end
+
 -- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
 local function read_new(base, consumer, n)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', base .. ':fifo', '>')
@@ -116,7 +124,7 @@ function push.prepare(base, consumer, n, call)
   local number, lock = accepting(base, consumer)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
-  if not may_push(base, consumer, seen) then return nil end
+  if not (may_push(base, consumer, seen) and is_near(base, consumer)) then return nil end
   local rows = read_new(base, consumer, n)
   if not rows then return nil end
   local jobs, ids = jobs_of(base, rows, call.first, seen)

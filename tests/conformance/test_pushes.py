@@ -11,12 +11,13 @@ import pytest
 
 from glidemq_async import BatchOptions, JobOptions, Queue
 from glidemq_async.functions.wakeup import ClaimNow, LeaseGone
-from glidemq_async.storage import Storage, Subscription
+from glidemq_async.storage import RedisStorage, Storage, Subscription
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, job_events, until, worker_of
 from tests.support.idle_worker import IdleWorker, leases_in
 from tests.support.recording_storage import Relay
-from tests.support.stores import RunningStore
+from tests.support.servers import standalone
+from tests.support.stores import RunningStore, endpoint_of
 
 everywhere = pytest.mark.everywhere
 FULL = 65_536
@@ -88,6 +89,26 @@ async def test_several_workers_share_the_jobs_of_an_add(queue: AnyQueue, store: 
         assert await counts(queue) == {"active": 6, "waiting": 1}
         for worker in workers:
             await worker.leave()
+
+
+async def test_a_worker_that_listens_on_a_replica_is_not_pushed_to() -> None:
+    """The server does not count this receiver, so it pushes the job to the next worker. Only that one may start it."""
+    async with standalone() as primary, standalone(replica_of=primary) as replica:
+        store = RunningStore("primary", primary.url, (endpoint_of(primary),))
+        async with (
+            Queue[Any, Any]("q", primary.url) as queue,
+            RedisStorage(endpoint_of(replica)) as follower,
+        ):
+            await queue.connect()
+            far, near = IdleWorker(queue, store), IdleWorker(queue, store)
+            async with far.listening(follower), near.listening():
+                await far.wait(2)
+                await near.wait(1)
+                job = await queue.add("n", 1)
+                assert [one.id for one in (await near.pushed()).jobs] == [job.id]
+                assert await far.message() == ClaimNow()
+                await near.leave()
+                await far.leave()
 
 
 # -- who is pushed to, and what ---------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ _READS: Final = """
     EXISTS GET HEXISTS HGET HGETALL HMGET HSTRLEN HVALS KEYS LLEN LRANGE MEMORY SISMEMBER SMISMEMBER SRANDMEMBER TIME
     TYPE XINFO XLEN XPENDING XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZREVRANGE ZSCAN ZSCORE SCARD
     SPUBLISH HLEN HSCAN SSCAN STRLEN ZRANK ZREVRANK ZREVRANGEBYSCORE MGET PTTL HKEYS SMEMBERS ZLEXCOUNT ZRANGEBYLEX
-    INFO"""
+    INFO PUBSUB"""
 READS: Final = frozenset(_READS.split())
 """Commands that change no key. Every other command counts as a write."""
 _REMOVES: Final = """
@@ -45,9 +45,9 @@ REMOVES: Final = frozenset(_REMOVES.split())
 """Commands that create no key. Every other write may create its key."""
 FLAGGED: Final = "flagged:"
 """The beginning of a key that `queue_flags.create` returned."""
-FALLIBLE: Final = frozenset({"SPUBLISH", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
+FALLIBLE: Final = frozenset({"SPUBLISH", "PUBSUB", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
 """Commands that can fail on sound data: the user has no channels, or the stream or its group is gone."""
-CONTAINERS: Final = frozenset({"MEMORY", "XGROUP", "XINFO"})
+CONTAINERS: Final = frozenset({"MEMORY", "PUBSUB", "XGROUP", "XINFO"})
 """Commands whose second word is a subcommand."""
 _BUILT_IN: Final = """
     ipairs pairs tonumber tostring type select unpack next math string table cmsgpack cjson redis error pcall assert

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import SettleReply
 from glidemq_async.functions.wakeup import Message, read_message
+from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue, soon
 from tests.support.stores import RunningStore
@@ -47,10 +48,10 @@ class IdleWorker(FakeWorker):
         return await soon(self._messages.get())
 
     @asynccontextmanager
-    async def listening(self) -> AsyncGenerator[None]:
-        """Listen on the channel of this worker."""
+    async def listening(self, node: Storage | None = None) -> AsyncGenerator[None]:
+        """Listen on the channel of this worker. node: where, if that is not the queue's server."""
         link = asyncio.Event()
-        subscription = await self._storage.subscribe(
+        subscription = await (node or self._storage).subscribe(
             self.base,
             f"{self.base}:wake:{self.name}",
             lambda message: self._messages.put_nowait(read_message(message)),
