@@ -59,9 +59,9 @@ local function may_push(base, consumer, seen)
   return not (holders and (holders[1] == consumer or holders[2] == consumer))
 end
 
--- Return true if the worker listens on this server. SPUBLISH reaches receivers on replicas too, and does not count them:
--- a worker that has not followed a failover yet would start jobs that another worker is given. A user that may not ask
--- has no pushes.
+-- Return true if the worker listens on this server. SPUBLISH reaches receivers on replicas too, and does not count
+-- them: a worker that has not followed a failover yet would start jobs that another worker is given. A user that may
+-- not ask has no pushes.
 local function is_near(base, consumer)
   local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
   return (tonumber(answer[2] or nil) or 0) > 0
