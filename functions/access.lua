@@ -8,11 +8,13 @@ local access = {}
 -- One use of each command in the function library; "k" marks the position of a key. tests/unit/test_lua.py compares
 -- this list with the source.
 local COMMANDS = {
-  'APPEND k v', 'EXISTS k', 'GET k', 'HDEL k f', 'HEXISTS k f', 'HGET k f', 'HGETALL k', 'HINCRBY k f 1', 'HMGET k f',
-  'HSET k f v', 'HSCAN k 0', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LLEN k', 'LRANGE k 0 0',
-  'LTRIM k 0 0', 'MEMORY USAGE k', 'PEXPIRE k 1', 'RPUSH k v', 'SADD k v', 'SET k v', 'SISMEMBER k v',
-  'SMISMEMBER k v', 'SSCAN k 0', 'SREM k v', 'TIME', 'TYPE k', 'UNLINK k', 'XACK k g 0-1', 'XADD k * f v',
-  'XCLAIM k g c 0 0-1', 'XDEL k 0-1', 'XGROUP CREATE k g 0', 'XGROUP DELCONSUMER k g c', 'XGROUP SETID k g 0',
+  'APPEND k v', 'EXISTS k', 'GET k', 'HDEL k f', 'HEXISTS k f', 'HGET k f', 'HGETALL k', 'HINCRBY k f 1', 'HKEYS k',
+  'HMGET k f',
+  'HSET k f v', 'HSCAN k 0', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LINDEX k 0', 'LLEN k',
+  'LPUSH k v', 'LRANGE k 0 0', 'LTRIM k 0 0', 'MEMORY USAGE k', 'PERSIST k', 'PEXPIRE k 1', 'PTTL k', 'RPOP k',
+  'RPUSH k v', 'SADD k v', 'SET k v', 'SISMEMBER k v', 'SMISMEMBER k v', 'SSCAN k 0', 'SREM k v', 'TIME', 'TYPE k',
+  'UNLINK k', 'XACK k g 0-1', 'XADD k * f v', 'XCLAIM k g c 0 0-1', 'XDEL k 0-1', 'XGROUP CREATE k g 0',
+  'XGROUP DELCONSUMER k g c', 'XGROUP SETID k g 0',
   'XINFO GROUPS k',
   'XINFO STREAM k', 'XLEN k', 'XPENDING k g', 'XRANGE k - +', 'XREADGROUP GROUP g c STREAMS k >',
   'XREVRANGE k + -', 'XTRIM k MAXLEN 0', 'ZADD k 0 v', 'ZCARD k', 'ZCOUNT k 0 0', 'ZMSCORE k v', 'ZPOPMAX k',

@@ -18,12 +18,20 @@ local FIELDS = 5
 -- costly to review, cost several times as much as others.
 local STEP, COSTLY_STEP = 64, 16
 local NOTHING = {}
+-- the options that need no record, and the structures that they are in
+local PLAIN, PLAIN_MARKS = {reply = true, ttl = true, plain = true}, {waiters = true, expiry = true}
 local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
 
--- Return the options of one add, nil for ''.
+-- Return the options of one add, nil for ''. plain: the job needs no record, see plain.lua.
 function add.extra(text)
   if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true} end
-  return text ~= '' and cmsgpack.unpack(text) or nil
+  if text == '' then return nil end
+  local extra = cmsgpack.unpack(text)
+  extra.plain = true
+  for name in pairs(extra) do
+    if not PLAIN[name] then extra.plain = false end
+  end
+  return extra
 end
 
 -- Read an argument list that contains, from args[from] on, n { id name data opts extra }*n incarnation.
@@ -31,7 +39,7 @@ function add.parse(args, from)
   local n = integer('count', args[from])
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
-  local extras, generated, numeric, last, extra, deduplicates = {}, 0, nil, nil, nil, false
+  local extras, generated, numeric, last, extra, deduplicates, plain = {}, 0, nil, nil, nil, false, true
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -46,13 +54,13 @@ function add.parse(args, from)
       -- Jobs of one kind are usually added together, with the same text.
       if text ~= last then
         last, extra = text, add.extra(text)
-        deduplicates = deduplicates or extra.dedup ~= nil
+        deduplicates, plain = deduplicates or extra.dedup ~= nil, plain and extra.plain
       end
       extras[i] = extra
     end
   end
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric,
-    deduplicates = deduplicates}
+    deduplicates = deduplicates, plain = plain and generated == n}
 end
 
 -- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once:
@@ -86,7 +94,7 @@ local function numbers_of(base, n, at_once, skips, numeric)
 end
 
 -- Return the status of an add whose own id is in use, or nil.
-local function is_taken(base, id)
+function add.is_taken(base, id)
   local state = plain.location(base, id)
   if (state == 'completed' or state == 'failed') and finish.remove_over(base, id) then state = nil end
   if not state then
@@ -106,7 +114,7 @@ local function is_duplicate(base, wanted, call)
     if state == 'completed' and not finish.is_over(base, owner) then return 'completed', owner end
     return 'duplicate', owner
   end
-  if not locations.is_unstarted(state) and state ~= 'active' then return nil end
+  if not state or locations.is_final(state) then return nil end
   -- The job has expired, but no sweep has failed it yet.
   local late = call.seen.expiry and redis.call('ZSCORE', base .. ':expiry', owner)
   if late and tonumber(late) <= call.now then return nil end
@@ -120,13 +128,13 @@ local function in_the_way(base, id, extra, call, name, data)
   local status, owner
   local wanted = extra and extra.dedup
   if wanted and wanted.mode == 'keep_last' then
-    status = id ~= '' and is_taken(base, id)
+    status = id ~= '' and add.is_taken(base, id)
     if status then return status, id end
     return successors.meet(base, wanted, name, data, call)
   end
   if wanted then status, owner = is_duplicate(base, wanted, call) end
   if status then return status, owner end
-  if id ~= '' and id ~= owner then status = is_taken(base, id) end
+  if id ~= '' and id ~= owner then status = add.is_taken(base, id) end
   if status then return status, id end
   if owner then removal.remove(base, owner, 'replaced', call) end
   return nil
@@ -161,15 +169,20 @@ local function note_waiter(base, id, channel, call)
   end
 end
 
+-- Note what a job that is being added has in other structures: the end of its time to live, and its reply channel.
+local function note_marks(base, id, extra, call)
+  if extra.ttl then
+    redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(call.now + extra.ttl), id)
+  end
+  if extra.reply then note_waiter(base, id, extra.reply, call) end
+end
+
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
 -- follow, if there is one.
 local function store_with_extra(base, id, name, data, opts, extra, call, first)
   local key, now = base .. ':job:' .. id, call.now
   local due = extra.at or (extra.delay and now + extra.delay)
-  if extra.ttl then
-    redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(now + extra.ttl), id)
-  end
-  if extra.reply then note_waiter(base, id, extra.reply, call) end
+  note_marks(base, id, extra, call)
   local deduped
   if first then
     deduped = dedup.follow(base, extra.dedup.id, first, id, call)
@@ -234,6 +247,12 @@ local function store(base, id, name, data, opts, extra, call, first)
   if delayed then events.note(call.lines, 'delayed', id) end
 end
 
+-- Return a generated id for a job that gets a record.
+function add.number(base)
+  local next_number = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')
+  return next_number()
+end
+
 -- Add one job from within another function: { id, name, data, opts, extra } as above, extra a table or nil. It gets a
 -- record. The caller ends with wakeup.finish. Return the job's id and "added", or the id of the existing job and the
 -- status.
@@ -242,8 +261,7 @@ function add.one(base, job, call)
   local status, owner, first = in_the_way(base, id, extra, call, job.name, job.data)
   if status then return owner, status end
   if id == '' then
-    local next_number = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')
-    id = next_number()
+    id = add.number(base)
     call.number = id
   end
   store(base, id, job.name, job.data, job.opts, extra, call, first)
@@ -278,10 +296,11 @@ local function add_other(base, jobs, i, next_number, call, new)
   end
   if status then return status, owner end
   call.number, call.first = number, call.first or tonumber(number)
-  if own or extra then
+  if own or (extra and not extra.plain) then
     store(base, id, name, data, opts, extra, call, first)
   else
     store_plain(base .. ':fifo', id, '-' .. digits(call.now), name, data, opts)
+    if extra then note_marks(base, id, extra, call) end
     call.startable = call.startable + 1
     events.note(call.lines, 'added', id, name)
   end
@@ -319,6 +338,15 @@ local function seen_in(meta)
     shortest_lease = tonumber(meta[7] or nil)}
 end
 
+-- Return the part of queue_flags.at that an add of these jobs needs.
+local function seen_for(base, jobs, meta)
+  local seen = seen_in(meta)
+  if not next(jobs.extras) then return seen end
+  if not jobs.plain or not queue_flags.are_known(seen.features) then return queue_flags.at(base) end
+  for name, is_there in pairs(queue_flags.some(base, seen.features, PLAIN_MARKS)) do seen[name] = is_there end
+  return seen
+end
+
 -- Add the jobs of a parsed list. how: { known, quiet, new, budget }
 --   known   the positions to leave out, as a set
 --   quiet   write no events for duplicates
@@ -333,8 +361,7 @@ function add.all(base, jobs, how)
     'features', 'shortest_lease')
   incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
-  -- A plain add needs no other flags of its queue.
-  call.seen = next(extras) and queue_flags.at(base) or seen_in(meta)
+  call.seen = seen_for(base, jobs, meta)
   local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
   local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
   -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.

@@ -31,6 +31,7 @@ end
 -- unknown.
 -- docs/internals/stored-data.md lists every stored instant.
 clock.SLACK_MS = 1000
+clock.NEVER = 253402300799000    -- the last second of the year 9999
 function clock.is_ahead(instant, now)
   return instant > now + clock.SLACK_MS
 end

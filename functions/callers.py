@@ -9,8 +9,10 @@ from glidemq_async.functions.add import AddCalls
 from glidemq_async.functions.calling import Caller, FunctionStore, RequestChannels
 from glidemq_async.functions.changes import ChangeCalls
 from glidemq_async.functions.checking import CheckCalls
+from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
+from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inbox import InboxCalls
 from glidemq_async.functions.job_waiters import JobWaiterCalls
@@ -29,9 +31,13 @@ from glidemq_async.functions.scheduler_list import SchedulerListCalls
 from glidemq_async.functions.schedulers import SchedulerCalls
 from glidemq_async.functions.searching import SearchingCalls
 from glidemq_async.functions.settle import SettleCalls
+from glidemq_async.functions.signals import SignalCalls
 from glidemq_async.functions.stalled import StalledCalls
+from glidemq_async.functions.steps import StepCalls
+from glidemq_async.functions.streaming import StreamingCalls
 from glidemq_async.functions.successors import DeduplicationCalls
 from glidemq_async.functions.updates import UpdateCalls
+from glidemq_async.functions.watching import WatchingCalls
 from glidemq_async.functions.writes import WriteCalls
 
 
@@ -51,6 +57,10 @@ class Functions:
         self.jobs = JobCalls(caller)
         self.changes = ChangeCalls(caller)
         self.updates = UpdateCalls(caller)
+        self.signals = SignalCalls(caller)
+        self.streaming = StreamingCalls(caller)
+        self.steps = StepCalls(caller)
+        self.watching = WatchingCalls(caller)
         self.result_ttl = ResultTtlCalls(caller)
         self.job_waiters = JobWaiterCalls(caller)
         self.deduplication = DeduplicationCalls(caller)
@@ -66,6 +76,8 @@ class Functions:
         self.dead_letters = DeadLetterCalls(caller)
         self.replaying = ReplayingCalls(caller)
         self.outbox = OutboxCalls(caller)
+        self.flows = FlowCalls(caller)
+        self.children = ChildCalls(caller)
         self.inbox = InboxCalls(caller)
         self.history = HistoryCalls(caller)
         self.writes = WriteCalls(caller)

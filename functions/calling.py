@@ -14,6 +14,8 @@ Wait: TypeAlias = Literal["default", "replicated", "fsync"]
 """The durability that a call waits for: the reply of the primary, a copy on a replica, or a sync of its disk."""
 Record: TypeAlias = dict[bytes, bytes]
 
+ANY_INCARNATION = "*"
+"""The incarnation of a caller that has not opened its queue: adds are refused only if nobody has opened it."""
 _MOST_IDS = 500
 
 

@@ -33,7 +33,7 @@ request.register('changePriority', function(base, args)
   local route = route_with(before, priority)
   if route == (before or nil) then return 'ok' end
   local entry
-  if state ~= 'delayed' then entry = locations.leave(base, id, call) end
+  if state ~= 'delayed' and state ~= 'waiting-children' then entry = locations.leave(base, id, call) end
   if route then redis.call('HSET', key, 'route', route) else redis.call('HDEL', key, 'route') end
   if entry then
     record.keep_added(base, id, entry)
@@ -58,6 +58,7 @@ request.register('changeDelay', function(base, args)
   local call, key = queue_flags.call(base), base .. ':job:' .. id
   local state, status = changeable(base, id, call)
   if not state then return status end
+  if state == 'waiting-children' then return 'state ' .. state end
   if delay == 0 and state ~= 'delayed' then return 'ok' end
   if delay == 0 then
     locations.leave(base, id, call)

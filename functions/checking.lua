@@ -6,6 +6,13 @@
 --     The lines of one key agree with the records, and the key is in `ready` or `sleeping` exactly if it should be.
 --   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
 --     Every record is in exactly the structure that its location names, and its fields fit its state.
+--   checkJournals id… -> flat { invariant, id, text }
+--     A journal belongs to a job, has as many steps as counted, and expires exactly if its job has completed. At most
+--     1,000 ids.
+--   checkChunks   id… -> flat { invariant, id, text }
+--     A stream of chunks is open, or the server will forget it. At most 1,000 ids.
+--   checkMailboxes id… -> flat { invariant, id, text }
+--     `signalled` names each of these mailboxes. At most 1,000 ids.
 --   checkQueue    cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     Counts of running jobs, marks, and jobs that are both completed and failed.
 -- docs/internals/stored-data.md numbers the invariants. Each function sees one instant, so its findings are
@@ -13,8 +20,9 @@
 
 local checking = {}
 local STATE_OF = {returned = 'waiting', lifo = 'waiting', prioritized = 'prioritized', keyed = 'key-waiting',
-  scheduled = 'delayed', completed = 'completed', failed = 'failed'}
-local ENTRY_OF = {returned = 'r', lifo = 'i'}
+  scheduled = 'delayed', parents = 'waiting-children', suspended = 'suspended', completed = 'completed',
+  failed = 'failed'}
+local ENTRY_OF = {returned = 'r', lifo = 'i', parents = 'w', suspended = 's'}
 
 local function found(report, invariant, id, text)
   report[#report + 1] = invariant
@@ -108,6 +116,8 @@ local function is_there(base, id, state, entry)
     return route and redis.call('ZSCORE', base .. ':keyed', id)
       and redis.call('ZSCORE', base .. ':keyq:' .. route.key, route.sequence .. entry .. id)
   end
+  if state == 'waiting-children' then return redis.call('ZSCORE', base .. ':parents', id) end
+  if state == 'suspended' then return redis.call('ZSCORE', base .. ':suspended', id) end
   if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
   if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
   if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end
@@ -259,18 +269,28 @@ end
 -- Marks outside of the records point to jobs that still need them. Each function checks one id.
 local mark = {}
 
-local function has_record(name)
+local function has_job(name)
   return function(base, id, report)
-    if not exists(base .. ':job:' .. id) then found(report, 'I9', id, 'in ' .. name .. ' but has no record') end
+    if not plain.location(base, id) then found(report, 'I9', id, 'in ' .. name .. ' but there is no job') end
   end
 end
 
-mark.expiry, mark.held = has_record('expiry'), has_record('held')
+mark.expiry, mark.held = has_job('expiry'), has_job('held')
 
 function mark.moved(base, id, report)
   local state = record.location(base, id)
   if not state then return found(report, 'I9', id, 'in moved but has no record') end
   if state == 'completed' or state == 'failed' then found(report, 'I9', id, 'in moved but ' .. state) end
+end
+
+function mark.parents(base, id, report)
+  local fault = children.fault_of_parent(base, id)
+  if fault then found(report, 'I20', id, fault) end
+end
+
+function mark.suspended(base, id, report)
+  local fault = signals.fault_of_suspended(base, id)
+  if fault then found(report, 'I22', id, fault) end
 end
 
 function mark.completed(base, id, report)
@@ -283,10 +303,97 @@ function mark.revoking(base, id, report)
   if state ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
 end
 
+-- Take one step through the marks of flows.
+local function check_flowed(base, at, report)
+  local step = redis.call('HSCAN', base .. ':flowed', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    local fault = children.fault_of_mark(base, step[2][i], step[2][i + 1])
+    if fault then found(report, 'I19', step[2][i], fault) end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+-- Take one step through the jobs with an open stream: none of them has ended.
+local function check_streamed(base, at, report)
+  local step = redis.call('HSCAN', base .. ':streamed', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    local id = step[2][i]
+    local state = plain.location(base, id)
+    if not state or locations.is_final(state) then
+      found(report, 'I18', id, 'its stream is open but ' .. (state and 'it is ' .. state or 'there is no job'))
+    end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+-- Take one step through the mailboxes of jobs, and what their runs get from signals.
+local function check_signalled(base, at, report)
+  local step = redis.call('HSCAN', base .. ':signalled', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    local fault = signals.fault_of_field(base, step[2][i], step[2][i + 1])
+    if fault then found(report, 'I23', string.sub(step[2][i], 2), fault) end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+register('checkMailboxes', function(base, args)
+  if #args > 1000 then fail('ARGUMENT', 'at most 1000 mailboxes are checked in a call, found ' .. #args) end
+  local report = {}
+  for _, id in ipairs(args) do
+    if redis.call('HEXISTS', base .. ':signalled', 'm' .. id) == 0 and exists(base .. ':signals:' .. id) then
+      found(report, 'I23', id, 'a mailbox that signalled does not name')
+    end
+  end
+  return report
+end, {'no-writes'})
+
+register('checkChunks', function(base, args)
+  if #args > 1000 then fail('ARGUMENT', 'at most 1000 streams are checked in a call, found ' .. #args) end
+  local report = {}
+  for _, id in ipairs(args) do
+    local ttl, is_open = redis.call('PTTL', base .. ':chunks:' .. id), chunks.open_of(base, id)
+    if ttl == -1 and not is_open then found(report, 'I18', id, 'chunks that nothing will remove') end
+    if ttl >= 0 and is_open then found(report, 'I18', id, 'the chunks of a job that has not ended expire') end
+  end
+  return report
+end, {'no-writes'})
+
+-- Take one step through the jobs with a journal: each of them exists.
+local function check_stepped(base, at, report)
+  local step = redis.call('HSCAN', base .. ':stepped', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    local id = step[2][i]
+    if not plain.location(base, id) then found(report, 'I21', id, 'in stepped but there is no job') end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+register('checkJournals', function(base, args)
+  if #args > 1000 then fail('ARGUMENT', 'at most 1000 journals are checked in a call, found ' .. #args) end
+  local report = {}
+  for _, id in ipairs(args) do
+    local key, counted = base .. ':steps:' .. id, journals.size_of(base, id)
+    local count, expires = redis.call('HLEN', key), redis.call('PTTL', key) >= 0
+    local state = plain.location(base, id)
+    if not counted then
+      found(report, 'I21', id, 'a journal that stepped does not name')
+    elseif count > 0 and count ~= counted then
+      found(report, 'I21', id, 'a journal of ' .. count .. ' steps of which ' .. counted .. ' are counted')
+    elseif count > 0 and state and expires ~= (state == 'completed') then
+      found(report, 'I21', id, 'the job is ' .. state .. ' but its journal ' .. (expires and 'expires' or 'stays'))
+    end
+  end
+  return report
+end, {'no-writes'})
+
 -- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, it = base .. ':' .. name, budget.new()
   if name == 'results' then return check_results(base, at, report) end
+  if name == 'flowed' then return check_flowed(base, at, report) end
+  if name == 'streamed' then return check_streamed(base, at, report) end
+  if name == 'signalled' then return check_signalled(base, at, report) end
+  if name == 'stepped' then return check_stepped(base, at, report) end
   if name == 'revoking' then
     local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
     for _, id in ipairs(step[2]) do mark.revoking(base, id, report) end
@@ -301,7 +408,8 @@ local function check_marks(base, name, at, report)
   return #ids == STEP and digits(from + STEP) or nil
 end
 
-local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results'}
+local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results', 'streamed', 'flowed', 'parents',
+  'suspended', 'signalled', 'stepped'}
 
 register('checkQueue', function(base, args)
   local report = {}

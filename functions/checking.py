@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from glidemq_async.functions.calling import Calls, text, texts
+
+_MOST_MAILBOXES: Final = 500
+_MOST_JOURNALS: Final = 200
 
 
 class Finding(NamedTuple):
@@ -43,6 +46,24 @@ class CheckCalls(Calls):
             looked, findings = cast("list[object]", await self._caller.read("checkRecords", list(ids[at:])))
             found += _findings(findings)
             at += cast("int", looked)
+        return found
+
+    async def chunks(self, ids: Sequence[str]) -> list[Finding]:
+        """Check that the streams of these jobs are open or will be forgotten."""
+        return _findings(await self._caller.read("checkChunks", list(ids)))
+
+    async def mailboxes(self, ids: Sequence[str]) -> list[Finding]:
+        """Check that `signalled` names the mailboxes of these jobs."""
+        found: list[Finding] = []
+        for start in range(0, len(ids), _MOST_MAILBOXES):
+            found += _findings(await self._caller.read("checkMailboxes", list(ids[start : start + _MOST_MAILBOXES])))
+        return found
+
+    async def journals(self, ids: Sequence[str]) -> list[Finding]:
+        """Check that the journals of these jobs belong to jobs and will be forgotten."""
+        found: list[Finding] = []
+        for start in range(0, len(ids), _MOST_JOURNALS):
+            found += _findings(await self._caller.read("checkJournals", list(ids[start : start + _MOST_JOURNALS])))
         return found
 
     async def queue(self) -> list[Finding]:

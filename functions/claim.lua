@@ -13,7 +13,8 @@ local LARGEST_STEP = 64
 local LARGEST_COSTLY_STEP = 8
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
-local PROGRESS = 4               -- position of the progress in a history; it may be as large as the data
+-- Positions in a history. Both values may be as large as the data.
+local PROGRESS, HAND_OVER = 4, 7
 local TURNS = {'fifo', 'lifo', 'ready'}
 
 -- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
@@ -104,6 +105,14 @@ local function start(key, reader, id, entry, order, first, call, out)
   return #data + #(history and history[PROGRESS] or '')
 end
 
+-- Add to the last claimed job what its runs get from signals. Return the bytes.
+local function put_hand_over(out, packed)
+  local history = out[#out]
+  if not packed or not history then return 0 end
+  history[HAND_OVER] = packed
+  return #packed
+end
+
 -- Return the set of those ids whose time to live is over; nil when no job of the queue has one. All of the ids start or
 -- fail now, so none needs to be watched any more.
 local function expired_among(base, ids, now, seen)
@@ -140,6 +149,7 @@ local function start_batch(base, batch, call, out)
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
   local first, posted = '1 ' .. digits(call.now) .. ' ' .. digits(call.lock), call.seen.posted or 0
   local touched, usual, prefix = call.seen.touched, read[batch.what] or read.h, base .. ':job:'
+  local handed = call.seen.signalled and ids[1] and record.hand_overs(base, ids)    -- see signals.lua
   local line
   for i = 1, #ids do
     local id, entry = ids[i], batch.entries[i]
@@ -150,6 +160,7 @@ local function start_batch(base, batch, call, out)
       line = line or events.line(call.lines, 'active')
       line[#line + 1] = id
       bytes = bytes + size
+      if handed then bytes = bytes + put_hand_over(out, handed[i]) end
     else
       gone[#gone + 1] = string.sub(entry, 2)
       bytes = bytes + REFUSED_BYTES
@@ -216,6 +227,26 @@ local function recorded_among(base, rows)
   return raw[1] and redis.call('SMISMEMBER', base .. ':recorded', unpack(raw))
 end
 
+-- Return the plain jobs among these entries whose time to live is over, as a set of ids; nil when no job of the queue
+-- has a time to live.
+local function expired_plain(base, rows, has_record, call)
+  if not call.seen.expiry then return nil end
+  local ids = {}
+  for i, row in ipairs(rows) do
+    if row[2][1] ~= '' and not (has_record and has_record[i] == 1) then ids[#ids + 1] = plain.id_of(row[1]) end
+  end
+  return expired_among(base, ids, call.now, call.seen)
+end
+
+-- Fail a plain job whose time to live is over. Return its bytes.
+local function refuse_plain(base, row, call)
+  local id = plain.id_of(row[1])
+  plain.add_record(base, id, 'waiting', row[1], row[2], nil, call.seen)
+  refuse(base, id, 'p' .. row[1], nil, true, call)
+  entries.drop(base .. ':fifo', {row[1]})
+  return REFUSED_BYTES
+end
+
 -- The sources. Each starts up to `count` jobs, and returns how many it took and their bytes.
 local source = {}
 
@@ -224,14 +255,19 @@ function source.fifo(base, consumer, count, call, out)
   local rows, found = read_new(base, consumer, count, call)
   local bytes, line, batch = 0, nil, nil
   local has_record = call.seen.recorded and recorded_among(base, rows)
+  local expired = expired_plain(base, rows, has_record, call)
   for i = 1, #rows do
     local row = rows[i]
     if row[2][1] ~= '' and not (has_record and has_record[i] == 1) then
       if batch then bytes, batch = bytes + start_batch(base, batch, call, out), nil end
-      line = line or events.line(call.lines, 'active')
-      line[#line + 1] = plain.id_of(row[1])
-      bytes = bytes + put_plain(out, row)
-      if row[2][3] then own_lease(row[2][3], call) end
+      if expired and expired[plain.id_of(row[1])] then
+        bytes = bytes + refuse_plain(base, row, call)
+      else
+        line = line or events.line(call.lines, 'active')
+        line[#line + 1] = plain.id_of(row[1])
+        bytes = bytes + put_plain(out, row)
+        if row[2][3] then own_lease(row[2][3], call) end
+      end
     else
       batch = batch or {ids = {}, entries = {}, whats = {}}
       local n = #batch.ids + 1
@@ -365,6 +401,7 @@ local function reread(base, token, out)
   if location == 'active ' .. token then
     local name, data, opts, _, history, last = read.h(key)
     put(out, id, token, name, data, opts, string.match(last, '^%d+'), history)
+    put_hand_over(out, record.hand_overs(base, {id})[1])
   elseif not location and fields and fields[1] ~= '' and plain.look(base, id) == 'active' then
     put_plain(out, {raw, fields})
   end

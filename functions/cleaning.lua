@@ -2,15 +2,16 @@
 -- until that is ''. The first step gets cursor ''. The cursor contains the state of the operation (its start, the count
 -- so far).
 --   drainJobs   channel number cursor delayed count -> { cursor, removed }
---     Remove waiting jobs, with delayed "1" also those in `scheduled`. All jobs that waited at the first step are
---     removed; later ones may stay. The last step writes the event `drained`.
+--     Remove waiting jobs, with delayed "1" also those in `scheduled` and `suspended`. All jobs that waited at
+--     the first step are removed; later ones may stay, and so may a suspended job that is resumed before the
+--     last step. The last step writes the event `drained`.
 --   cleanJobs   channel number cursor state grace_ms limit count -> { cursor, ids }
 --     Remove jobs that had ended in this state at least grace_ms before the first step, the oldest first. The last step
 --     writes the event `cleaned`.
 --   cleanUnstarted  channel number cursor state grace_ms limit count -> { cursor, ids }
---     Remove jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed) and
---     were added at least grace_ms before the first step, in the order in which they would start. Jobs with a key are
---     removed in the order in which they began to wait.
+--     Remove jobs that wait in this state (waiting, prioritized, key-waiting with the rate-limited ones, delayed,
+--     waiting-children, suspended) and were added at least grace_ms before the first step, in the order in which they
+--     would start. Jobs with a key are removed in the order in which they began to wait.
 --   promoteJobs channel number cursor limit count -> { cursor, number }
 --     Start the jobs now that were delayed at the first step, in the order of their due times. limit -1 = all.
 --   retryJobs   channel number cursor state limit count -> { cursor, number }
@@ -64,7 +65,8 @@ do
   end
 
   local EXPECTED = {scheduled = '^delayed ', lifo = '^waiting i$', prioritized = '^prioritized ',
-    keyed = '^key%-waiting ', returned = '^waiting r$', completed = '^completed ', failed = '^failed '}
+    keyed = '^key%-waiting ', parents = '^waiting%-children ', suspended = '^suspended ', returned = '^waiting r$',
+    completed = '^completed ', failed = '^failed '}
 
   cleaning.EXPECTED = EXPECTED
 
@@ -170,10 +172,11 @@ do
     return rows, n
   end
 
-  -- Count a plain job as removed, whose entry is all there is of it.
-  local function note_removed(row, step)
+  -- Count a plain job as removed, and add it to a list for removal.strip_plain.
+  local function note_removed(row, list, step)
     step.budget.bytes = step.budget.bytes + row.bytes
     step.removed = step.removed + 1
+    list[#list + 1] = row.id
   end
 
   -- Walk through the waiting entries of `fifo`; at: the last entry that existed, and the last one that stays. bound:
@@ -187,7 +190,7 @@ do
     end
     local last, passed = string.match(at, '^(%S+) ?(.*)$')
     local over = in_pieces(step, function(n)
-      local raw, ids, from = {}, {}, entries.last_delivered(fifo)
+      local raw, ids, plain_ids, from = {}, {}, {}, entries.last_delivered(fifo)
       local repeats = bound and entries.may_repeat(base, from)
       if passed ~= '' and entries.before(from, passed) then from = passed end
       local rows, met = waiting_entries(base, '(' .. from, last, n, repeats)
@@ -195,12 +198,13 @@ do
         if row.kept then passed = row.raw else raw[#raw + 1] = row.raw end
         local location = not row.bytes and redis.call('HGET', base .. ':job:' .. row.id, 'place')
         if row.bytes and not row.kept then
-          note_removed(row, step)
+          note_removed(row, plain_ids, step)
         elseif not row.bytes and (not location or location == 'waiting p' .. row.raw) then
           ids[#ids + 1] = row.id
         end
       end
       entries.delete(fifo, raw)
+      removal.strip_plain(base, plain_ids, step)
       remove(base, ids, step)
       return met
     end)
@@ -213,7 +217,7 @@ do
     local fifo = base .. ':fifo'
     local over = in_pieces(step, function(n)
       -- Workers may have claimed entries since the last piece.
-      local going, ids, gone, delivered = {}, {}, {}, entries.last_delivered(fifo)
+      local going, ids, plain_ids, gone, delivered = {}, {}, {}, {}, entries.last_delivered(fifo)
       if at == '' or entries.before(at, delivered) then at = delivered end
       local rows, met = waiting_entries(base, '(' .. at, '+', n, entries.may_repeat(base, delivered))
       for _, row in ipairs(rows) do
@@ -222,12 +226,13 @@ do
         local early = tonumber(known[2] or row.added) <= bound
         if row.bytes and early and not row.kept then
           going[#going + 1], gone[#gone + 1] = at, row.id
-          note_removed(row, step)
+          note_removed(row, plain_ids, step)
         elseif not row.bytes and (not known[1] or (known[1] == 'waiting p' .. at and early)) then
           going[#going + 1], gone[#gone + 1], ids[#ids + 1] = at, row.id, row.id
         end
       end
       entries.delete(fifo, going)
+      removal.strip_plain(base, plain_ids, step)
       remove(base, ids, step)
       note_cleaned(gone, step)
       return met
@@ -235,11 +240,14 @@ do
     return not over and at or nil
   end
 
-  -- Remove the completed plain jobs.
+  -- Remove the completed plain jobs, including the ones that are held for a client.
   local function walk_results(base, _, _, _, step)
     local over = in_pieces(step, function(n)
       if not step.seen.results then return 0 end
+      local held = step.seen.held
+      step.seen.held = nil
       local gone = results.remove_oldest(base, n, step.seen)
+      step.seen.held = held
       step.removed = step.removed + gone
       return gone > 0 and n or 0
     end)
@@ -302,14 +310,19 @@ do
   local WAITING = {{walk_zset, 'scheduled'}, {walk_fifo, 'fifo'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
     {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
 
-  cleaning.ALL = {{walk_runs, 'fifo'}, {walk_runs, 'lane'}, WAITING[1], WAITING[2], WAITING[3], WAITING[4],
-    WAITING[5], WAITING[6], {walk_results, 'results'}, {walk_zset, 'completed'}, {walk_zset, 'failed'}}
+  cleaning.ALL = {{walk_runs, 'fifo'}, {walk_runs, 'lane'}, {walk_zset, 'parents'}, {walk_zset, 'suspended'},
+    WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5], WAITING[6], {walk_results, 'results'},
+    {walk_zset, 'completed'}, {walk_zset, 'failed'}}
+
+  -- Last, so that the numbers in the cursors of a drain stay the same.
+  local ALL_WAITING = {WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5], WAITING[6], {walk_zset, 'suspended'}}
 
   request.register('drainJobs', function(base, args)
     local cursor, delayed, step = args[3], args[4], cleaning.begin(base, args[5])
     local at, bound, before, position = string.match(cursor, '^(%d+) (%d+) (%d+) (.*)$')
     if not at then at, bound, before, position = delayed == '1' and 1 or 2, step.now, 0, '' end
-    local number, rest = cleaning.walk_all(base, WAITING, tonumber(at), position, tonumber(bound), step)
+    local walks = delayed == '1' and ALL_WAITING or WAITING
+    local number, rest = cleaning.walk_all(base, walks, tonumber(at), position, tonumber(bound), step)
     local total = before + step.removed
     if not number and total > 0 then events.note(step.lines, 'drained', '', digits(total)) end
     wakeup.finish(base, step)
@@ -344,7 +357,8 @@ do
   local UNSTARTED = {
     waiting = {{walk_zset, 'returned'}, {sift_fifo, 'fifo'}, {walk_zset, 'lifo'}},
     prioritized = {{walk_zset, 'prioritized'}}, ['key-waiting'] = {{walk_zset, 'keyed'}},
-    delayed = {{walk_zset, 'scheduled'}},
+    delayed = {{walk_zset, 'scheduled'}}, ['waiting-children'] = {{walk_zset, 'parents'}},
+    suspended = {{walk_zset, 'suspended'}},
   }
 
   request.register('cleanUnstarted', function(base, args)

@@ -6,6 +6,7 @@
 
 local completing = {}
 local RECORDS_IN_A_STEP = 16
+local LONG_RUN = 1 / 16          -- as a part of the age up to which outcomes are kept
 
 -- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. A call
 -- that takes a lease away deletes the entry, or completes the job. So an entry that exists was pending, or it is
@@ -79,14 +80,26 @@ local function numbers_in(args, from, to)
   return oldest, newest
 end
 
+-- Return the reply channels of clients that wait for these jobs, by position in args; nil if no client waits.
+local function channels_of(base, args, from, to, call)
+  if not call.seen.waiters then return nil end
+  local ids, found = {}, {}
+  for i = from, to do ids[i - from + 1] = plain.id_of(args[i]) end
+  for i, channels in ipairs(redis.call('HMGET', base .. ':waiters', unpack(ids))) do found[from + i - 1] = channels end
+  return found
+end
+
 -- Return where the next step of a group ends, which begins at args[from] and ends at args[to] at the latest. A job that
 -- gets a record costs several times as much as one whose outcome goes into `results`.
 function completing.step_end(base, args, group, from, to, call)
   local oldest, newest = numbers_in(args, from, to)
-  local count, ttl = finish.kept_by(group.policy)
+  local count, age, ttl = finish.kept_by(group.policy)
   group.kept, group.ttl, group.newest = count, ttl, newest
+  -- Retention removes outcomes in the order of the adds. A run that ended much later than its neighbours would keep
+  -- theirs beyond their age.
+  group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN
   local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
-  return (ttl or has_late) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
+  return (ttl or has_late or group.took_long) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
 end
 
 -- Return why a job does not complete; nil if its lease was valid. named: the entries of the group so far.
@@ -109,6 +122,13 @@ local function disown(base, args, from, to)
   end
 end
 
+-- Notify the clients that wait for jobs of a step. waited: { id } with `channels` and `payloads` by position.
+local function notify(base, waited, done, call)
+  for i, id in ipairs(waited) do finish.answer(base, waited.channels[i], 'completed', id, waited.payloads[i]) end
+  done.waited = (done.waited or 0) + #waited
+  finish.await_receipts(base, waited, call.now, call.seen)
+end
+
 -- Store what these jobs have completed with. flat: { number value }; left: their entries.
 local function store(base, group, flat, left, valid, call)
   if call.seen.started then plain.forget_starts(base, left) end
@@ -125,7 +145,8 @@ end
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
-  local recorded = recorded_in(base, args, from, to, call)
+  local recorded, channels = recorded_in(base, args, from, to, call), channels_of(base, args, from, to, call)
+  local waited = channels and {channels = {}, payloads = {}}
   local count, ttl, newest = group.kept, group.ttl, group.newest
   group.named = group.named or {}
   local head, line, flat, left, n = digits(call.now) .. ' ' .. group.started .. ' ', nil, {}, {}, 0
@@ -135,7 +156,8 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
     if not why then
       local id = plain.id_of(raw)
       local is_late = count ~= 0 and results.is_late(base, tonumber(id), newest, count, call.seen)
-      if ttl or is_late or (recorded and recorded[i]) then
+      local listening = channels and channels[i]
+      if ttl or is_late or group.took_long or (recorded and recorded[i]) or (listening and count == 0) then
         why = complete_as_record(base, raw, group, payload, done, call, complete)
       else
         line = line or events.line(call.lines, 'completed')
@@ -143,6 +165,10 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
         n = n + 1
         left[n] = raw
         if count ~= 0 then flat[2 * n - 1], flat[2 * n] = id, head .. payload end
+        if listening then
+          local k = #waited + 1
+          waited[k], waited.channels[k], waited.payloads[k] = id, listening, payload
+        end
       end
     end
     if why then
@@ -153,6 +179,7 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
   end
   done.plain = (done.plain or 0) + n
   if n > 0 then store(base, group, flat, left, valid, call) end
+  if waited and waited[1] then notify(base, waited, done, call) end
 end
 
 -- Apply the policy of a group, after its last step in this call.

@@ -19,10 +19,11 @@ local FORGET_MS = 604800000        -- a reader that was silent for a week holds 
 local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true,
   removed = true, dropped = true, limited = true, changed = true, duplicate = true, ['key-paused'] = true,
   ['key-resumed'] = true, drained = true, cleaned = true, obliterated = true, skipped = true,
-  written = true}
-local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'added', 'duplicate', 'delayed', 'stalled',
-  'waiting', 'completed', 'failed', 'dead-lettered', 'retrying', 'returned', 'limited', 'revoking', 'changed', 'active',
-  'progress', 'updated', 'removed', 'dropped', 'drained', 'cleaned', 'written', 'obliterated'}
+  written = true, signalled = true}
+local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'added', 'duplicate', 'waiting-children',
+  'delayed', 'suspended', 'signalled', 'stalled', 'waiting', 'completed', 'failed', 'dead-lettered', 'retrying',
+  'returned', 'limited', 'revoking', 'changed', 'active', 'progress', 'updated', 'removed', 'dropped', 'drained',
+  'cleaned', 'written', 'obliterated'}
 
 -- Return the list of a kind: its name, then the events. `lines` collects the events of one call by kind. A caller that
 -- notes many events without a detail appends their ids itself, at least one.
@@ -41,6 +42,15 @@ function events.note(lines, kind, id, detail)
   local n = #line
   line[n + 1] = id
   if DETAIL[kind] then line[n + 2] = detail or '' end
+end
+
+-- Return the ids of the noted events.
+function events.ids_in(lines)
+  local ids = {}
+  for kind, line in pairs(lines) do
+    for i = 2, #line, DETAIL[kind] and 2 or 1 do ids[#ids + 1] = line[i] end
+  end
+  return ids
 end
 
 -- Return the first entry at or after this id, and the number of its first event. Return nil after the last entry.

@@ -3,8 +3,8 @@
 --   waiters  hash  id -> reply channels, joined by spaces; for an ended job, the channels without a receipt.
 --            "<base>:reply:<name>" (sharded) gets "<state> <id length> <id><payload>", the payload only up to 64 KiB,
 --            otherwise "<state>? …"
---   held     zset  id -> instant until which no retention policy may remove the record. A record with the field
---            `drop` is deleted at that instant
+--   held     zset  id -> instant until which no retention policy may remove the job. A record with the field `drop` is
+--            deleted at that instant
 --   meta2  hash  keep_completed, keep_failed: the policy that was last applied to the set
 -- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
@@ -36,7 +36,8 @@ function finish.check_policy(policy)
   end
 end
 
-local function answer(base, channels, state, id, payload)
+-- Publish the end of a job to the channels that wait for it.
+function finish.answer(base, channels, state, id, payload)
   local text
   if #payload > PUBLISH_MAX then
     text = state .. '? ' .. #id .. ' ' .. id
@@ -63,7 +64,7 @@ function finish.answer_waiters(base, state, ids, payloads, seen)
         local id = ids[at]
         waited[#waited + 1] = id
         waited[id] = true
-        answer(base, channels, state, id, payloads[at])
+        finish.answer(base, channels, state, id, payloads[at])
       end
     end
   end
@@ -91,15 +92,17 @@ local function remove_finished(base, state, ids, seen)
   return wanted - #ids
 end
 
--- Release held records, and delete the released records with the field `drop`. received: true if the clients have
--- received the replies. Records with a time to live then stay held. Return the number of released records.
+-- Release held jobs, and delete the released records with the field `drop`. received: true if the clients have received
+-- the replies. Records with a time to live then stay held. Return the number of released records.
 local function release(base, ids, received)
-  local ending, gone = {}, {completed = {}, failed = {}}
+  local ending, records, gone = {}, 0, {completed = {}, failed = {}}
   for _, id in ipairs(ids) do
-    local drop = redis.call('HGET', base .. ':job:' .. id, 'drop')
+    local found = redis.call('HMGET', base .. ':job:' .. id, 'drop', 'place')
+    local drop, location = found[1], found[2]
     if not (received and drop == 't') then
       ending[#ending + 1] = id
-      local list = drop and gone[record.location(base, id)]
+      if location then records = records + 1 end
+      local list = drop and location and gone[string.match(location, '^%S+')]
       if list then list[#list + 1] = id end
     end
   end
@@ -109,7 +112,7 @@ local function release(base, ids, received)
     in_chunks('ZREM', base .. ':' .. state, nil, list)
     record.unlink(base, list)
   end
-  return #ending
+  return records
 end
 
 -- Release at most `limit` records that were held long enough. Return their number.
@@ -131,7 +134,7 @@ end
 -- A message that was counted as received can still be lost with the receiver's connection. So the record is held until
 -- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
 -- gone must not fill the memory.
-local function await_receipts(base, waited, now, seen)
+function finish.await_receipts(base, waited, now, seen)
   local widen = not seen.held or #waited >= MANY
   local key = queue_flags.create(base, 'held', seen)
   if widen then redis.call('ZADD', key, '0', WIDENER) end
@@ -250,6 +253,7 @@ local function trim(base, state, count, age, now, seen, most)
     met = met + #old
     if kept > 0 and met < most then met = met + results.remove_before(base, now - age, most - met, seen) end
   end
+  results.keep_held(base, seen)
   return met
 end
 
@@ -307,10 +311,13 @@ function finish.most_removed(n)
   return n + TRIM_STEP
 end
 
--- Return how many completed jobs a policy keeps (-1: all), and the time to live that it gives a job, nil for none.
+-- Return how many completed jobs a policy keeps (-1: all), for how long (ms, -1: for ever), and the time to live that
+-- it gives a job, nil for none.
 function finish.kept_by(policy)
   local ttl = string.match(policy, ' t(%d+)$')
-  return ttl and 0 or policy_of('completed', policy), ttl
+  if ttl then return 0, -1, ttl end
+  local count, age = policy_of('completed', policy)
+  return count, age, nil
 end
 
 -- Apply the policy of n plain jobs that have just completed, and whose outcomes are stored.
@@ -335,7 +342,7 @@ local function store_group(base, group, now, seen, left)
   local count, age = policy_of(state, group.policy)
   if count == 0 then ids = keep_waited(base, ids, waited, seen) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
-  if waited and waited[1] then await_receipts(base, waited, now, seen) end
+  if waited and waited[1] then finish.await_receipts(base, waited, now, seen) end
   if count == 0 then return left end
   adopt_policy(base, state, group.policy, seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
@@ -366,7 +373,8 @@ function finish.store(base, done, call, run_ms)
   local now, seen, counts, ended = call.now, call.seen, {}, 0
   for _, group in ipairs(done) do ended = ended + #group.ids end
   -- The function that adds to `held` also clears it: sweeps alone might not keep up.
-  if seen.held and #done > 0 then finish.release_held(base, now, 10 + 2 * ended) end
+  local added = ended + (done.waited or 0)
+  if seen.held and added > 0 then finish.release_held(base, now, 10 + 2 * added) end
   -- One limit for all groups, because every job may have its own policy.
   local left = call.left or ended + TRIM_STEP
   for _, group in ipairs(done) do
@@ -398,14 +406,15 @@ function finish.reason_of(base, id, cause)
 end
 
 -- Fail a job that has just left its location, for a cause found by the server. The record must exist. later: the jobs
--- collected so far, if the caller stores them.
-function finish.fail(base, id, entry, cause, call, later)
-  local reason = finish.reason_of(base, id, cause)
+-- collected so far, if the caller stores them. said: the reason, if the cause does not decide it.
+function finish.fail(base, id, entry, cause, call, later, said)
+  local reason = said or finish.reason_of(base, id, cause)
   record.keep_added(base, id, entry)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason,
     'cause', cause)
   events.note(call.lines, 'failed', id, reason)
-  dead_letters.move(base, id, cause, cause, call)
+  dead_letters.move(base, id, cause, said or cause, call)
+  chunks.close(base, id, 'failed', '', call)
   local done = later or {}
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')
   if not later then finish.store(base, done, call) end

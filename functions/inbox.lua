@@ -1,7 +1,8 @@
 -- inbox: receives the entries of other queues' outboxes.
 --   deliverJobs  channel number n { token id name data opts extra origin }*n -> flat { position, status }
 --     Adds jobs as `addJob` does, each token once, however often and by whichever worker it is sent. status: why a
---     position (from 1) was not added: "seen", or the status of addJob. origin: '' or the origin of a dead letter, see
+--     position (from 1) was not added: "seen", or the status of addJob. Position 0 with "posted": the call wrote to the
+--     outbox of this queue, which should be relayed. origin: '' or the origin of a dead letter, see
 --     dead_letters.lua.
 --   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and all
 --          of the last hour up to 100,000
@@ -93,7 +94,8 @@ do
       job.origin = args[at + 7]
       if job.origin ~= '' then job.failed_at = integer('failed', cmsgpack.unpack(job.origin)[6]) end
       if mode == 'keyed' and job.origin ~= '' then job.extra = with_key(job) end
-      add.check_mode(mode, 1, {job.extra})
+      job.is_of_flow = flows.is_of_flow(job.extra)
+      if not job.is_of_flow then add.check_mode(mode, 1, {job.extra}) end
       tokens[i], list[i] = args[at + 1], job
     end
     return tokens, list
@@ -110,8 +112,15 @@ do
     local known, call, answer, marked = inbox.known(base, tokens), queue_flags.call(base), {}, false
     for i, job in ipairs(list) do
       local id, status = job.id, 'seen'
-      if not known[i] then id, status = add.one(base, job, call) end
-      if status ~= 'added' then
+      if not known[i] and job.is_of_flow then
+        flows.receive(base, job, call)
+        status = 'received'
+      elseif not known[i] then
+        id, status = add.one(base, job, call)
+      end
+      if status == 'received' then
+        -- no job, or one whose flow knows what becomes of it
+      elseif status ~= 'added' then
         answer[#answer + 1] = i
         answer[#answer + 1] = status
       elseif job.failed_at then
@@ -126,6 +135,10 @@ do
       cap(base, call)
     end
     wakeup.finish(base, call)
+    if call.seen.posted or call.seen.flow_work then
+      answer[#answer + 1] = 0
+      answer[#answer + 1] = 'posted'
+    end
     return answer
   end)
 end

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, text
+
+POSTED: Final = -1
 
 
 class Delivery(NamedTuple):
@@ -26,7 +28,10 @@ class InboxCalls(Calls):
     __slots__ = ()
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
-        """Add jobs that another queue posted, each token once. Return why positions were not added. At most 100."""
+        """Add jobs that another queue posted, each token once. Return why positions were not added. At most 100.
+
+        The position `POSTED` is in the reply if the call has written to the outbox of its queue.
+        """
         args: list[Arg] = [len(deliveries)]
         for delivery in deliveries:
             args += delivery

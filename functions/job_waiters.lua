@@ -1,16 +1,30 @@
 -- job_waiters: notifies clients when a job ends.
 --   awaitJob   id reply_channel -> { "waiting" | state | "missing", flat record when the job has ended }
+--   awaitJobs  reply_channel { id }* -> { "waiting" | "missing" | state, result or error, reason }…
+--                                        awaitJob for many jobs; fewer replies than ids when the budget was spent
 --   forgetReply id reply_channel -> "ok"
+--   forgetReplies reply_channel { id }* -> number of ids considered, fewer than given when the budget was spent
 --   confirmReplies reply_channel { id }* -> "ok"    the client has received the ends of these jobs: their records are
 --                                                   no longer held for it, and the retention of the queue applies again
 -- A repeated call has no second effect, so these calls carry no request number. At most 1,000 ids.
 
 local TRIM_STEP = 200
+local FINAL = {completed = true, failed = true}
+local WAITING = {'waiting', '', ''}
+local KEPT = {held = true, results = true}
 
 -- Return the first and the last position of a channel in a list, nil if it is not in the list. The list may have
 -- thousands of channels, so one search over the text is faster than splitting it.
 local function find(channels, channel)
   return string.find(' ' .. channels .. ' ', ' ' .. channel .. ' ', 1, true)
+end
+
+-- Note that a channel waits for a job that has not ended. seen: see queue_flags.create.
+local function note_channel(base, id, channel, seen)
+  local channels = redis.call('HGET', base .. ':waiters', id)
+  if channels and find(channels, channel) then return end
+  local key = queue_flags.create(base, 'waiters', seen)
+  redis.call('HSET', key, id, channels and channels .. ' ' .. channel or channel)
 end
 
 register('awaitJob', function(base, args)
@@ -23,24 +37,61 @@ register('awaitJob', function(base, args)
     return {state, flat[1] and flat or plain.view(base, id)}
   end
   queue_flags.require(base)
-  plain.open(base, id)
-  local channels = redis.call('HGET', base .. ':waiters', id)
-  if not (channels and find(channels, channel)) then
-    local key = queue_flags.create(base, 'waiters')
-    redis.call('HSET', key, id, channels and channels .. ' ' .. channel or channel)
-  end
+  note_channel(base, id, channel)
   return {'waiting'}
 end, {'allow-oom'})
 
-register('forgetReply', function(base, args)
-  local id, channel = args[1], args[2]
+local function check_count(args)
+  if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids a call, found ' .. #args - 1) end
+end
+
+do
+  -- Return the reply for a job that has ended or does not exist. kept: its value in `results` if it is a plain job.
+  local function end_of(base, id, state, kept)
+    if not state then return {'missing', '', ''} end
+    if kept then
+      local _, _, result = plain.outcome_of(kept)
+      return {state, result, ''}
+    end
+    local found = redis.call('HMGET', base .. ':job:' .. id, state == 'completed' and 'result' or 'error', 'reason')
+    return {state, found[1] or '', found[2] or ''}
+  end
+
+  -- Register a channel for one job. Return the reply.
+  local function await(base, id, channel, seen)
+    local state, _, detail = record.location(base, id), nil, nil
+    if state and FINAL[state] then
+      if seen.held and finish.is_over(base, id) then state = nil end
+      return end_of(base, id, state)
+    end
+    if not state then
+      state, _, _, detail = plain.look(base, id)
+      if not state or state == 'completed' then return end_of(base, id, state, detail) end
+    end
+    note_channel(base, id, channel, seen)
+    return WAITING
+  end
+
+  register('awaitJobs', function(base, args)
+    check_count(args)
+    local seen, it, replies = queue_flags.at(base), budget.of_answer(), {}
+    for i = 2, #args do
+      if i > 2 and budget.is_spent(it) then break end
+      local reply = await(base, args[i], args[1], seen)
+      replies[i - 1], it.bytes = reply, it.bytes + #reply[2]
+    end
+    return replies
+  end, {'allow-oom'})
+end
+
+local function forget(base, id, channel)
   if redis.call('ZSCORE', base .. ':held', id) then
     finish.confirm(base, channel, {id})    -- the job has ended
-    return 'ok'
+    return
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
   local from, last = find(channels or '', channel)
-  if not from then return 'ok' end
+  if not from then return end
   if channels == channel then
     redis.call('HDEL', base .. ':waiters', id)
   else
@@ -48,15 +99,30 @@ register('forgetReply', function(base, args)
     local rest = string.sub(channels, 1, math.max(0, from - 2)) .. string.sub(channels, from == 1 and last or last - 1)
     redis.call('HSET', base .. ':waiters', id, rest)
   end
+end
+
+register('forgetReply', function(base, args)
+  forget(base, args[1], args[2])
   return 'ok'
 end, {'allow-oom'})
 
+register('forgetReplies', function(base, args)
+  check_count(args)
+  local it = budget.new()
+  for i = 2, #args do
+    if i > 2 and budget.is_spent(it) then return i - 2 end
+    forget(base, args[i], args[1])
+  end
+  return #args - 1
+end, {'allow-oom'})
+
 register('confirmReplies', function(base, args)
-  if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids are confirmed in a call, found ' .. #args - 1) end
+  check_count(args)
   if #args > 1 and finish.confirm(base, args[1], {unpack(args, 2)}) > 0 then
     -- A client that waits for one job after another confirms each by itself, so this reads only the flags it needs.
-    local keep = redis.call('HMGET', base .. ':meta2', 'keep_completed', 'keep_failed')
-    local seen = {held = exists(base .. ':held'), keep = {completed = keep[1] or '', failed = keep[2] or ''}}
+    local meta = redis.call('HMGET', base .. ':meta2', 'keep_completed', 'keep_failed', 'features', 'horizon')
+    local seen = queue_flags.some(base, meta[3], KEPT)
+    seen.keep, seen.horizon = {completed = meta[1] or '', failed = meta[2] or ''}, tonumber(meta[4] or nil)
     finish.trim_all(base, clock.now(), seen, #args + TRIM_STEP)
   end
   return 'ok'

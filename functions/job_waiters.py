@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Calls, Record, record, text
+
+MOST_IDS = 500
+"""Maximum number of jobs in one call for many jobs."""
+
+
+class JobEnd(NamedTuple):
+    """One job of `awaitJobs`: "waiting", "missing" or its final state; its result or error; the reason of a failure."""
+
+    state: str
+    payload: bytes
+    reason: str
 
 
 class JobWaiterCalls(Calls):
@@ -19,6 +30,18 @@ class JobWaiterCalls(Calls):
         # registering a channel twice has one effect.
         reply = cast("list[object]", await self._caller.call("awaitJob", [job_id, channel]))
         return text(reply[0]), record(reply[1]) if len(reply) > 1 else {}
+
+    async def add_many(self, job_ids: Sequence[str], channel: str) -> list[JobEnd]:
+        """Do what `add` does for at most MOST_IDS jobs in one call. Return fewer replies when they take too long."""
+        rows = cast("list[list[bytes]]", await self._caller.call("awaitJobs", [channel, *job_ids]))
+        return [JobEnd(state.decode(), payload, reason.decode(errors="replace")) for state, payload, reason in rows]
+
+    async def remove_many(self, job_ids: Sequence[str], channel: str) -> None:
+        """Cancel the requests of `add_many`."""
+        done = 0
+        while done < len(job_ids):
+            asked = job_ids[done : done + MOST_IDS]
+            done += cast("int", await self._caller.call("forgetReplies", [channel, *asked]))
 
     async def remove(self, job_id: str, channel: str) -> None:
         """Cancel the request of `add`."""

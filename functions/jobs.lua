@@ -3,6 +3,8 @@
 --   retryJob    channel number id -> status     completed or failed -> waiting, with fresh attempts
 --   revokeJob   channel number id [reason] -> status     "revoked": it will never run; "revoking": its worker is
 --               notified to cancel it
+--   abandonJob  channel number id reply_channel reason -> status of revokeJob, or "awaited"     the client that added
+--               the job waits for it no longer: revoke it, unless other clients wait for it
 --   promoteJob  channel number id -> status     delayed -> waiting now
 -- status: "ok" (or as above), "missing", or "state <state>" when the operation does not fit the state of the job.
 
@@ -34,22 +36,46 @@ request.register('retryJob', function(base, args)
   return 'ok'
 end)
 
-request.register('revokeJob', function(base, args)
-  local id, call = args[3], queue_flags.call(base)
-  local state, entry = plain.open(base, id, call.seen)
-  if not state then return 'missing' end
-  if locations.is_final(state) then return 'state ' .. state end
-  if args[4] and args[4] ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', args[4]) end
+-- Revoke a job that has not ended. Return the status.
+local function revoke(base, id, state, entry, reason, call)
+  if reason and reason ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', reason) end
   if state == 'active' then
     redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
     notify_run(base, entry, 'r ' .. entry)
     events.note(call.lines, 'revoking', id)
+    chunks.announce(base, call)
     events.write(base, call.lines, call.now)
     return 'revoking'
   end
   finish.fail(base, id, locations.leave(base, id, call), 'revoked', call)
   wakeup.finish(base, call)
   return 'revoked'
+end
+
+request.register('revokeJob', function(base, args)
+  local id, call = args[3], queue_flags.call(base)
+  local state, entry = plain.open(base, id, call.seen)
+  if not state then return 'missing' end
+  if locations.is_final(state) then return 'state ' .. state end
+  return revoke(base, id, state, entry, args[4], call)
+end, {'allow-oom'})
+
+request.register('abandonJob', function(base, args)
+  local id, channel, call = args[3], args[4], queue_flags.call(base)
+  local state, entry = plain.open(base, id, call.seen)
+  if state and locations.is_final(state) then
+    if call.seen.held then finish.confirm(base, channel, {id}) end
+    return 'state ' .. state
+  end
+  local channels = redis.call('HGET', base .. ':waiters', id)
+  local rest = channels and finish.without(channels, channel) or {}
+  if rest[1] then
+    redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))
+    return state and 'awaited' or 'missing'
+  end
+  redis.call('HDEL', base .. ':waiters', id)
+  if not state then return 'missing' end
+  return revoke(base, id, state, entry, args[5], call)
 end, {'allow-oom'})
 
 request.register('promoteJob', function(base, args)

@@ -27,3 +27,7 @@ class JobCalls(Calls):
     async def revoke(self, job_id: str, reason: str = "") -> str:
         """Revoke a job. Return the status."""
         return text(await self._caller.once("revokeJob", [job_id, reason]))
+
+    async def abandon(self, job_id: str, channel: str, reason: str) -> str:
+        """Cancel the wait of the client that added a job, and revoke the job unless others wait. Return the status."""
+        return text(await self._caller.once("abandonJob", [job_id, channel, reason]))

@@ -5,6 +5,8 @@
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
 --                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
 --   active       "p…"  pending entry of `fifo`           "l…" "k…" pending entry of `lane`
+--   waiting-children  "w"  member of `parents`, see flows.lua
+--   suspended    "s"  member of `suspended`, see signals.lua
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name
 
@@ -25,7 +27,7 @@ end
 
 -- Return true if a job in this state has not started yet. The state is nil if the job does not exist.
 function locations.is_unstarted(state)
-  return state and state ~= 'active' and not locations.is_final(state)
+  return state and state ~= 'active' and state ~= 'suspended' and not locations.is_final(state)
 end
 
 -- Remove the entry of a run that is not settled, and free its key and its place in the limits. Return its job and the
@@ -53,6 +55,15 @@ end
 
 function leave.prioritized(base, id, entry)
   redis.call('ZREM', base .. ':prioritized', entry .. id)
+end
+
+leave['waiting-children'] = function(base, id)
+  redis.call('ZREM', base .. ':parents', id)
+end
+
+function leave.suspended(base, id)
+  redis.call('ZREM', base .. ':suspended', id)
+  redis.call('HDEL', base .. ':job:' .. id, 'waits')
 end
 
 leave['key-waiting'] = function(base, id, _, call)

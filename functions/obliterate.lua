@@ -2,7 +2,8 @@
 --   obliterateQueue  channel number cursor force count { name }… -> { cursor, removed, refused }
 --     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
 --     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
---     one writes `obliterated`. The last one removes the keys of the queue with these names, all together. It changes
+--     one writes `obliterated`. After it the caller relays the outbox, because flows of other queues wait for the
+--     removed jobs. The last one removes the keys of the queue with these names, all together. It changes
 --     nothing in the millisecond of the last event, and is repeated then.
 --   sweepRemains  { name }… -> removed
 --     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
@@ -43,6 +44,10 @@ do
     end
     local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
     local reported = string.match(cursor, '^%a+ (%d+)$')
+    if reported and wakeup.can_advance(base, step.seen) then
+      wakeup.finish(base, step)    -- other queues have jobs of the flows
+      return {'again ' .. reported, 0, 0}
+    end
     if reported and size(base) == 0 then
       if is_event_recent(base) then return {'again ' .. reported, 0, 0} end
       remove_keys(base, args)
@@ -68,7 +73,11 @@ do
       -- A stored reply may belong to the queue that has begun since. Without it, a repeated call would be executed
       -- twice. It expires by itself.
       if kind == 'call' then free = not begun end
-      if kind == 'job' or kind == 'logs' then free = not checking.is_there(base, rest) end
+      -- The ended streams of removed jobs remain for a minute, and expire.
+      if kind == 'chunks' then free = unused end
+      if kind == 'job' or kind == 'logs' or kind == 'signals' or kind == 'steps' then
+        free = not checking.is_there(base, rest)
+      end
       if OF_WRITES[kind] then free = not writes.exists(base, kind, rest) end
       if free then keys[#keys + 1] = base .. ':' .. name end
     end

@@ -16,6 +16,11 @@ class ObliterateStep(NamedTuple):
     removed: int
     refused: int
 
+    @property
+    def is_empty(self) -> bool:
+        """True if no job is left, and only the store keys remain to be removed."""
+        return self.cursor.startswith(("reported ", "again "))
+
 
 class ObliterateCalls(Calls):
     """Calls of the functions in `obliterate.lua`."""

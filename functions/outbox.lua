@@ -7,9 +7,10 @@
 -- The call that decides on an entry also writes it. Any worker of the queue relays it afterwards: it adds the job to
 -- the target, then removes the entry. The target ignores entries that it has received before. So nothing is added
 -- twice, even if a relay dies between the two steps or two workers relay at the same time. An empty outbox is deleted.
---   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter } }
+--   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter }, work }
 --     Removes the n delivered entries and reads those after `after` ('' = all), up to 100 or 1 MiB. The result is empty
---     at the end of the outbox, and while another worker relays. A repeated call has no second effect.
+--     at the end of the outbox, and while another worker relays. work: 1 while work of flows is left, which the relay
+--     does with `advanceFlows`, see flows.lua. A repeated call has no second effect.
 
 local outbox = {}
 
@@ -92,8 +93,9 @@ do
     local now, done = clock.now(), {}
     for i = 1, n do done[i] = args[3 + i] end
     in_chunks('XDEL', key, nil, done)
-    if held_by_another(base, holder, now) then return {'', {}} end
+    if held_by_another(base, holder, now) then return {'', {}, 0} end
     local found = read(key, after)
+    found[3] = wakeup.can_advance(base, {outbox = true}) and 1 or 0
     if not found[2][1] then
       let_go(base)
       return found

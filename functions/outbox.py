@@ -26,10 +26,13 @@ class OutboxCalls(Calls):
 
     __slots__ = ()
 
-    async def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted]]:
-        """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays."""
+    async def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted], bool]:
+        """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays.
+
+        The last value is true while the queue has work of flows, see `FlowCalls.advance`.
+        """
         # Without a number: the entries in `done` are named, so deleting them twice has no effect.
         reply = await self._caller.call("relayOutbox", [holder, after, len(done), *done])
-        last, flat = cast("tuple[bytes, list[bytes]]", reply)
+        last, flat, has_work = cast("tuple[bytes, list[bytes], int]", reply)
         rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]
-        return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]
+        return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows], has_work == 1

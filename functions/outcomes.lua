@@ -11,11 +11,15 @@ function check.f(option) finish.check_policy(string.match(option, '^([^;]*);[a-z
 
 function check.r(option) integer('delay', string.match(option, '^(%d+) ')) end
 
-function check.d(option) integer('delay', option) end
+function check.d(option) integer('delay', string.match(option, '^@?(%d+)')) end
 
-check.l = check.d
+function check.l(option) integer('delay', option) end
+
+function check.s(option, payload) signals.check(option, payload) end
 
 function check.b() end
+
+function check.w() end
 
 -- Check a write of final fields after it was made, which saves a read per job. If the write created every field, the
 -- record was missing (somebody deleted it by hand). The write has then created a record, and this function removes it.
@@ -33,6 +37,8 @@ function apply.c(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local written = redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload)
   if written == 3 then return undone(key, written, 3) end
+  chunks.close(base, id, 'completed', '', call)
+  if call.seen.stepped then journals.keep_history(base, id) end
   finish.note(done, 'completed', option, id, payload)
   local line = events.line(call.lines, 'completed')
   line[#line + 1] = id
@@ -46,6 +52,7 @@ function apply.f(base, now, call, done, id, entry, payload, option)
       'cause', cause), 5)
   if refused then return refused end
   redis.call('HINCRBY', key, 'failures', 1)
+  chunks.close(base, id, 'failed', payload, call)
   finish.note(done, 'failed', policy, id, payload)
   events.note(call.lines, 'failed', id, reason)
   dead_letters.move(base, id, cause, reason, call)
@@ -74,9 +81,24 @@ function apply.d(base, _, call, _, id, entry, reason, option)
   local key = base .. ':job:' .. id
   if not exists(key) then return 'missing' end
   record.keep_added(base, id, entry)
-  redis.call('HSET', key, 'place', put_off(base, id, entry, option, call))
+  local kind, when, step = string.match(option, '^(@?)(%d+) ?(.*)$')
+  local delay = kind == '@' and math.max(0, when - call.now) or when
+  redis.call('HSET', key, 'place', put_off(base, id, entry, delay, call))
   if reason ~= '' then redis.call('HSET', key, 'reason', reason) end
+  if step ~= '' then signals.set_step(base, id, step, call) end
   events.note(call.lines, 'delayed', id)
+end
+
+function apply.s(base, _, call, _, id, entry, waits, option)
+  if not exists(base .. ':job:' .. id) then return 'missing' end
+  record.keep_added(base, id, entry)
+  signals.suspend(base, id, waits, option, call)
+end
+
+function apply.w(base, _, call, _, id, entry)
+  if not exists(base .. ':job:' .. id) then return 'missing' end
+  record.keep_added(base, id, entry)
+  children.wait(base, id, call)
 end
 
 function apply.b(base, _, call, _, id, entry)

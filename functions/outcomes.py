@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 FailureCause: TypeAlias = Literal[
-    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
+    "retries_exhausted",
+    "unrecoverable",
+    "stalled",
+    "undelivered",
+    "expired",
+    "revoked",
+    "malformed",
+    "oversize",
+    "child_failed",
+    "diverged",
 ]
 
 
@@ -51,10 +60,24 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """The job runs again after `delay` seconds, and no attempt is counted. The reason may be empty."""
+    """The job runs again after `delay` seconds, and no attempt is counted. The reason may be empty.
+
+    `due_ms` is the instant instead, by the server's clock. `step` names the part of the handler that runs next.
+    """
 
     delay: float
     reason: str = ""
+    step: str = ""
+    due_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form."""
+
+    waits: str
+    timeout_ms: int | None
+    step: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +93,14 @@ class Released:
     """The job was not run to its end. It returns to the queue, and no attempt is counted."""
 
 
+@dataclass(frozen=True, slots=True)
+class WaitsForChildren:
+    """The job runs again when the children that it has added have ended, and no attempt is counted."""
+
+
 # The effects of each outcome besides the new location of the job:
 # - Completed and Failed end the job. Only they have a retention.
 # - Retry adds one to `failures`. The worker sends it only while attempts are left; the server does not count them.
-# - Delayed, RateLimited and Released count nothing: the handler did not fail.
+# - Delayed, Suspended, RateLimited, WaitsForChildren and Released count nothing: the handler did not fail.
 # - A lost lease has no outcome. The sweep adds one to `stalls` instead, because the worker may be dead.
-Outcome: TypeAlias = Completed | Failed | Retry | Delayed | RateLimited | Released
+Outcome: TypeAlias = Completed | Failed | Retry | Delayed | Suspended | RateLimited | WaitsForChildren | Released

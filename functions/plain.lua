@@ -1,12 +1,13 @@
 -- plain: jobs without a record. A job that was added with a generated id and without options of its own place in the
--- queue (delay, priority, lifo, key, deduplication, ttl, reply) is only an entry of `fifo`. Its id is the number in the
--- id of the entry, and the time of adding is the rest of that id. The state follows from the structures:
+-- queue (delay, priority, lifo, key, deduplication) is only an entry of `fifo`. Its id is the number in the id of the
+-- entry, and the time of adding is the rest of that id. Its time to live is in `expiry` and its clients are in
+-- `waiters`, as for other jobs. The state follows from the structures:
 --   waiting    the entry has not been delivered
 --   active     the entry is pending
 --   completed  `results` has the number, see results.lua
--- A plain job gets a record as soon as something must be stored for it: a failure, a retry, a lost lease, a log line, a
--- client that waits for its end, a change by a user. All functions but add, claim, settle and the readers therefore
--- begin with plain.open and then handle records only.
+-- A plain job gets a record as soon as something else must be stored for it: a failure, a retry, a lost lease, a log
+-- line, a change by a user. All functions but add, claim, settle, the readers and the ones for clients that wait
+-- therefore begin with plain.open and then handle records only.
 --   recorded  set   entries of plain jobs that have a record, while the entry is still in `fifo`
 --   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. (Renewing resets the idle
 --                   time of the entry, from which the start of all others follows.)
@@ -40,18 +41,12 @@ function plain.own_lease(opts)
   return readable and type(options) == 'table' and tonumber(options.l) or nil
 end
 
--- Return the lease that a worker asks for, ms. The stored reply to its last call names it, see settle.lua.
-local function lease_of(base, consumer)
-  local kept = redis.call('GET', base .. ':call:' .. consumer)
-  local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
-  return readable and type(answer) == 'table' and tonumber(answer[5]) or DEFAULT_LEASE_MS
-end
-
--- Return when a plain run began, and its lease; both in ms. row: its row of XPENDING.
+-- Return when a plain run began, and its lease; both in ms. row: its row of XPENDING. A worker may renew the run before
+-- it has received the claim, which resets the idle time. Then the stored reply has the time (last_claim in settle.lua).
 function plain.claim_of(base, row, fields, now)
   local started = redis.call('HGET', base .. ':started', plain.id_of(row[1]))
-  local lease = plain.own_lease(fields[3]) or lease_of(base, row[2])
-  return tonumber(started or now - row[3]), tonumber(lease)
+  local lease, claimed = plain.last_claim(base, row[2], 'p' .. row[1])
+  return tonumber(started or claimed or now - row[3]), plain.own_lease(fields[3]) or lease or DEFAULT_LEASE_MS
 end
 
 -- Write the record of a plain job. The caller has found the state.
@@ -74,14 +69,26 @@ function plain.outcome_of(kept)
   return string.match(kept, '^(%d+) (%d+) (.*)$')
 end
 
--- Give a completed plain job a record. It leaves `fifo` and `results` for `completed`.
-local function record_completed(base, raw, fields, kept)
+-- Give a completed plain job a record. It leaves `fifo` and `results`. Return when it ended, as text. The caller adds
+-- it to `completed`.
+local function record_outcome(base, raw, fields, kept)
   local ended, started, result = plain.outcome_of(kept)
   local id = plain.id_of(raw)
   write(base, raw, fields, 'completed', 'claim', '1 ' .. started .. ' 0', 'ended', ended, 'result', result)
-  redis.call('ZADD', base .. ':completed', ended, id)
   redis.call('HDEL', base .. ':results', id)
   redis.call('XDEL', base .. ':fifo', raw)
+  return ended
+end
+
+local function record_completed(base, raw, fields, kept)
+  redis.call('ZADD', base .. ':completed', record_outcome(base, raw, fields, kept), plain.id_of(raw))
+end
+
+-- Give a completed plain job a record, so that retention can pass it. Return when it ended, as text; nil if its entry
+-- was deleted by hand. The caller adds it to `completed`. kept: its value in `results`.
+function plain.record_held(base, id, kept)
+  local raw, fields = plain.find(base, id)
+  return raw and record_outcome(base, raw, fields, kept)
 end
 
 -- Return true if the job of an entry got a record. A missing record was deleted by hand in this case, and the job is
@@ -103,11 +110,8 @@ function plain.look(base, id)
   return 'waiting', raw, fields
 end
 
--- Give a plain job a record, if there is one with this id. Return its state and its token.
-local function record_job(base, id, seen)
-  local state, raw, fields, detail = plain.look(base, id)
-  if not state then return nil end
-  if not seen then queue_flags.require(base) end
+-- Give a plain job a record. state, raw, fields, detail: of plain.look; seen: see queue_flags.create.
+function plain.add_record(base, id, state, raw, fields, detail, seen)
   if state == 'completed' then
     record_completed(base, raw, fields, detail)
   elseif state == 'active' then
@@ -117,6 +121,14 @@ local function record_job(base, id, seen)
     write(base, raw, fields, 'waiting')
     redis.call('SADD', queue_flags.create(base, 'recorded', seen), raw)
   end
+end
+
+-- Give a plain job a record, if there is one with this id. Return its state and its token.
+local function record_job(base, id, seen)
+  local state, raw, fields, detail = plain.look(base, id)
+  if not state then return nil end
+  if not seen then queue_flags.require(base) end
+  plain.add_record(base, id, state, raw, fields, detail, seen)
   return state, 'p' .. raw
 end
 

@@ -3,7 +3,7 @@
 -- hop instead of three.
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
 --            settle call returns them
---   call:<consumer>  after the reply, the list of the pushed tokens and a nil, both cmsgpack
+--   call:<consumer>  after the reply, { time of the claim, ms; { token } } and a nil, both cmsgpack
 -- A push is a claim whose reply may be lost, because a message is delivered once or never. So the tokens are stored
 -- with the reply to the worker's last call. They belong to it as the claimed jobs do: the lease of the runs is in that
 -- reply, and a lost push counts as undelivered (stalled.lua). A worker is pushed to at most once between two calls,
@@ -74,13 +74,13 @@ local function read_new(base, consumer, n)
 end
 
 -- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that is
--- not pushed: one with a history, with a lease of its own, or perhaps with a time to live.
-local function put(base, row, seen, jobs)
+-- not pushed: one with a history, or with a lease of its own.
+local function put(base, row, jobs)
   local raw, name, data, opts, at = row[1], row[2][1], row[2][2], row[2][3], #jobs
   local id = ''
   if name == '' then
     local hint = string.sub(data, 1, 1)
-    if seen.expiry or (hint ~= 'i' and hint ~= 'o') then return nil end
+    if hint ~= 'i' and hint ~= 'o' then return nil end
     id = string.sub(data, 2)
     local job = redis.pcall('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts')
     name, data, opts = job[1], job[2], job[3]
@@ -97,11 +97,11 @@ end
 
 -- Return the jobs of entries as a settle call returns them, and their ids in the order of the entries; nil if one of
 -- them is not pushed.
-local function jobs_of(base, rows, first, seen)
+local function jobs_of(base, rows, first)
   if tonumber(string.match(rows[1][1], '^%d+')) < first then return nil end
   local jobs, ids = {}, {}
   for i, row in ipairs(rows) do
-    ids[i] = put(base, row, seen, jobs)
+    ids[i] = put(base, row, jobs)
     if not ids[i] then return nil end
   end
   return jobs, ids
@@ -127,18 +127,18 @@ function push.prepare(base, consumer, n, call)
   if not (may_push(base, consumer, seen) and is_near(base, consumer)) then return nil end
   local rows = read_new(base, consumer, n)
   if not rows then return nil end
-  local jobs, ids = jobs_of(base, rows, call.first, seen)
+  local jobs, ids = jobs_of(base, rows, call.first)
   if not jobs then
     push.undo(base, rows)
     return nil
   end
   local message = 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack(jobs)
-  return {message = message, rows = rows, ids = ids, lock = lock}
+  return {message = message, rows = rows, ids = ids, lock = lock, may_expire = seen.expiry}
 end
 
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
 function push.confirm(base, consumer, pushed, call)
-  local tokens, line = {}, events.line(call.lines, 'active')
+  local tokens, started, line = {}, {}, events.line(call.lines, 'active')
   local claimed = '1 ' .. digits(call.now) .. ' ' .. digits(pushed.lock)
   for i, row in ipairs(pushed.rows) do
     local id = pushed.ids[i]
@@ -146,17 +146,20 @@ function push.confirm(base, consumer, pushed, call)
     if id ~= '' then
       redis.call('HSET', base .. ':job:' .. id, 'place', 'active ' .. tokens[i], 'claim', claimed)
     end
-    line[#line + 1] = id ~= '' and id or plain.id_of(row[1])
+    started[i] = id ~= '' and id or plain.id_of(row[1])
+    line[#line + 1] = started[i]
   end
-  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack(tokens) .. string.char(PUSHED))
+  if pushed.may_expire then redis.call('ZREM', base .. ':expiry', unpack(started)) end
+  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack({call.now, tokens}) .. string.char(PUSHED))
   if pushed.lock < (call.seen.shortest_lease or math.huge) then
     redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(pushed.lock))
   end
 end
 
--- Return the tokens that were pushed to a worker since its last call, nil if none were. reply: its stored last reply.
+-- Return the tokens that were pushed to a worker since its last call, and the time of the push in ms; nil if none were.
+-- reply: its stored last reply.
 function push.tokens_in(reply)
   if not reply or string.byte(reply, -1) ~= PUSHED then return nil end
-  local _, _, tokens = unpacked(reply)
-  return type(tokens) == 'table' and tokens or nil
+  local _, _, pushed = unpacked(reply)
+  if type(pushed) == 'table' and type(pushed[2]) == 'table' then return pushed[2], pushed[1] end
 end

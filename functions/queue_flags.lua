@@ -12,12 +12,13 @@
 -- itself (`compared`). Until then it looks for all structures. The same holds after a restart and after a failover.
 
 local queue_flags = {}
--- The first structure has the letter "a", the next one "b". The letters are stored, so append new structures at the
--- end. Neighbours often exist together, which saves steps of the search below.
+-- The first structure has the letter "a", the next one "b", and "{" follows "z". The letters are stored, so append new
+-- structures at the end. Neighbours often exist together, which saves steps of the search below.
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
-  'running', 'results', 'recorded', 'started'}
-local ALL = 'abcdefghijklmnopqrstu'
+  'running', 'results', 'recorded', 'started', 'streamed', 'parents', 'flowed', 'flow_work', 'suspended',
+  'signalled', 'stepped'}
+local ALL = 'abcdefghijklmnopqrstuvwxyz{|'
 queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
 local FIRST_LETTER = 97
 
@@ -91,6 +92,11 @@ function queue_flags.at(base)
   local letters = features and compared[base] and features or ALL
   if letters ~= '' then look_up(base, letters, seen) end
   return seen
+end
+
+-- Return true if a queue has the flags of layout 2. features: the field of `meta2`.
+function queue_flags.are_known(features)
+  return features and features ~= queue_flags.MIGRATING
 end
 
 -- Refuse a call to a queue that does not have layout 2 yet. For calls that write without reading the flags.

@@ -2,9 +2,10 @@
 --   version    -> text
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent: the
---                                              caller asks again for the rest. Two fields are not stored: `limited`
---                                              ("1": the job is rate-limited), and `due`, the due time of a delayed job
---                                              in ms, unless it waits for the end of another job
+--                                              caller asks again for the rest. Three fields are not stored: `limited`
+--                                              ("1": the job is rate-limited), `due`, the due time of a delayed job
+--                                              in ms, unless it waits for the end of another job, or the deadline of
+--                                              a suspended one, and `handed`, see signals.lua
 --   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, the size of
 --              the data in bytes
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
@@ -34,6 +35,8 @@ function reading.counts(base)
     'rate-limited', limited,
     'completed', redis.call('ZCARD', base .. ':completed') + kept,
     'failed', redis.call('ZCARD', base .. ':failed'),
+    'waiting-children', redis.call('ZCARD', base .. ':parents'),
+    'suspended', redis.call('ZCARD', base .. ':suspended'),
   }
 end
 
@@ -195,6 +198,14 @@ function list.active(base, cursor, wanted, ids, backwards)
   return prefix == 'p' and 'l' or ''
 end
 
+list['waiting-children'] = function(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':parents', backwards, cursor, count, ids)
+end
+
+function list.suspended(base, cursor, count, ids, backwards)
+  return by_rank(base .. ':suspended', backwards, cursor, count, ids)
+end
+
 function list.delayed(base, cursor, count, ids, backwards)
   return by_rank(base .. ':scheduled', backwards, cursor, count, ids, 16)
 end
@@ -259,10 +270,10 @@ register('countJobs', reading.counts, {'no-writes'})
 
 -- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
-  'cause', 'letter', 'progress', 'result', 'dedup', 'drop'}
+  'cause', 'letter', 'progress', 'result', 'dedup', 'drop', 'waits'}
 
 local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
-  'progress'}
+  'progress', 'waits'}
 
 -- Return the fields of a flat record that are asked for, and `size`.
 local function part_of(whole, wanted)
@@ -307,10 +318,15 @@ local function whole(base, id)
   return flat[1] and flat or plain.view(base, id)
 end
 
--- Return the due time of a job, by the flat fields of its record; nil for a job that is not delayed.
+-- Return the due time of a delayed job or the deadline of a suspended one, by the flat fields of its record; otherwise
+-- nil.
 local function due_of(base, id, flat)
   for i = 1, #flat, 2 do
     if flat[i] == 'place' then
+      if flat[i + 1] == 'suspended s' then
+        local deadline = signals.deadline(base, id)
+        return deadline and digits(deadline)
+      end
       local sequence = string.match(flat[i + 1], '^delayed (.*)$')
       local due = sequence and redis.call('ZSCORE', base .. ':scheduled', sequence .. id)
       return due and tonumber(due) < successors.NEVER and digits(tonumber(due)) or nil
@@ -318,11 +334,20 @@ local function due_of(base, id, flat)
   end
 end
 
+-- Return the state of a job as users see it, nil if it does not exist.
+function reading.state_of(base, id)
+  local state = plain.location(base, id)
+  if not state or (locations.is_final(state) and finish.is_over(base, id)) then return nil end
+  if state == 'key-waiting' and is_rate_limited(base, id) then return 'rate-limited' end
+  return state
+end
+
 local function records_of(base, args, read)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
   local records, it = {}, budget.of_answer()
   local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
-  local scheduled = exists(base .. ':scheduled')
+  local scheduled, suspended = exists(base .. ':scheduled'), exists(base .. ':suspended')
+  local signalled = exists(base .. ':signalled')
   for i, id in ipairs(args) do
     if i > 1 and budget.is_spent(it) then break end
     local flat = held and finish.is_over(base, id) and {} or read(base, id, it)
@@ -331,7 +356,9 @@ local function records_of(base, args, read)
     if limited and is_rate_limited(base, id) and record.location(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
-    local due = scheduled and due_of(base, id, flat)
+    local handed = signalled and flat[1] and record.hand_overs(base, {id})[1]
+    if handed then flat[#flat + 1], flat[#flat + 2] = 'handed', handed end
+    local due = (scheduled or suspended) and due_of(base, id, flat)
     if due then flat[#flat + 1], flat[#flat + 2] = 'due', due end
   end
   return records

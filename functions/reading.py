@@ -47,6 +47,11 @@ class ReadingCalls(Calls):
         """Return the small fields of each record, and the `size` of its data; {} for an unknown id. At most 1,000."""
         return await self._caller.read_all("getHeads", ids)
 
+    async def iter_heads(self, ids: Sequence[str]) -> AsyncIterator[list[tuple[str, Record]]]:
+        """Iterate over the small fields of the records in the pieces in which the server returns them."""
+        async for piece in self._caller.pieces("getHeads", ids):
+            yield [(job_id, record(flat)) for job_id, flat in piece]
+
     async def list_jobs(self, state: str, cursor: str, count: int, *, backwards: bool = False) -> tuple[str, list[str]]:
         """Return a step of the ids in a state, and the cursor of the next step in this direction ("" after the last).
 

@@ -17,8 +17,12 @@
 --     cause, letter        why the job failed for good; the origin of a dead letter: see dead_letters.lua
 --     dedup                the deduplication id that the job owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: its due time then, see successors.lua
+--     waits                of a suspended job: what it waits for, see signals.lua
+--     adopted              the plan of the children that runs of the job have added, see flows.lua
 --     drop                 the record is removed when the hold ends, see `held` in finish.lua. "1": it stays
 --                          only because a client may still read the result; "t": the job has its own time to live
+--     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
+--     trimmed              the number of log lines that were trimmed
 --   logs:{id} list
 -- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
 -- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.
@@ -59,14 +63,16 @@ local function unlink_all(prefix, ids)
   in_chunks('UNLINK', nil, nil, keys)
 end
 
--- Remove records and logs. The caller has removed the jobs from their locations. seen: the table of queue_flags.at, if
--- the caller has it.
+-- Remove records, logs and journals. The caller has removed the jobs from their locations. seen: the table of
+-- queue_flags.at, if the caller has it.
 function record.unlink(base, ids, seen)
   if #ids == 0 then return end
   unlink_all(base .. ':job:', ids)
   local logs = seen and seen.logs
-  if logs == nil then logs = redis.call('HEXISTS', base .. ':meta2', 'logs') == 1 end
+  local is_known = logs ~= nil     -- confirmReplies reads only a few flags
+  if not is_known then logs = redis.call('HEXISTS', base .. ':meta2', 'logs') == 1 end
   if logs then unlink_all(base .. ':logs:', ids) end
+  if logs and (not is_known or seen.stepped) then journals.remove(base, ids) end
 end
 
 -- Remove the marks that features keep outside of the record. A feature that is not in use costs nothing here.
@@ -76,6 +82,8 @@ function record.forget_marks(base, ids, call)
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
   if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end
   if seen.deduped then dedup.forget(base, ids, call) end
+  if seen.flowed then record.resolve(base, ids, call) end    -- see flows.lua
+  if seen.signalled then record.forget_signals(base, ids) end    -- see signals.lua
 end
 
 -- The record was deleted by hand, and the caller removes the job from its location. Remove its marks too.
@@ -85,5 +93,9 @@ function record.lost(base, id, call)
   redis.call('ZREM', base .. ':moved', id)
   redis.call('HDEL', base .. ':waiters', id)
   dedup.forget(base, {id}, call)
+  if call.seen.flowed then record.resolve(base, {id}, call) end
+  if call.seen.signalled then record.forget_signals(base, {id}) end
   redis.call('UNLINK', base .. ':logs:' .. id)
+  chunks.remove(base, {id}, call.seen)
+  if call.seen.stepped then journals.remove(base, {id}) end
 end

@@ -22,6 +22,18 @@ function removal.strip(base, ids, call)
   finish.answer_waiters(base, 'removed', waited, payloads, call.seen)
   if call.seen.waiters then in_chunks('HDEL', base .. ':waiters', nil, ids) end
   record.unlink(base, ids, call.seen)
+  chunks.remove(base, ids, call.seen)
+end
+
+-- Remove what plain jobs have outside of their entries. The entries are already deleted.
+function removal.strip_plain(base, ids, call)
+  if not ids[1] then return end
+  if call.seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end
+  if not call.seen.waiters then return end
+  local payloads = {}
+  for i = 1, #ids do payloads[i] = '' end
+  finish.answer_waiters(base, 'removed', ids, payloads, call.seen)
+  in_chunks('HDEL', base .. ':waiters', nil, ids)
 end
 
 -- Remove an existing job in any state. detail: for the event. The caller has already notified the worker of a running
@@ -34,13 +46,16 @@ end
 
 -- Let a job that has ended wait again, as if it had never run. how: for the event.
 function removal.start_anew(base, id, how, call)
-  local key, entry = base .. ':job:' .. id, locations.leave(base, id, call)
+  local key = base .. ':job:' .. id
+  if call.seen.stepped then journals.reopen(base, id, record.location(base, id), call.seen) end
+  local entry = locations.leave(base, id, call)
   record.keep_added(base, id, entry)
   -- A held record belongs to a job that has ended, and its waiters have been notified.
   if call.seen.held and redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end
   redis.call('HDEL', key, 'failures', 'stalls', 'undelivered', 'revoked', 'ended',
     'result', 'reason', 'cause', 'error', 'progress', 'drop')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
+  chunks.reopen(base, id, call.seen)
   dedup.own_again(base, id, call)
   events.note(call.lines, 'waiting', id, how)
 end

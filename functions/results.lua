@@ -5,12 +5,15 @@
 -- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
 -- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are
 -- removed in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that
--- completes long after its neighbours would leave with them. It gets a record instead (results.is_late). Therefore it
--- stays in `completed` for as long as the time of its end says.
+-- completes long after its neighbours would leave with them, and the outcome of a long run would keep its neighbours
+-- beyond their age. Such jobs get a record instead (results.is_late, and completing.lua). Therefore they stay in
+-- `completed` for as long as the times of their ends say. A job that is held for a client (`held` in finish.lua) gets a
+-- record when the horizon passes it.
 
 local results = {}
 local PASSED_AT_ONCE = 500
 local MOST_STEPS = 64            -- other jobs use numbers too, and each step ends at such a gap
+local MOST_HELD = 32             -- held jobs that get a record in a call
 
 -- Return the first number that is kept.
 local function horizon_of(seen)
@@ -61,15 +64,37 @@ do
     if gone[1] then in_chunks('XDEL', fifo, nil, gone) end
   end
 
+  -- Give the held jobs among these numbers records. Return how many got one, and the number of the first held job that
+  -- did not, because the call has given enough jobs records.
+  local function record_held(base, numbers, seen)
+    seen.passed = seen.passed or {}
+    local given, passed = 0, seen.passed
+    for i, instant in ipairs(redis.call('ZMSCORE', base .. ':held', unpack(numbers))) do
+      local kept = instant and redis.call('HGET', base .. ':results', numbers[i])
+      if kept and #passed >= 2 * MOST_HELD then return given, numbers[i] end
+      local ended = kept and plain.record_held(base, numbers[i], kept)
+      if ended then passed[#passed + 1], passed[#passed + 2], given = ended, numbers[i], given + 1 end
+    end
+    return given, nil
+  end
+
   -- Raise the horizon until `surplus` jobs have left, but by PASSED_AT_ONCE numbers at most, and not beyond `beyond`.
   -- Return how many have left.
   local function raise(base, surplus, beyond, seen)
     local from, removed = horizon_of(seen), 0
     local last = math.min(from + math.min(surplus, PASSED_AT_ONCE), beyond)
     if last <= from then return 0 end
-    local numbers, text_of = {}, counting()
+    local numbers, text_of, before = {}, counting(), nil
     for number = from, last - 1 do numbers[#numbers + 1] = text_of(number) end
-    removed = in_chunks('HDEL', base .. ':results', nil, numbers)
+    if seen.held then
+      removed, before = record_held(base, numbers, seen)
+      if before then
+        last = tonumber(before)
+        for i = last - from + 1, #numbers do numbers[i] = nil end
+      end
+      if last == from then return removed end
+    end
+    removed = removed + in_chunks('HDEL', base .. ':results', nil, numbers)
     delete_entries(base, from, last)
     -- Other jobs use numbers too, so the next entry may be far away.
     if removed < #numbers then
@@ -99,6 +124,14 @@ do
     end
     return removed
   end
+end
+
+-- Add the held jobs that the horizon has passed in this call to `completed`. This comes after the retention of the
+-- call: finish.lua walks through `completed` by rank, and would meet these jobs a second time.
+function results.keep_held(base, seen)
+  if not seen.passed or not seen.passed[1] then return end
+  in_chunks('ZADD', base .. ':completed', nil, seen.passed)
+  seen.passed = nil
 end
 
 -- Return the number of kept outcomes.

@@ -53,9 +53,11 @@ local function promote_due(base, call)
   return true
 end
 
--- Promote due jobs, and keys whose instant has come; a bounded number per call. call.behind: there may be more of them.
+-- Promote due jobs, keys whose instant has come, and suspended jobs whose deadline has come; a bounded number per call.
+-- call.behind: there may be more of them.
 function scheduled.promote(base, call)
   call.behind = keyed.promote(base, call)
   if call.seen.scheduled and promote_due(base, call) then call.behind = true end
+  if call.seen.suspended and scheduled.resume_due(base, call) then call.behind = true end    -- see signals.lua
   keyed.review(base, call)
 end

@@ -8,10 +8,10 @@ local MOST = 1000                -- of each structure, as far as the budget goes
 local PIECE = 100
 
 -- Change the score of each member of a zset whose score is beyond now to the result of `moved`. Members that the budget
--- does not cover end later by as much as the clock was set back.
-local function move(key, now, moved, it)
+-- does not cover end later by as much as the clock was set back. last: the highest score, if not all may move.
+local function move(key, now, moved, it, last)
   if budget.is_spent(it) then return end
-  local found = redis.call('ZRANGEBYSCORE', key, '(' .. digits(now), '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
+  local found = redis.call('ZRANGEBYSCORE', key, '(' .. digits(now), last or '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
   for from = 1, #found, 2 * PIECE do
     local members = {}
     for i = from, math.min(from + 2 * PIECE - 1, #found), 2 do
@@ -33,6 +33,7 @@ local function mend(base, by, call, it)
   move(base .. ':pauses', now, earlier, it)
   move(base .. ':sleeping', now, at_present, it)    -- the next claim computes when they may really start
   move(base .. ':expiry', now, earlier, it)
+  move(base .. ':suspended', now, earlier, it, '(' .. digits(clock.NEVER))
   move(base .. ':held', now, earlier, it)
   move(base .. ':completed', now, earlier, it)
   move(base .. ':failed', now, earlier, it)

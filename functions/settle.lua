@@ -16,7 +16,11 @@
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
---              d delay    (option: "<delay ms>": run again later, no attempt is counted; payload: the reason, or '')
+--              d delay    (option: "<delay ms>[ <step>]", or "@<due ms>[ <step>]": run again later, no attempt is
+--                         counted; payload: the reason, or ''; step: a name by which the next run continues)
+--              s suspend  (option: "<timeout ms, -1 = none>[ <step>]": run again when a signal comes, no attempt is
+--                         counted; payload: what the job waits for, the field `waits` of signals.lua)
+--              w wait     (run again when the children that its runs have added have ended; no attempt is counted)
 --              b release  (return the job unfinished: no attempt is counted)
 --              l limited  (option: "<delay ms>": return the job. Its key, or for an unkeyed job the queue, starts
 --                         nothing until then; no attempt is counted)
@@ -25,13 +29,14 @@
 --     refused  flat { position, status } of runs that were not settled, groups first: "stale" or "missing"
 --     jobs     claimed, flat: { entry name data opts }*, the entry without a prefix, for a plain job; for any other job
 --              { entry name data 1 id opts fence history }*. history: false for a job that never ran, { route } for a
---              keyed job that never ran, otherwise { failures stalls added progress route letter }. One flat list,
---              because a table for each job would cost more than its values.
+--              keyed job that never ran, otherwise { failures stalls added progress route letter hand-over }. The last
+--              one may be missing, see signals.lua. One flat list, because a table for each job would cost more than
+--              its values.
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
---     posted   1: the call wrote to the outbox, which should be relayed; plus 2: the server does not know the caller's
+--     posted   1: the outbox should be relayed, or work of flows is left; plus 2: the server does not know the caller's
 --              previous call, see below
 --     settled  the number of runs that the call has settled, the first ones of the n. The others keep their leases, and
 --              the caller sends them in its next call.
@@ -58,6 +63,9 @@ local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
 local STEP, COSTLY_STEP = 128, 16
+-- A run that suspends its job may read its mailbox.
+local SIGNALLED_STEP = 4
+local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
 local SMALL = 8
 local FIFO, KEYED = 112, 107     -- the first bytes of the tokens "p…" and "k…"
 
@@ -93,7 +101,7 @@ local function parse(args)
     local code, entry, option = args[at + 1], args[at + 3], args[at + 5]
     if not outcomes.check[code] then fail('ARGUMENT', 'unknown outcome ' .. code) end
     if option ~= '' or code ~= 'c' then
-      outcomes.check[code](option)
+      outcomes.check[code](option, args[at + 4])
       if code ~= 'c' then args.has_others = true end
     end
     if not string.find(entry, '^[plk]%d+%-%d+$') then split(args, i, at + 3) end
@@ -103,13 +111,34 @@ local function parse(args)
   return n, total
 end
 
--- Return the entries of the channel's last claim, and of the jobs that were pushed since. The sweep uses them: these
--- jobs may not have reached their worker.
-function settle.claimed_last(base, consumer)
+-- Return the stored reply to a worker's last call, and its values.
+local function last_reply(base, consumer)
   local kept = redis.call('GET', base .. ':call:' .. consumer)
   -- The sweep has already written, so a stored reply that was damaged by hand must not raise.
   local readable, answer = pcall(cmsgpack.unpack, kept and string.match(kept, '^%d+ (.*)$') or '')
-  local tokens = readable and type(answer) == 'table' and answer[2] or {}
+  return kept, readable and type(answer) == 'table' and answer or {}
+end
+
+local function contains(tokens, token)
+  for _, one in ipairs(type(tokens) == 'table' and tokens or {}) do
+    if one == token then return true end
+  end
+  return false
+end
+
+-- Return the lease of a worker's last call, ms. If that call or a push after it has claimed the token, return when; ms.
+function plain.last_claim(base, consumer, token)
+  local kept, answer = last_reply(base, consumer)
+  if contains(answer[2], token) then return tonumber(answer[5]), answer[7] end
+  local pushed, at = push.tokens_in(kept)
+  return tonumber(answer[5]), contains(pushed, token) and at or nil
+end
+
+-- Return the entries of the channel's last claim, and of the jobs that were pushed since. The sweep uses them: these
+-- jobs may not have reached their worker.
+function settle.claimed_last(base, consumer)
+  local kept, answer = last_reply(base, consumer)
+  local tokens = type(answer[2]) == 'table' and answer[2] or {}
   for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
   return tokens
 end
@@ -199,11 +228,12 @@ local function release(base, args, first, last, call)
   return refused
 end
 
--- Return the outcome of a run whose job was revoked: it fails, unless it completed.
-local function after_revocation(base, id, code, option)
-  if code == 'c' then return code, option end
+-- Return the code, the payload and the option of a run whose job was revoked: it fails, unless it completed.
+local function after_revocation(base, id, code, payload, option)
+  if code == 'c' then return code, payload, option end
+  if code ~= 'f' and code ~= 'r' then payload = '' end    -- it is not an error
   local policy = code == 'f' and string.match(option, '^[^;]*') or finish.own_policy(base, id)
-  return 'f', policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
+  return 'f', payload, policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
 -- Settle the runs of one step. before: how many runs the groups have. Collect the jobs that have ended in `done`, and
@@ -216,7 +246,7 @@ local function settle_step(base, args, first, last, before, done, answer, call)
     if not refused[i] then
       local code, id, entry, payload, option = run_at(args, i)
       if revoking and redis.call('SISMEMBER', revoking, id) == 1 then
-        code, option = after_revocation(base, id, code, option)
+        code, payload, option = after_revocation(base, id, code, payload, option)
       end
       refused[i] = outcomes.apply[code](base, stamp, call, done, id, entry, payload, option)
     end
@@ -249,8 +279,11 @@ end
 
 -- Settle the runs outside of the groups until the time is spent. Return how many are settled.
 local function settle_others(base, args, n, total, done, answer, call)
-  local is_costly = args.has_others or (args.has_keys and keyed.is_costly(call.seen))
-  local step, last = claim.usual_step(is_costly and COSTLY_STEP or STEP), 0
+  local seen = call.seen
+  local is_costly = args.has_others or seen.streamed or seen.flowed or seen.stepped
+    or (args.has_keys and keyed.is_costly(seen))
+  local most = seen.signalled and SIGNALLED_STEP or is_costly and COSTLY_STEP or STEP
+  local step, last = claim.usual_step(most), 0
   while last < n do
     local first = last + 1
     last = math.min(last + step, n)
@@ -258,7 +291,8 @@ local function settle_others(base, args, n, total, done, answer, call)
     if last == n then break end
     -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.
     keyed.review(base, call)
-    if budget.has_settled_enough(call.budget) then break end
+    -- finish.store reports the ends of jobs of flows to their plans, after the clock was read.
+    if budget.has_settled_enough(call.budget) or (call.seen.flowed and last >= MOST_OF_FLOWS) then break end
   end
   return last
 end
@@ -304,7 +338,7 @@ local function claim_or_wait(base, caller, call)
     return {n = 0, tokens = {}}, 0
   end
   local startable, jobs, more = call.startable, {n = 0, tokens = {}}, false
-  if allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
+  if call.ends_jobs then more = true elseif allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, jobs.n, call)
   if seen.limits and jobs.n == allowed then limits.allowance(base, slots, call) end
   if call.behind and jobs.n < slots then more = true end
@@ -356,18 +390,21 @@ local function first_call(base, args, unbroken, reply)
   local refused, settled = settle_runs(base, args, n, total, call)
   limits.freed(settled, call)
   local missed = unbroken and read_missed(base, caller, reply, flags)
+  if call.seen.flow_work then wakeup.advance_flows(base, call) end
   local jobs, due = claim_or_wait(base, caller, call)
   if jobs.n > 0 then note_lease(base, call) end
   if missed then append_jobs(jobs, missed) end
   keyed.review(base, call)
   local seen = call.seen
-  if seen.limits or ((n + total > 0 or call.slept) and (seen.scheduled or seen.sleeping)) then
+  if seen.limits or ((n + total > 0 or call.slept) and (seen.scheduled or seen.sleeping or seen.suspended)) then
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
+  chunks.announce(base, call)
   events.write(base, call.lines, call.now)
   request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now,
     string.find(flags, 'p', 1, true) ~= nil}, request.WEEK_MS)
-  return {call.now, refused, jobs, due, -1, (seen.posted and 1 or 0) + (unbroken and 0 or 2), call.past or 0,
+  local posted = (seen.posted or seen.flow_work) and 1 or 0
+  return {call.now, refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0,
     settled, call.now}
 end
 

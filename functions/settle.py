@@ -19,6 +19,8 @@ from glidemq_async.functions.outcomes import (
     Released,
     Retention,
     Retry,
+    Suspended,
+    WaitsForChildren,
 )
 
 _History: TypeAlias = list[bytes | None]
@@ -42,6 +44,8 @@ class JobHistory(NamedTuple):
     progress: bytes | None = None
     origin: bytes | None = None
     """The origin of a dead letter."""
+    hand_over: bytes | None = None
+    """The signals and the step that the runs of the job get, see signals.lua."""
 
 
 class ClaimedJob(NamedTuple):
@@ -235,7 +239,9 @@ class SettleCalls(Calls):
         )
 
 
-def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tuple[str, bytes, str]:
+def _encoded(
+    outcome: Failed | Retry | Delayed | Suspended | RateLimited | WaitsForChildren | Released,
+) -> tuple[str, bytes, str]:
     """Return the code, the payload and the option of an outcome, as settle.lua reads them."""
     # The only place that knows the codes of settle.lua. Above this module an outcome is a type, so a misspelled one is
     # an error of the type checker and not of the server.
@@ -245,10 +251,22 @@ def _encoded(outcome: Failed | Retry | Delayed | RateLimited | Released) -> tupl
         return "f", outcome.error, f"{policy};{outcome.cause};{outcome.reason}"
     if isinstance(outcome, Released):
         return "b", b"", ""
+    if isinstance(outcome, Suspended):
+        timeout = -1 if outcome.timeout_ms is None else outcome.timeout_ms
+        return "s", outcome.waits.encode(), _with_step(str(timeout), outcome.step)
+    if isinstance(outcome, WaitsForChildren):
+        return "w", b"", ""
     delay = str(round(outcome.delay * 1000))
     if isinstance(outcome, Retry):
         return "r", outcome.error, f"{delay} {outcome.reason}"
-    return "d" if isinstance(outcome, Delayed) else "l", outcome.reason.encode(), delay
+    if isinstance(outcome, Delayed):
+        when = delay if outcome.due_ms is None else f"@{outcome.due_ms}"
+        return "d", outcome.reason.encode(), _with_step(when, outcome.step)
+    return "l", outcome.reason.encode(), delay
+
+
+def _with_step(option: str, step: str) -> str:
+    return f"{option} {step}" if step else option
 
 
 def _policy(retention: Retention) -> str:
@@ -281,8 +299,10 @@ def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
 
 def _history(fields: _History) -> JobHistory:
     # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, and all
-    # of them after an earlier run. The length of the list shows which case it is.
+    # of them after an earlier run. The last one exists only if the job got signals or a step. The length of the list
+    # shows which case it is.
     if len(fields) == 1:
         return JobHistory(fields[0])
-    failures, stalls, added, progress, route, origin = fields
-    return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin)
+    failures, stalls, added, progress, route, origin, *more = fields
+    handed = more[0] if more else None
+    return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin, handed)

@@ -205,6 +205,17 @@ local function expire(base, id, later, call)
   return {last, [last.state .. last.policy] = last}
 end
 
+-- Return true if an expired job was not claimed. It has a record then.
+local function is_unclaimed(base, id, call)
+  local state = record.location(base, id)
+  if state then return locations.is_unstarted(state) end
+  local raw, fields
+  state, raw, fields = plain.look(base, id)
+  if state ~= 'waiting' then return false end
+  plain.add_record(base, id, state, raw, fields, nil, call.seen)
+  return true
+end
+
 -- Fail some expired jobs that no worker claimed. Return true if none is left.
 local function expire_waiting(base, call, it)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
@@ -214,7 +225,7 @@ local function expire_waiting(base, call, it)
       over = false
       break
     end
-    if locations.is_unstarted((record.location(base, id))) then
+    if is_unclaimed(base, id, call) then
       later = expire(base, id, later, call)
     else
       redis.call('ZREM', base .. ':expiry', id)
@@ -291,7 +302,7 @@ local function sweep(base, args)
   local due = schedulers.next(base)
   local more = left or not is_mended or cursors.fifo ~= '' or cursors.lane ~= ''
   if not more and call.seen.shortest_lease then forget_lease(base) end
-  return {more and 1 or 0, report.recovered, report.failed, call.seen.outbox and 1 or 0,
+  return {more and 1 or 0, report.recovered, report.failed, (call.seen.outbox or call.seen.flow_work) and 1 or 0,
     due and digits(math.max(0, due - call.now)) or ''}
 end
 

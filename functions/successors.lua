@@ -10,7 +10,7 @@
 --   releaseDeduplication  channel number d -> 0 | 1     later adds make a new job; a successor starts
 
 local successors = {}
-successors.NEVER = 253402300799000    -- the last second of the year 9999
+successors.NEVER = clock.NEVER
 
 -- Return true if a job can still take the data of another one: it has never started and has not expired.
 local function can_take(base, id, state, call)
@@ -50,12 +50,15 @@ function successors.is_held(base, id, entry)
   return tonumber(redis.call('ZSCORE', base .. ':scheduled', entry .. id) or 0) == successors.NEVER
 end
 
--- Return true if a delayed job that was once a successor is in `scheduled` for a valid reason.
+-- Return true if a delayed job that was once a successor is in `scheduled` for a valid reason. An expired successor has
+-- been replaced, and waits for the sweep that fails it.
 function successors.is_expected(base, id, entry)
   if not successors.is_held(base, id, entry) then return true end
   local d = redis.call('HGET', base .. ':deduped', id)
   local _, successor = dedup.owner(base, {id = d or ''}, 0)
-  return successor == id
+  if successor == id then return true end
+  local late = redis.call('ZSCORE', base .. ':expiry', id)
+  return late and tonumber(late) <= clock.now()
 end
 
 -- Start a job that waited for the end of another, unless it was moved since. Return true if the job exists and has not

@@ -24,7 +24,10 @@ end
 function write.log(base, id, value)
   local key = base .. ':logs:' .. id
   redis.call('HSETNX', base .. ':meta2', 'logs', '1')
-  if redis.call('RPUSH', key, value) > LOG_LINES then redis.call('LTRIM', key, -LOG_LINES, -1) end
+  if redis.call('RPUSH', key, value) > LOG_LINES then
+    redis.call('LTRIM', key, -LOG_LINES, -1)
+    redis.call('HINCRBY', base .. ':job:' .. id, 'trimmed', 1)    -- watchers count the lines
+  end
 end
 
 request.register('updateJob', function(base, args)
@@ -37,6 +40,7 @@ request.register('updateJob', function(base, args)
     if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
   end
   local event = write[kind](base, id, args[6], entry)
+  chunks.announce_one(base, id)
   if event then events.one(base, event, id, nil, clock.now()) end
   return 'ok'
 end, {'allow-oom'})

@@ -72,6 +72,8 @@ function wakeup.next_due(base, call)
   local due = seen.scheduled and head(base .. ':scheduled')
   local awake = seen.sleeping and head(base .. ':sleeping')
   if awake and (not due or awake < due) then due = awake end
+  local deadline = seen.suspended and head(base .. ':suspended')
+  if deadline and deadline < (due or clock.NEVER) then due = deadline end
   return due and math.max(due, open_at or due) or nil
 end
 
@@ -123,7 +125,7 @@ end
 function wakeup.leave(base, consumer, call)
   redis.call('ZREM', base .. ':idle', consumer)
   local seen = call.seen
-  if not (seen.timer or seen.scheduled or seen.sleeping or seen.limits) then return end
+  if not (seen.timer or seen.scheduled or seen.sleeping or seen.suspended or seen.limits) then return end
   local timer = base .. ':timer'
   local holder = redis.call('HGET', timer, 'first')
   -- The worker that was woken to take over may be leaving too. The last worker to leave makes sure that one holds the
@@ -143,13 +145,16 @@ end
 -- The last step of a function that changed something and does not claim: review keys, wake workers for startable jobs,
 -- set the timer for future ones, and write the events.
 function wakeup.finish(base, call)
+  if call.seen.flow_work then wakeup.advance_flows(base, call) end    -- see flows.lua
   keyed.review(base, call)
   local seen = call.seen
+  if seen.posted or seen.flow_work then wakeup.wake(base, 1) end    -- a worker relays
   -- While limits of the queue let nothing start, a timer for the opening is all that is needed.
   if not seen.paused then
     local startable = call.startable > 0 and limits.allowance(base, call.startable, call) or 0
     wakeup.wake(base, startable, call.args and call)
   end
+  chunks.announce(base, call)
   events.write(base, call.lines, call.now)    -- after the pushes, which note the starts of their jobs
-  if seen.scheduled or seen.sleeping or call.open_at then wakeup.due_changed(base, nil, call) end
+  if seen.scheduled or seen.sleeping or seen.suspended or call.open_at then wakeup.due_changed(base, nil, call) end
 end

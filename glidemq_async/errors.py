@@ -9,16 +9,23 @@ of the server to these classes.
 # │   └── EmbeddedServerMissing
 # ├── QueueFull
 # ├── QueueBusy
+# ├── MailboxFull
+# ├── DuplicateSignal
 # ├── PayloadTooLarge (ValueError)
 # ├── SerializationError (TypeError, ValueError)
 # │   └── CodecError
 # ├── JobNotFound (LookupError)
 # ├── SchedulerNotFound (LookupError)
 # ├── JobFailed
+# ├── BatchFailed (ExceptionGroup)
 # ├── JobStateError
 # ├── ResultTimeout (TimeoutError)
 # ├── LeaseLost
+# ├── JournalFull
+# ├── StepFailed
 # ├── QueueClosed
+# ├── WorkflowDiverged
+# ├── WorkflowExists
 # ├── CycleError (ValueError)
 # ├── IncompatibleQueueError
 # │   └── OldWorkersRunning
@@ -31,7 +38,10 @@ of the server to these classes.
 # └── ControlFlow                    raised by a handler to control the next step of its job
 #     ├── UnrecoverableError
 #     ├── RetryLater
-#     └── RateLimited
+#     ├── RateLimited
+#     ├── Postponed
+#     ├── Suspended
+#     └── WaitingForChildren
 
 from __future__ import annotations
 
@@ -43,13 +53,15 @@ from typing_extensions import override
 from glidemq_async.durations import to_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
 __all__ = [
+    "BatchFailed",
     "CodecError",
     "ControlFlow",
     "CycleError",
+    "DuplicateSignal",
     "EmbeddedServerMissing",
     "ExecutorError",
     "GlideMQError",
@@ -58,11 +70,14 @@ __all__ = [
     "JobFailed",
     "JobNotFound",
     "JobStateError",
+    "JournalFull",
     "LeaseLost",
     "LibraryVersionError",
+    "MailboxFull",
     "OldWorkersRunning",
     "PayloadTooLarge",
     "PermissionDenied",
+    "Postponed",
     "QueueBusy",
     "QueueClosed",
     "QueueFull",
@@ -71,10 +86,15 @@ __all__ = [
     "RetryLater",
     "SchedulerNotFound",
     "SerializationError",
+    "StepFailed",
     "StorageUnavailable",
+    "Suspended",
     "UnknownTaskError",
     "UnrecoverableError",
     "UnsupportedDurability",
+    "WaitingForChildren",
+    "WorkflowDiverged",
+    "WorkflowExists",
 ]
 
 
@@ -135,6 +155,34 @@ class QueueBusy(GlideMQError):
         return type(self), (self.queue, self.running)
 
 
+class MailboxFull(GlideMQError):
+    """Raised when a job already has as many signals, or bytes of signals, as its mailbox holds."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(
+            f"the mailbox of job {job_id} is full: it holds 256 signals and 256 KiB; wait until the job has received "
+            "some of them, or send with a ttl"
+        )
+        self.job_id = job_id
+
+    def __reduce__(self) -> tuple[Callable[..., MailboxFull], tuple[object, ...]]:
+        return type(self), (self.job_id,)
+
+
+class DuplicateSignal(GlideMQError):
+    """Raised when a job has already accepted a signal with the same `once`."""
+
+    def __init__(self, job_id: str, once: str) -> None:
+        super().__init__(
+            f"job {job_id} has already accepted a signal with once={once!r}; the signal was not sent again"
+        )
+        self.job_id = job_id
+        self.once = once
+
+    def __reduce__(self) -> tuple[Callable[..., DuplicateSignal], tuple[object, ...]]:
+        return type(self), (self.job_id, self.once)
+
+
 class PayloadTooLarge(GlideMQError, ValueError):
     """Raised before anything is sent when an encoded value exceeds its limit; `size` and `limit` are in bytes."""
 
@@ -176,6 +224,10 @@ class JobNotFound(GlideMQError, LookupError):
     """Raised when a job has no record: it was never added, it was removed, or its retention has expired."""
 
 
+class StreamForgotten(GlideMQError, LookupError):
+    """Raised when the chunks of a job cannot be read any more: their ttl is over, or the job does not exist."""
+
+
 class SchedulerNotFound(GlideMQError, LookupError):
     """Raised when no job scheduler has the requested id."""
 
@@ -213,12 +265,101 @@ class JobStateError(GlideMQError):
         return type(self), (self.asked, self.found, self.to_do)
 
 
+class BatchFailed(GlideMQError, ExceptionGroup[GlideMQError]):
+    """Raised by `batch.results()` after all jobs have ended, if some of them have no result.
+
+    `exceptions` has one error for each of these jobs, in the order of the batch: JobFailed, JobNotFound for a missing
+    job, or SerializationError. A note of each error names the job.
+    """
+
+    @override
+    def derive(self, excs: Sequence[GlideMQError]) -> BatchFailed:  # type: ignore[override]
+        """Return a group of a part of the errors, for `except*` and `split`."""
+        return BatchFailed(self.message, excs)
+
+
 class ResultTimeout(GlideMQError, TimeoutError):
-    """Raised when a result did not arrive in time. The job continues, and its result can be awaited again."""
+    """Raised when a result did not arrive in time.
+
+    The job continues, and its result can be awaited again. A job of `add_and_wait` is revoked instead.
+    """
 
 
 class LeaseLost(GlideMQError):
     """Raised when a worker acts on a job whose lease it has lost. Another claim may already be running the job."""
+
+
+class JournalFull(GlideMQError):
+    """Raised when a run records more steps, or larger ones, than the StepLimits of its worker allow."""
+
+    def __init__(self, job_id: str, step: str, found: str, option: str) -> None:
+        super().__init__(
+            f"step {step!r} cannot be recorded in the journal of job {job_id}: {found}; split the work into several "
+            f"jobs, store large results elsewhere, or raise {option} in StepLimits of the worker"
+        )
+        self.job_id = job_id
+        self.step = step
+        self.found = found
+        self.option = option
+
+    def __reduce__(self) -> tuple[Callable[..., JournalFull], tuple[object, ...]]:
+        return type(self), (self.job_id, self.step, self.found, self.option)
+
+
+class StepFailed(GlideMQError):
+    """Raised for a step whose last attempt has failed. The failure is recorded, so later runs raise it too.
+
+    `step` is the name of the step, `error_type` the class name of its exception, `message` its text, and `traceback`
+    the stored part of its traceback as text. Only steps with attempts record failures. A job whose handler does not
+    catch this error fails without another attempt. After `job.retry()` the step is executed again.
+    """
+
+    def __init__(self, step: str, error_type: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"step {step!r} has failed: {error_type}: {message}" if message else f"{step!r}: {error_type}")
+        self.step = step
+        self.error_type = error_type
+        self.message = message
+        self.traceback = traceback
+
+    def __reduce__(self) -> tuple[Callable[..., StepFailed], tuple[object, ...]]:
+        return type(self), (self.step, self.error_type, self.message, self.traceback)
+
+
+class WorkflowDiverged(GlideMQError):
+    """Raised when the code of a workflow has changed and its job runs again, and steps do not fit the recorded ones.
+
+    `left` has the recorded calls that the run did not ask for, and `asked` the calls that it asked for instead, both
+    as text. The job fails with the cause "diverged", and keeps its journal.
+    """
+
+    def __init__(self, workflow: str, left: Sequence[str], asked: Sequence[str]) -> None:
+        super().__init__(
+            f"workflow {workflow!r} has changed since this job ran: recorded {', '.join(left)}; asked instead for "
+            f"{', '.join(asked) or 'nothing'}. Start a worker with the earlier code and retry the job, or accept the "
+            'new code with on_divergence="warn" and retry the job'
+        )
+        self.workflow = workflow
+        self.left = tuple(left)
+        self.asked = tuple(asked)
+
+    def __reduce__(self) -> tuple[Callable[..., WorkflowDiverged], tuple[object, ...]]:
+        return type(self), (self.workflow, self.left, self.asked)
+
+
+class WorkflowExists(GlideMQError):
+    """Raised by `workflow.start(id=..., on_conflict="refuse")` if a run with this id exists; `state` is its state."""
+
+    def __init__(self, workflow: str, run_id: str, state: str) -> None:
+        super().__init__(
+            f"workflow {workflow!r} cannot start with the id {run_id!r}: a job with this id is {state}; "
+            'choose another id, or get that run with on_conflict="return"'
+        )
+        self.workflow = workflow
+        self.run_id = run_id
+        self.state = state
+
+    def __reduce__(self) -> tuple[Callable[..., WorkflowExists], tuple[object, ...]]:
+        return type(self), (self.workflow, self.run_id, self.state)
 
 
 class QueueClosed(GlideMQError):
@@ -226,7 +367,20 @@ class QueueClosed(GlideMQError):
 
 
 class CycleError(GlideMQError, ValueError):
-    """Raised when the jobs of a flow depend on each other in a cycle."""
+    """Raised when the jobs of a flow depend on each other in a cycle.
+
+    `cycle` has the names of these jobs. Each one depends on the next, and the last one is the first one again.
+    """
+
+    def __init__(self, cycle: Sequence[str]) -> None:
+        super().__init__(
+            f"the jobs of the flow depend on each other in a cycle: {' -> '.join(cycle)}; "
+            "remove one of these dependencies"
+        )
+        self.cycle = tuple(cycle)
+
+    def __reduce__(self) -> tuple[Callable[..., CycleError], tuple[object, ...]]:
+        return type(self), (self.cycle,)
 
 
 class IncompatibleQueueError(GlideMQError):
@@ -362,3 +516,66 @@ class RateLimited(_Wait):
     """
 
     _announcement = "rate limited for"
+
+
+class Postponed(ControlFlow):
+    """Raised by `job.move_to_delayed` to end the run. A handler must not catch it.
+
+    `milliseconds` is the delay, or the instant since 1970 if `is_instant`. `step` is "" if the step stays the same.
+    """
+
+    def __init__(self, milliseconds: int, *, is_instant: bool = False, step: str = "") -> None:
+        super().__init__(f"delayed {'until' if is_instant else 'for'} {milliseconds} ms")
+        self.milliseconds = milliseconds
+        self.is_instant = is_instant
+        self.step = step
+
+    def __reduce__(self) -> tuple[Callable[..., Postponed], tuple[object, ...]]:
+        return _postponed, (self.milliseconds, self.is_instant, self.step)
+
+
+def _postponed(milliseconds: int, is_instant: bool, step: str) -> Postponed:
+    return Postponed(milliseconds, is_instant=is_instant, step=step)
+
+
+class Suspended(ControlFlow):
+    """Raised by `job.suspend` to end the run. A handler must not catch it.
+
+    `signals` are the names that the job waits for, None for any signal; `single`: it takes one of them. `timeout_ms` is
+    None without a timeout.
+    """
+
+    def __init__(
+        self,
+        reason: str = "",
+        *,
+        timeout_ms: int | None = None,
+        signals: tuple[str, ...] | None = None,
+        single: bool = False,
+        step: str = "",
+    ) -> None:
+        super().__init__(f"suspended: {reason}" if reason else "suspended")
+        self.reason = reason
+        self.timeout_ms = timeout_ms
+        self.signals = signals
+        self.single = single
+        self.step = step
+
+    def __reduce__(self) -> tuple[Callable[..., Suspended], tuple[object, ...]]:
+        return _suspended, (self.reason, self.timeout_ms, self.signals, self.single, self.step)
+
+
+def _suspended(
+    reason: str, timeout_ms: int | None, signals: tuple[str, ...] | None, single: bool, step: str
+) -> Suspended:
+    return Suspended(reason, timeout_ms=timeout_ms, signals=signals, single=single, step=step)
+
+
+class WaitingForChildren(ControlFlow):
+    """Raised by `job.move_to_waiting_children` to end the run. A handler must not catch it."""
+
+    def __init__(self) -> None:
+        super().__init__("the job waits for its children")
+
+    def __reduce__(self) -> tuple[Callable[..., WaitingForChildren], tuple[object, ...]]:
+        return type(self), ()

@@ -23,13 +23,17 @@ __all__ = [
 
 _log = logging.getLogger(__name__)
 
-RunOutcome: TypeAlias = Literal["completed", "failed", "retrying", "delayed", "returned", "revoked", "lease_lost"]
+RunOutcome: TypeAlias = Literal[
+    "completed", "failed", "retrying", "delayed", "suspended", "returned", "revoked", "lease_lost"
+]
 """How a run ended.
 
 - "completed": the handler returned a result.
 - "failed": the run was the last one and failed.
 - "retrying": the run failed and the job will be tried again.
-- "delayed": the handler raised RetryLater or RateLimited.
+- "delayed": the handler raised RetryLater or RateLimited, or called `job.move_to_delayed`
+  or `job.move_to_waiting_children`.
+- "suspended": the handler called `job.suspend`.
 - "returned": the worker stopped before the run ended.
 - "revoked": the run was stopped because the job was revoked.
 - "lease_lost": the worker lost the lease, so the server refused the outcome.

@@ -28,6 +28,8 @@ PUBLIC = [
     "glidemq_async.executors.sandbox",
     "glidemq_async.integrations.aiohttp",
     "glidemq_async.integrations.fastapi",
+    "glidemq_async.integrations.signal_links",
+    "glidemq_async.integrations.signal_pages",
     "glidemq_async.integrations.starlette",
     "glidemq_async.storage",
     "glidemq_async.tasks",

@@ -10,7 +10,7 @@ import msgpack
 
 from glidemq_async.errors import ExecutorError
 
-PROTOCOL: Final = 4
+PROTOCOL: Final = 5
 """Increase this with every change of a frame. The guard and each child send it first; the worker refuses another."""
 ANY_SIZE: Final = 2**31 - 1
 CHUNK: Final = 256 * 1024

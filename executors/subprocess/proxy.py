@@ -15,11 +15,15 @@ from glidemq_async.errors import ExecutorError, LeaseLost, PayloadTooLarge
 from glidemq_async.executors.subprocess.frames import Frame
 from glidemq_async.executors.subprocess.link import WorkerSocket
 from glidemq_async.executors.subprocess.remote_errors import error_from_values
+from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.job import Job, SyncJob
+from glidemq_async.jobs.journal import Journal
+from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 
 Value = TypeVar("Value")
-Call = Literal["log", "progress", "data", "heartbeat"]
+MAX_COUNT: Final = 2**31 - 1
+Call = Literal["log", "progress", "data", "chunk", "journal", "step", "heartbeat"]
 
 
 class RemoteUpdates:
@@ -28,15 +32,24 @@ class RemoteUpdates:
     def __init__(self, link: WorkerSocket, run: int) -> None:
         self._link = link
         self._run = run
-        self._waiting: dict[int, Future[str]] = {}
+        self._waiting: dict[int, Future[Any]] = {}
         self._last = 0
         self._is_closed = False
         self._sending = threading.Lock()
 
     async def write(self, job_id: str, entry: str, kind: Call, value: bytes | str) -> str:
-        """Let the worker write progress, data or a log line of the current job. `job_id` and `entry` are ignored."""
+        """Let the worker write an update or a chunk of the current job. `job_id` and `entry` are ignored."""
         del entry
-        answer: Future[str] = Future()
+        answer = self.send(job_id, kind, value)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:  # a plain function, whose thread may wait
+            return str(answer.result())
+        return str(await asyncio.wrap_future(answer))
+
+    def send(self, job_id: str, kind: Call, value: object) -> Future[Any]:
+        """Send a call of the current job to the worker. The future has its result."""
+        answer: Future[Any] = Future()
         # The check and the send are one step. Without the lock, `close` could run between them, and a thread that the
         # run left behind would send a call after the end of the run.
         with self._sending:
@@ -45,11 +58,7 @@ class RemoteUpdates:
             self._last += 1
             self._waiting[self._last] = answer
             self._link.send("call", self._run, self._last, kind, value)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # a plain function, whose thread may wait
-            return answer.result()
-        return await asyncio.wrap_future(answer)
+        return answer
 
     def close(self) -> None:
         """Refuse further calls. Threads that the run left behind must not write to the next job."""
@@ -58,12 +67,12 @@ class RemoteUpdates:
 
     def answered(self, frame: Frame) -> None:
         """Receive the worker's reply to a call. Called by the thread that reads."""
-        _, number, error = frame
+        _, number, error, result = frame
         waiting = self._waiting.pop(number, None)
         if waiting is None or not waiting.set_running_or_notify_cancel():
             return
         if error is None:
-            waiting.set_result("ok")
+            waiting.set_result(result)
         else:
             waiting.set_exception(error_from_values(error))
 
@@ -77,7 +86,8 @@ class RemoteFunctions:
     def __getattr__(self, _: str) -> Any:
         raise ExecutorError(
             "this call is not available in the process of a job, which has no connection to the store; only log, "
-            "update_progress, update_data and heartbeat work there. Open a Queue in the handler for other calls"
+            "update_progress, update_data, stream, step and heartbeat work there. Open a Queue in the handler for "
+            "other calls"
         )
 
 
@@ -86,6 +96,8 @@ class ChildClient:
 
     budget: Final = None
     """None, because the worker enforces the budget of the run."""
+    step_limits: Final = StepLimits(max_steps=MAX_COUNT, max_bytes=MAX_COUNT)
+    """No limits, because the worker and the server enforce the limits."""
 
     def __init__(self, link: WorkerSocket, run: int, queue: str, payload_limit: int) -> None:
         self.functions = RemoteFunctions(RemoteUpdates(link, run))
@@ -123,6 +135,26 @@ class ChildClient:
         if len(text) > self.payloads.limit:
             raise PayloadTooLarge(what, len(text), self.payloads.limit)
 
+    @property
+    def tail(self) -> object:
+        """Raise ExecutorError: chunks and updates come from the store, which a child cannot reach."""
+        return self.functions.tail
+
+    async def stream(self, job_id: str, entry: str, packed: bytes) -> str:
+        """Let the worker append a chunk to the stream of the job. Return the status."""
+        return await self.functions.updates.write(job_id, entry, "chunk", packed)
+
+    async def read_steps(self, job_id: str) -> StoredJournal:
+        """Let the worker read the journal of the job. Its steps are encoded for this client."""
+        found: dict[str, bytes]
+        found, requeued = await asyncio.wrap_future(self.functions.updates.send(job_id, "journal", None))
+        return StoredJournal(found, requeued)
+
+    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+        """Let the worker record a step of the job. The future has the status."""
+        del entry
+        return asyncio.wrap_future(self.functions.updates.send(job_id, "step", (identity, packed)))
+
     async def heartbeat(self, job_id: str) -> None:
         """Report to the worker that the run is alive."""
         await self.functions.updates.write(job_id, "", "heartbeat", b"")
@@ -136,6 +168,18 @@ class ChildJob(Job[Any, Any]):
     def sync(self) -> SyncJob[Any, Any]:
         """The blocking methods of the job."""
         return ChildSyncJob(self)
+
+    @override
+    def _open_journal(self) -> Journal:
+        """Return the journal of the run. Raises ExecutorError in a plain function, which has no event loop."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise ExecutorError(
+                "job.sync.step is not available in a plain function in the process of a job, which has no event loop; "
+                "make the handler a coroutine function and await job.step, or use the thread executor"
+            ) from None
+        return super()._open_journal()
 
 
 class ChildSyncJob(SyncJob[Any, Any]):

@@ -10,13 +10,17 @@ from glidemq_async.errors import (
     GlideMQError,
     HandlerError,
     PayloadTooLarge,
+    Postponed,
     RateLimited,
     RetryLater,
     SerializationError,
+    Suspended,
     UnrecoverableError,
 )
 from glidemq_async.options.retry_rules import lineage_of
+from glidemq_async.options.validation import reason as check_reason
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, failure_of
+from glidemq_async.stored.names import check_id
 
 ErrorValues: TypeAlias = list[Any]
 
@@ -25,7 +29,13 @@ _LONGEST_TRACEBACK: Final = TRACEBACK_LIMIT + 16
 _MOST_TYPES: Final = 200
 """Maximum number of base types of an exception; the rest of the list is ignored."""
 #: Types whose derived classes keep their meaning.
-_MEANINGS: tuple[type[GlideMQError], ...] = (UnrecoverableError, RetryLater, RateLimited)
+_MEANINGS: tuple[type[GlideMQError], ...] = (
+    UnrecoverableError,
+    RetryLater,
+    RateLimited,
+    Postponed,
+    Suspended,
+)
 
 
 def error_to_values(error: BaseException) -> ErrorValues:
@@ -54,6 +64,16 @@ def error_from_values(message: ErrorValues) -> BaseException:
     if failure.traceback:
         error.add_note(f"In the process of the job:\n{failure.traceback.rstrip()}")
     return error
+
+
+def _suspended(reason: object, timeout_ms: object, signals: object, single: object, step: object) -> Suspended:
+    """Return the error of a suspension. Raises TypeError for values that a suspension cannot have."""
+    names = None if signals is None else tuple(check_id("signal name", name) for name in cast("list[str]", signals))
+    if timeout_ms is not None and (not isinstance(timeout_ms, int) or timeout_ms < 0):
+        raise TypeError("a timeout is a number of milliseconds")
+    text = "" if reason == "" else check_reason("reason", reason)
+    named = "" if step == "" else check_id("step", cast("str", step))
+    return Suspended(text, timeout_ms=timeout_ms, signals=names, single=bool(single), step=named)
 
 
 def _failure(texts: object) -> Failure:
@@ -90,6 +110,10 @@ def _arguments(error: BaseException) -> list[Any]:
         return [error.delay, error.count]
     if isinstance(error, RateLimited):
         return [error.delay]
+    if isinstance(error, Postponed):
+        return [error.milliseconds, error.is_instant, error.step]
+    if isinstance(error, Suspended):
+        return [error.reason, error.timeout_ms, error.signals, error.single, error.step]
     if isinstance(error, PayloadTooLarge):
         return [error.what, error.size, error.limit]
     if isinstance(error, SerializationError):
@@ -107,6 +131,10 @@ def _built(module: str, name: str, arguments: list[Any], failure: Failure) -> Ba
         try:
             if kind is RetryLater:
                 return RetryLater(arguments[0], count=arguments[1])
+            if kind is Postponed:
+                return Postponed(arguments[0], is_instant=arguments[1], step=arguments[2])
+            if kind is Suspended:
+                return _suspended(*arguments)
             return kind(*(arguments or [failure.message]))
         except Exception:  # noqa: BLE001 - some types cannot be built from a text, such as UnicodeDecodeError
             return HandlerError(failure.error_type, failure.message, failure.traceback)

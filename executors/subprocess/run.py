@@ -13,6 +13,7 @@ from glidemq_async.executors.subprocess.pool import PooledChild
 from glidemq_async.executors.subprocess.remote_errors import error_from_values, error_to_values
 from glidemq_async.executors.subprocess.system import how_it_ended
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.remote_steps import plain_journal, record_plain
 from glidemq_async.payloads.serialization import MsgpackSerializer
 
 SLACK: Final = 256 * 1024
@@ -83,15 +84,16 @@ class ChildRun:
                 self._begun = True
                 continue
             if frame[0] == "call":
-                channel.send("answer", *frame[2:3], await self._answer(frame))
+                channel.send("answer", *frame[2:3], *await self._answer(frame))
                 continue
             try:
                 return _outcome(frame)
             except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
                 return self._broke(ExecutorError(f"the process of the job sent an invalid outcome: {error!r}"))
 
-    async def _answer(self, frame: Frame) -> list[Any] | None:
-        """Execute a call of the handler. Return None, or its error as plain values."""
+    async def _answer(self, frame: Frame) -> tuple[list[Any] | None, object]:
+        """Execute a call of the handler. Return its error as plain values, or None, and its result."""
+        result: object = "ok"
         try:
             _, _, _, kind, value = frame
             if kind == "log":
@@ -100,11 +102,18 @@ class ChildRun:
                 await self._job.update_progress(MsgpackSerializer().loads(value))
             elif kind == "data":
                 await self._job.update_data(MsgpackSerializer().loads(value))
+            elif kind == "chunk":
+                await self._job.stream(MsgpackSerializer().loads(value))
+            elif kind == "journal":
+                result = await plain_journal(self._job)
+            elif kind == "step":
+                identity, packed = value
+                result = await record_plain(self._job, identity, packed)
             elif kind != "heartbeat":
                 raise ExecutorError(f"the process of the job made an unknown call {kind!r}")
         except Exception as error:  # noqa: BLE001 - the handler gets any error
-            return error_to_values(error)
-        return None
+            return error_to_values(error), None
+        return None, result
 
     async def _died(self) -> ChildOutcome:
         if self._child.channel.broken is not None:

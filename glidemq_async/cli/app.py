@@ -32,6 +32,7 @@ COMMANDS: Final = {
     "remove": (MODIFY, "glidemq_async.cli.change_commands"),
     "revoke": (MODIFY, "glidemq_async.cli.change_commands"),
     "promote": (MODIFY, "glidemq_async.cli.change_commands"),
+    "signal": (MODIFY, "glidemq_async.cli.signal_commands"),
     "dlq": (MODIFY, "glidemq_async.cli.change_commands"),
     "clean": (MODIFY, "glidemq_async.cli.bulk_commands"),
     "release": (MODIFY, "glidemq_async.cli.bulk_commands"),

@@ -12,7 +12,9 @@ from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, with_tar
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
 
-CleanState: TypeAlias = Literal["completed", "failed", "waiting", "prioritized", "key-waiting", "delayed"]
+CleanState: TypeAlias = Literal[
+    "completed", "failed", "waiting", "prioritized", "key-waiting", "delayed", "waiting-children", "suspended"
+]
 MOST_CLEANED = 1_000
 
 

@@ -296,7 +296,16 @@ async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, 
 # A copy of FailureCause: typer reads the choices when the command is registered, and the command line imports the
 # modules of jobs only when a command runs.
 Cause: TypeAlias = Literal[
-    "retries_exhausted", "unrecoverable", "stalled", "undelivered", "expired", "revoked", "malformed", "oversize"
+    "retries_exhausted",
+    "unrecoverable",
+    "stalled",
+    "undelivered",
+    "expired",
+    "revoked",
+    "malformed",
+    "oversize",
+    "child_failed",
+    "diverged",
 ]
 
 

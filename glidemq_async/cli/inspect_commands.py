@@ -27,6 +27,8 @@ class StateName(StrEnum):
     PRIORITIZED = "prioritized"
     KEY_WAITING = "key-waiting"
     RATE_LIMITED = "rate-limited"
+    WAITING_CHILDREN = "waiting-children"
+    SUSPENDED = "suspended"
     COMPLETED = "completed"
     FAILED = "failed"
 

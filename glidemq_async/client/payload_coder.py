@@ -47,6 +47,10 @@ class Payloads:
         # compression would make small enough, and it must not send gigabytes for the worker to refuse.
         return self.limit if self.packed_none is not None else max(self.limit, _MOST_BEFORE_ENCODING)
 
+    def serialize(self, value: object) -> bytes:
+        """Return a value in the form of the serializer, without codecs. Raises SerializationError."""
+        return self._dumps(value)
+
     def encode(self, value: object, kind: PayloadKind, name: str, job_id: str = "", base: str = "") -> bytes:
         """Return the stored form of a value. `base` is set if the value belongs to another queue.
 

@@ -10,14 +10,20 @@ from typing import Final
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.loops import Home
+from glidemq_async.client.chunk_writer import ChunkWriter
+from glidemq_async.client.job_tail import JobTail
 from glidemq_async.client.migration import migrate
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.scheduler_runner import SchedulerRunner
-from glidemq_async.errors import IncompatibleQueueError, PayloadTooLarge
+from glidemq_async.client.step_writer import StepWriter
+from glidemq_async.errors import IncompatibleQueueError, JobStateError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import ANY_INCARNATION
 from glidemq_async.functions.queue import QueueState
+from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.options.budget import JobBudget
+from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.storage import Storage, StorageLike, open_storage
@@ -31,7 +37,10 @@ DEFAULT_PREFIX: Final = "glide"
 
 
 class QueueClient:
-    """The connection of one process to one queue. `close` also closes the storage if this object has opened it."""
+    """The connection of one process to one queue. `close` also closes the storage if this object has opened it.
+
+    With `lean` the client adds jobs without opening the queue first. It opens the queue if the server refuses an add.
+    """
 
     def __init__(
         self,
@@ -45,9 +54,11 @@ class QueueClient:
         payload_limit: int | None = None,
         dead_letter_queue: str | None = None,
         timeout: float | timedelta | None = None,
+        lean: bool = False,
     ) -> None:
         self.keys = QueueKeys(prefix, queue)
         check_mode(mode)
+        self._lean = lean
         self.payloads = Payloads(self.keys.base, serializer, codecs, payload_limit)
         self.encode, self.decode = self.payloads.encode, self.payloads.decode
         self.owns_storage = not isinstance(storage, Storage)
@@ -65,7 +76,12 @@ class QueueClient:
         # those of its parent, the server would take a call of the one process for a repetition of a call of the other.
         self.id = uuid.uuid4().hex
         self.functions = Functions(self.storage, self.keys.base)
+        if self._lean:
+            self.functions.caller.incarnation = ANY_INCARNATION
         self.results = ResultListener(self.storage, self.functions, self.id)
+        self.tail = JobTail(self.storage, self.functions)
+        self.chunk_writer = ChunkWriter(self.functions.streaming)
+        self.step_writer = StepWriter(self.functions.steps)
         self.scheduler_runner = SchedulerRunner(self.functions, self.id)
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -73,13 +89,17 @@ class QueueClient:
 
     def _after_fork(self) -> object:
         """Reset in a forked child, because two processes must not share a request channel; see `_internal/forks.py`."""
-        parents = (self.functions, self.results, self.scheduler_runner, self._opening, self._loop)
+        chunks = (self.tail, self.chunk_writer, self.step_writer)
+        parents = (self.functions, self.results, chunks, self.scheduler_runner, self._opening, self._loop)
         self._begin()
         return parents
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The event loop of the client, None before it is opened and after it is closed."""
+        # A lean client is never opened. Its storage has the loop of the first call.
+        if self._lean and isinstance(self.storage, Home):
+            return self.storage.loop
         return self._loop
 
     @property
@@ -143,6 +163,25 @@ class QueueClient:
             # In a loop, because the queue may be lost and created again by an older version.
             await migrate(self.functions, self.queue)
 
+    async def stream(self, job_id: str, entry: str, packed: bytes) -> str:
+        """Append a chunk to the stream of a running job. Return the status. Raises JobStateError outside of a run."""
+        if not entry:
+            raise JobStateError(f"stream from job {job_id}", "not running here", "call job.stream() in its handler")
+        return await self.chunk_writer.write(job_id, entry, packed)
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """The limits of the journal of each job."""
+        return self.step_writer.limits
+
+    async def read_steps(self, job_id: str) -> StoredJournal:
+        """Read the journal of a job."""
+        return await self.functions.steps.read(job_id)
+
+    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+        """Record a step of a run. The future has the status."""
+        return self.step_writer.record(job_id, entry, identity, packed)
+
     async def heartbeat(self, job_id: str) -> None:
         """Do nothing. Leases of runs in this process are renewed as long as the process lives."""
 
@@ -195,6 +234,9 @@ class QueueClient:
         # The storage comes last: the two parts before it make their last calls over it.
         await self.scheduler_runner.close()
         await self.results.close()
+        await self.chunk_writer.close()
+        await self.step_writer.close()
+        await self.tail.close()
         self._loop = None
         if self.owns_storage:
             await self.storage.close()

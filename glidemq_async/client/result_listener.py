@@ -10,12 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
+from glidemq_async.client.ended import Ended
+from glidemq_async.client.job_collection import Deliver, JobCollection
 from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Record
+from glidemq_async.functions.job_waiters import MOST_IDS
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
@@ -30,18 +34,12 @@ CONFIRM_SECONDS: Final = 0.05
 """Time for which confirmations are collected for one call."""
 CONFIRM_MAX: Final = 500
 """Maximum number of confirmations in one call. When it is reached, they are sent immediately."""
+CALLER_LEFT: Final = "its caller stopped waiting"
+"""The reason of the revocation of a job whose caller was cancelled or ran out of time."""
 _EARLY: Final = 1_000
 """Maximum number of replies kept for adds in flight. Dropped ones are read from the record."""
 
 _log = logging.getLogger(__name__)
-
-
-class Ended(NamedTuple):
-    """The end of a job: its final state, and its stored result or error."""
-
-    state: str
-    payload: bytes
-    reason: str
 
 
 Waiter: TypeAlias = "asyncio.Future[Ended | None]"
@@ -72,9 +70,13 @@ class ResultListener:
 
     def __init__(self, storage: Storage, functions: Functions, name: str) -> None:
         self._storage = storage
-        self._functions = functions
+        self.functions = functions
         self.channel = name
         self._waiters: dict[str, set[Waiter]] = {}
+        # Waiters whose job was added for them, and is revoked when they leave.
+        self._tied: set[Waiter] = set()
+        self.collections: set[JobCollection] = set()
+        """The waits for many jobs together; see job_collection.py."""
         # Replies that arrived before their waiter, because add_and_wait learns the job's id only from the reply to the
         # add. They are kept only while such an add is in flight.
         self._early: OrderedDict[str, Ended | None] = OrderedDict()
@@ -82,9 +84,12 @@ class ResultListener:
         self._subscription: Subscription | None = None
         self._subscribing = asyncio.Lock()
         self._answered = asyncio.Event()
-        self._subscribed = False
+        self.subscribed = False
+        """True while messages arrive."""
         # The calls in the background may fail, because waiters also read the record.
         self._background = BackgroundTasks(_note_failure)
+        # Jobs whose message had no payload, so that their records must be read.
+        self._unread: list[str] = []
         # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
@@ -98,8 +103,8 @@ class ResultListener:
             async with self._subscribing:
                 if self._subscription is None:
                     self._subscription = await self._storage.subscribe(
-                        self._functions.caller.base,
-                        f"{self._functions.caller.base}:reply:{self.channel}",
+                        self.functions.caller.base,
+                        f"{self.functions.caller.base}:reply:{self.channel}",
                         self._on_message,
                         self._on_change,
                     )
@@ -112,15 +117,30 @@ class ResultListener:
             self._subscription = None
         waited, self._waiters = self._waiters, {}
         for job_id, waiters in waited.items():
-            self._background.start(self._functions.job_waiters.remove(job_id, self.channel))
+            self._deregister(job_id, tied=not waiters.isdisjoint(self._tied))
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(
                         QueueClosed(f"the queue was closed while waiting for the result of job {job_id!r}")
                     )
                     waiter.exception()  # mark it as retrieved, because the waiting task may be gone
+        for collection in tuple(self.collections):
+            collection.fail(QueueClosed("the queue was closed while waiting for the results of a batch"))
         self._confirm()
         await self._background.wait(GOODBYE_SECONDS)
+
+    def collect(self, job_ids: Iterable[str], deliver: Deliver) -> JobCollection:
+        """Return a wait for the ends of many jobs. `deliver` receives each of them once."""
+        return JobCollection(self, job_ids, deliver)
+
+    def leave_all(self, job_ids: Sequence[str]) -> None:
+        """Cancel the registrations of these jobs in the background, unless another waiter needs them."""
+        left = [job_id for job_id in job_ids if not self._is_awaited(job_id)]
+        if left:
+            self._background.start(self.functions.job_waiters.remove_many(left, self.channel))
+
+    def _is_awaited(self, job_id: str) -> bool:
+        return job_id in self._waiters or any(job_id in collection for collection in self.collections)
 
     def expect(self, job_id: str | None) -> None:
         """Note that an add with a reply is in flight.
@@ -135,7 +155,7 @@ class ResultListener:
         """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
         if job_id is not None and job_id in self._received:
             received, self._received = self._received, []
-            await self._functions.job_waiters.confirm(self.channel, received)
+            await self.functions.job_waiters.confirm(self.channel, received)
 
     def arrived(self) -> None:
         """Note that the add has its reply, and that the waiter of its job is registered."""
@@ -143,15 +163,18 @@ class ResultListener:
         if not self._expected:
             self._early.clear()
 
-    def watch(self, job_id: str, *, asked: bool) -> Waiter:
+    def watch(self, job_id: str, *, asked: bool, tied: bool = False) -> Waiter:
         """Register a waiter for a job, to be passed to `wait`.
 
-        `asked` means that the add has named our reply channel.
+        `asked` means that the add has named our reply channel. `tied` means that the job was added for this waiter. It
+        is revoked if the waiter leaves first and no other client waits for it.
         """
         waiter: Waiter = asyncio.get_running_loop().create_future()
         if asked and job_id in self._early:
             waiter.set_result(self._early.pop(job_id))
         self._waiters.setdefault(job_id, set()).add(waiter)
+        if tied:
+            self._tied.add(waiter)
         return waiter
 
     async def wait(self, job_id: str, waiter: Waiter, *, asked: bool) -> Ended:
@@ -164,33 +187,49 @@ class ResultListener:
             pause = FIRST_LOOK_SECONDS
             while not waiter.done():
                 # `asyncio.wait` cancels nothing. Awaiting the future directly would cancel it together with this task.
-                await asyncio.wait([waiter], timeout=RECHECK_SECONDS if self._subscribed else pause)
+                await asyncio.wait([waiter], timeout=RECHECK_SECONDS if self.subscribed else pause)
                 pause = min(pause * 1.5, SLOWEST_LOOK_SECONDS)
                 if not waiter.done():
                     await self._look(job_id)
             return self._found(job_id, waiter.result())
         finally:
-            await self._leave(job_id, waiter)
+            self.leave(job_id, waiter)
 
-    async def _leave(self, job_id: str, waiter: Waiter) -> None:
+    def leave(self, job_id: str, waiter: Waiter) -> None:
+        """Remove a waiter. If it was the last one of its job, cancel its registration, and revoke a job tied to it.
+
+        Makes its call in the background, because the caller may be cancelled.
+        """
         waiters = self._waiters.get(job_id, set())
         waiters.discard(waiter)
-        if waiters:
-            return
-        self._waiters.pop(job_id, None)
-        if not waiter.done() or waiter.cancelled():
-            # The last waiter is gone, so the server need not publish the result. If this call fails, the server
-            # publishes a result that nobody reads.
-            self._background.start(self._functions.job_waiters.remove(job_id, self.channel))
+        if not waiters:
+            self._waiters.pop(job_id, None)
+        # A job whose end has arrived needs neither. If another waiter of this client is left, the job has to continue
+        # for it, also if that waiter leaves later.
+        if not self._is_awaited(job_id) and (not waiter.done() or waiter.cancelled()):
+            self._deregister(job_id, tied=waiter in self._tied)
+        self._tied.discard(waiter)
+
+    def _deregister(self, job_id: str, *, tied: bool) -> None:
+        """Cancel the registration of a job without waiters, and revoke the job if it is tied to its waiter."""
+        if tied:
+            self._background.start(self.functions.jobs.abandon(job_id, self.channel, CALLER_LEFT))
+        else:
+            # The server need not publish the result. If this call fails, it publishes a result that nobody reads.
+            self._background.start(self.functions.job_waiters.remove(job_id, self.channel))
+
+    def in_background(self, work: Coroutine[Any, Any, object]) -> None:
+        """Run a call whose caller has left. `close` waits for it for a second."""
+        self._background.start(work)
 
     async def _look(self, job_id: str) -> None:
-        state, record = await self._functions.job_waiters.add(job_id, self.channel)
+        state, record = await self.functions.job_waiters.add(job_id, self.channel)
         if state == "missing":
             self._resolve(job_id, None)
         elif state != "waiting":
-            self._receive(job_id, _ended_of(state, record))
+            self.receive(job_id, _ended_of(state, record))
 
-    def _receive(self, job_id: str, ended: Ended) -> None:
+    def receive(self, job_id: str, ended: Ended) -> None:
         """Pass a reply to its waiters, and schedule its confirmation."""
         self._resolve(job_id, ended)
         self._received.append(job_id)
@@ -206,7 +245,7 @@ class ResultListener:
         received, self._received = self._received, []
         if received:
             # If this call fails, the server keeps the records a minute longer.
-            self._background.start(self._functions.job_waiters.confirm(self.channel, received))
+            self._background.start(self.functions.job_waiters.confirm(self.channel, received))
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:
@@ -218,6 +257,8 @@ class ResultListener:
         return ended
 
     def _resolve(self, job_id: str, ended: Ended | None) -> None:
+        for collection in tuple(self.collections):
+            collection.note(job_id, ended)
         waiters = self._waiters.get(job_id)
         if waiters is None:
             if self._expected:
@@ -240,20 +281,38 @@ class ResultListener:
         # A failure without an error of a handler (expired, revoked, stalled) has an empty payload. Its reason is only
         # in the record.
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
-            self._background.start(self._look(job_id))
+            self._look_soon(job_id)
         else:
-            self._receive(job_id, Ended(state, rest[size:], ""))
+            self.receive(job_id, Ended(state, rest[size:], ""))
 
     def _on_change(self, subscribed: bool) -> None:
-        self._subscribed = subscribed
+        self.subscribed = subscribed
         self._answered.set()
         # Messages that were published while the connection was down are lost.
-        if subscribed and self._waiters:
-            self._background.start(self._look_at_all())
+        if subscribed:
+            for job_id in self._waiters:
+                self._look_soon(job_id)
+            for collection in self.collections:
+                collection.restart()
 
-    async def _look_at_all(self) -> None:
-        for job_id in list(self._waiters):
-            await self._look(job_id)
+    def _look_soon(self, job_id: str) -> None:
+        """Read the end of a job in the background. Jobs whose turn comes at the same time share calls."""
+        self._unread.append(job_id)
+        if len(self._unread) == 1:
+            self._background.start(self._look_at_unread())
+
+    async def _look_at_unread(self) -> None:
+        while self._unread:
+            # The list is emptied before the call, so that a job whose message arrives during it is read again.
+            job_ids, self._unread = self._unread, []
+            while job_ids:
+                ends = await self.functions.job_waiters.add_many(job_ids[:MOST_IDS], self.channel)
+                for job_id, end in zip(job_ids, ends, strict=False):
+                    if end.state == "missing":
+                        self._resolve(job_id, None)
+                    elif end.state != "waiting":
+                        self.receive(job_id, Ended(*end))
+                del job_ids[: len(ends)]
 
 
 def _note_failure(error: BaseException) -> None:

@@ -11,10 +11,10 @@ except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[fastapi]'") from error
 
 from glidemq_async.integrations.queues import AnyQueue, QueueOptions
-from glidemq_async.integrations.starlette import Lifespan, get_queue, lifespan, queues_of
+from glidemq_async.integrations.starlette import Lifespan, get_queue, lifespan, queues_of, stream_response
 from glidemq_async.stored.names import QueueKeys
 
-__all__ = ["Lifespan", "QueueDependency", "get_queue", "lifespan", "queues_of"]
+__all__ = ["Lifespan", "QueueDependency", "get_queue", "lifespan", "queues_of", "stream_response"]
 
 
 # Any, as FastAPI's own Depends returns for type checkers, so that it can be a default value too.

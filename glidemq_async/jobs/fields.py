@@ -15,12 +15,15 @@ from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.functions.calling import Record
 from glidemq_async.jobs.abort import AbortSignal
+from glidemq_async.jobs.journal import Journal
 from glidemq_async.jobs.reply_codes import not_found
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions, replaced
 from glidemq_async.options.stored_options import read_options
 from glidemq_async.stored.dead_letter import DeadLetter, FailureCause, read_dead_letter
 from glidemq_async.stored.failure import stored_failure
+from glidemq_async.stored.flow import FlowRef, JobRef, flow_of
+from glidemq_async.stored.hand_over import HandOver, ResumeCause, Waits, read_hand_over, read_waits
 from glidemq_async.stored.record import FINAL, PLAIN, Route, State, claim_of, created_ms, place_of, route_of, whole
 
 Outcome: TypeAlias = Literal["added", "duplicate", "completed"]
@@ -39,9 +42,11 @@ _PRIVATE: Final = (
     "_ended",
     "_entry",
     "_error",
+    "_handed",
     "_last_entry",
     "_origin",
     "_meter",
+    "_journal",
     "_options",
     "_opts",
     "_progress",
@@ -51,6 +56,7 @@ _PRIVATE: Final = (
     "_started",
     "_stored_options",
     "_unreadable",
+    "_waits",
 )
 """The attributes that only this class, Job and snapshot.py use."""
 
@@ -71,6 +77,9 @@ _LATER: Final[Mapping[str, object]] = {
     "_ended": 0,
     "_due": 0,
     "_abort": None,
+    "_handed": None,
+    "_waits": None,
+    "_journal": None,
     "_last_entry": NOT_ACTIVE,
 }
 """The attributes that most jobs never need, and their first values. A worker creates a job for each claim, so each
@@ -87,7 +96,8 @@ class JobFields(Generic[Data, Result]):
         "state": "The state at the time of the last read.",
         "attempts_made": (
             "The number of runs that ended with a result or a failure. Runs that were cut off by a crash count in "
-            "`stalled_count`. Released runs and runs that ended with RetryLater or RateLimited are not counted."
+            "`stalled_count`. Released runs and runs that ended with RetryLater, RateLimited, `suspend` or "
+            "`move_to_delayed` are not counted."
         ),
         "stalled_count": "The number of runs that lost their lease, because their worker died or was cut off.",
         "fence": (
@@ -97,7 +107,8 @@ class JobFields(Generic[Data, Result]):
             'The result of the `add` that returned this object. "duplicate" and "completed": this is an existing job.'
         ),
         "failed_reason": (
-            'The text of the handler\'s error, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed".'
+            'The text of the handler\'s error, or "revoked", "revoked: <reason>", "expired", "stalled", "malformed", '
+            '"child_failed: <path>".'
         ),
         "failure_cause": "The cause of the permanent failure; None for a job that has not failed.",
         **dict.fromkeys(_PRIVATE, ""),
@@ -154,6 +165,9 @@ class JobFields(Generic[Data, Result]):
     _ended: int
     _due: int
     _abort: AbortSignal | None
+    _handed: bytes | None
+    _waits: Waits | None
+    _journal: Journal | None
 
     def _read(self, record: Record) -> None:
         place = place_of(record)
@@ -181,6 +195,9 @@ class JobFields(Generic[Data, Result]):
         cause = record.get(b"cause", b"").decode(errors="replace")
         self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
         self._origin = record.get(b"letter")
+        self._handed = record.get(b"handed")
+        waits = record.get(b"waits")
+        self._waits = None if waits is None else read_waits(waits)
 
     @property
     def gone(self) -> bool:
@@ -237,6 +254,33 @@ class JobFields(Generic[Data, Result]):
     def dead_letter(self) -> DeadLetter | None:
         """The origin of a job that was moved here as a dead letter, else None."""
         return read_dead_letter(self._origin)[0] if self._origin else None
+
+    @property
+    def resumed_by(self) -> ResumeCause | None:
+        """Why the job runs again after its last suspension; None if it was not suspended."""
+        return self._hand_over().cause or None
+
+    @property
+    def step_name(self) -> str | None:
+        """The last `step` of `suspend` or `move_to_delayed`; None if none was set."""
+        return self._hand_over().step or None
+
+    def _hand_over(self) -> HandOver:
+        return read_hand_over(self._handed)
+
+    @property
+    def parents(self) -> tuple[JobRef, ...]:
+        """The jobs of the flow that wait for this one, each as its queue and its id."""
+        flow = self._flow()
+        return flow.parents if flow else ()
+
+    @property
+    def parent(self) -> JobRef | None:
+        """The first of `parents`, which is the only one in a tree. None for a root and for a job without a flow."""
+        return next(iter(self.parents), None)
+
+    def _flow(self) -> FlowRef | None:
+        return flow_of(self._opts)
 
     def _run_options(self) -> JobOptions:
         """Return the options without `priority`, `lifo`, `key` and `cost`, which the record has in another field."""
@@ -308,7 +352,8 @@ class JobFields(Generic[Data, Result]):
     def due_at(self) -> datetime | None:
         """The time when a delayed job becomes ready, for example at the end of its `delay` or for its next attempt.
 
-        None for a job that was not delayed when it was read, and for a job that waits for the end of another job.
+        For a suspended job, the end of its timeout. None for a job in another state, for a job that waits for the end
+        of another job, and without a timeout.
         """
         return from_ms(self._due) if self._due else None
 

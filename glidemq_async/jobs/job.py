@@ -6,25 +6,39 @@ fields.py has the fields of a job, and snapshot.py creates and updates jobs. The
 from __future__ import annotations
 
 import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import aclosing
 from datetime import timedelta
-from typing import Generic
+from functools import partial
+from typing import Any, Final, Generic, NoReturn, TypeVar, cast, overload
 
 from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.forgotten_calls import noted
 from glidemq_async._internal.generics import Data, Result
-from glidemq_async.client.result_listener import Ended
+from glidemq_async.client.ended import Ended
+from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import to_ms
-from glidemq_async.errors import GlideMQError, ResultTimeout
-from glidemq_async.jobs.fields import UNREAD, JobFields
+from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, WaitingForChildren
+from glidemq_async.jobs.children import Dependencies, dependencies_of, read_children, values_of_children
+from glidemq_async.jobs.chunks import StreamItem, read_chunks
+from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
+from glidemq_async.jobs.journal import Journal, RecordedStep, StepCall, check_step, recorded_steps
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
+from glidemq_async.jobs.signals import SignalMethods
+from glidemq_async.jobs.watching import JobUpdate, watch_job
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.options.validation import priority as check_priority
 from glidemq_async.options.validation import reason as check_reason
 from glidemq_async.stored.failure import stored_failure
+from glidemq_async.stored.flow import JobRef
 from glidemq_async.stored.record import State
 
+Value = TypeVar("Value")
+_NOT_RUN_HERE: Final = ("not run by this object", "call this in the handler, with the job that it got")
 
-class Job(JobFields[Data, Result]):
+
+class Job(SignalMethods[Data, Result]):
     """One job of a queue.
 
     The fields are a snapshot of the time when the job was read; `refresh()` reads them again. Payloads are decoded on
@@ -92,6 +106,95 @@ class Job(JobFields[Data, Result]):
         self._data_bytes, self._data = packed, UNREAD
 
     @noted
+    async def stream(self, chunk: object) -> None:
+        """Append a chunk to the stream of the running job, which `chunks` reads. Returns when it is stored.
+
+        Only a handler can stream. Chunks that the runs of a worker stream at the same time share a call. The worker's
+        StreamLimits and JobBudget apply. Raises LeaseLost, JobNotFound, SerializationError, QueueFull, and
+        JobStateError outside of a handler.
+        """
+        packed = self._client.encode(chunk, "chunk", "", self.id)
+        if (meter := self._metered()) is not None:
+            await meter.chunk(len(packed))
+        self._check_reply(await self._client.stream(self.id, self._entry, packed), "stream from")
+
+    @overload
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Value]],
+        /,
+        *args: Any,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Value: ...
+    @overload
+    async def step(
+        self, name: str, function: Callable[..., Value], /, *args: Any, key: str | None = None, **kwargs: Any
+    ) -> Value: ...
+
+    @noted
+    async def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Call a function once for this job, and record its result. Later runs of the job return the recorded result.
+
+        A step is identified by its name, its arguments, and the number of equal calls before it, so the order of
+        concurrent steps does not matter. `key` identifies it instead of the arguments. A plain function runs in a
+        thread. A failed or cancelled step is not recorded. Steps that the runs of a worker record at the same time
+        share a call. The result is returned in its stored form, for example as a list instead of a tuple.
+
+        Only a handler can run steps. Raises the exceptions of the function, LeaseLost, JobNotFound, JournalFull,
+        SerializationError, PayloadTooLarge, QueueFull, and JobStateError outside of a handler.
+        """
+        check_step(name, key)
+        call = StepCall(name, [list(args), dict(sorted(kwargs.items()))], key)
+        return await journal_of(self).call(call, partial(called, function, *args, **kwargs))
+
+    async def get_steps(self) -> list[RecordedStep]:
+        """Return the recorded steps of the job, in the order in which they ended.
+
+        They are kept for as long as the job, but for at most a day after it has completed, or a minute if they have
+        more than 1 MiB. Raises SerializationError.
+        """
+        kept = await self._client.read_steps(self.id)
+        return recorded_steps(self._client, self.id, kept.steps.items())
+
+    async def chunks(self, after: str | None = None) -> AsyncGenerator[StreamItem]:
+        """Iterate over the chunks that the runs of the job stream, from the first one or after a position.
+
+        Each position is delivered once. Any number of readers may come at any time until the stream is forgotten, and
+        all readers of a client share one connection. The iteration ends when the job has completed. Besides each Chunk
+        it yields Restarted when the chunks of another run follow, and ChunkGap for chunks that were trimmed.
+
+        Raises JobFailed when the job has failed, JobNotFound when it was removed, StreamForgotten, SerializationError,
+        StorageUnavailable, QueueClosed, and ValueError for a bad `after`.
+        """
+        async with aclosing(read_chunks(self._client, self.id, after)) as items:
+            async for item in items:
+                yield item
+
+    async def watch(self) -> AsyncGenerator[JobUpdate]:
+        """Iterate over the state, the progress and the log of the job, from now until its end.
+
+        The first update comes immediately and has all kept log lines, the last one has a final state. Changes that
+        come faster than the loop reads them are combined into one update, and no log line is left out. All watchers of
+        a client share one connection. Raises JobNotFound if the job is removed, StorageUnavailable, QueueClosed.
+        """
+        async with aclosing(watch_job(self._client, self.id)) as updates:
+            async for update in updates:
+                yield update
+
+    def _open_journal(self) -> Journal:
+        if self._journal is None:
+            if not self._entry:
+                raise JobStateError(
+                    f"run a step of job {self.id}", "not running here", "call job.step() in its handler"
+                )
+            self._journal = Journal(self._client, self.id, self._entry, self.fence)
+        return self._journal
+
+    @noted
     async def heartbeat(self) -> None:
         """Report that the run is alive.
 
@@ -137,6 +240,31 @@ class Job(JobFields[Data, Result]):
         if ended.state == "failed":
             raise stored_failure(ended.payload, ended.reason)
         return self._result_of(ended.payload)
+
+    async def get_children_values(self) -> dict[JobRef, Any]:
+        """Return the results of the job's children in their order, by queue and id.
+
+        Contains each child that has completed. A failed child with the policy "collect" is a JobFailed. Raises
+        JobNotFound if the last job of the flow ended more than a day ago, and SerializationError.
+        """
+        return values_of_children(self._client, await read_children(self._client, self.id, self._flow()))
+
+    async def get_dependencies(self) -> Dependencies:
+        """Return the job's children by how they ended. Raises JobNotFound like `get_children_values`."""
+        return dependencies_of(await read_children(self._client, self.id, self._flow()))
+
+    async def move_to_waiting_children(self) -> NoReturn:
+        """End the run, and run the job again when the children that `FlowProducer.add_children` gave it have ended.
+
+        The run gives up its slot and its claim, and no attempt is counted. Until the next run the state is
+        `waiting-children`. If all of the children have ended, the next run follows immediately. If a child fails whose
+        policy is "fail" or "wait", the job fails instead.
+
+        Raises WaitingForChildren, which the handler must not catch, and JobStateError outside of a handler.
+        """
+        if self._entry == NOT_ACTIVE:
+            raise JobStateError(f"let job {self.id} wait for its children", *_NOT_RUN_HERE)
+        raise WaitingForChildren
 
     async def refresh(self) -> None:
         """Read the job again. Raises JobNotFound."""
@@ -214,6 +342,32 @@ class Job(JobFields[Data, Result]):
         return False
 
 
+def journal_of(job: Job[Any, Any]) -> Journal:
+    """Return the journal of a run. Raises JobStateError outside of a run."""
+    return job._open_journal()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call the function of a step, a plain one in a thread."""
+    if is_coroutine_function(function):
+        return await cast("Coroutine[Any, Any, Any]", function(*args, **kwargs))
+    value = await asyncio.to_thread(function, *args, **kwargs)
+    return await value if inspect.isawaitable(value) else value
+
+
+def is_coroutine_function(function: Callable[..., Any]) -> bool:
+    """Return whether a call of the function, method or callable object returns a coroutine."""
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+
+
+def run_of(job: Job[Any, Any]) -> tuple[QueueClient, str]:
+    """Return the connection and the fencing token of the run that has this job, for flows. Raises JobStateError."""
+    entry = job._entry  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if entry == NOT_ACTIVE:
+        raise JobStateError(f"add children to job {job.id}", *_NOT_RUN_HERE)
+    return job._client, entry  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
 class SyncJob(Blocking[Job[Data, Result]], Generic[Data, Result]):
     """`job.sync`: the blocking methods of a job for code without an event loop.
 
@@ -224,8 +378,43 @@ class SyncJob(Blocking[Job[Data, Result]], Generic[Data, Result]):
     log = blocking(Job[Data, Result].log)
     update_progress = blocking(Job[Data, Result].update_progress)
     update_data = blocking(Job[Data, Result].update_data)
+    stream = blocking(Job[Data, Result].stream)
+    suspend = blocking(Job[Data, Result].suspend)
+    move_to_delayed = blocking(Job[Data, Result].move_to_delayed)
+    signal = blocking(Job[Data, Result].signal)
+    send = blocking(Job[Data, Result].send)
+    resume = blocking(Job[Data, Result].resume)
+    get_steps = blocking(Job[Data, Result].get_steps)
+    chunks = blocking(Job[Data, Result].chunks)
+    watch = blocking(Job[Data, Result].watch)
     heartbeat = blocking(Job[Data, Result].heartbeat)
     result = blocking(Job[Data, Result].result)
+
+    @overload
+    def step(
+        self,
+        name: str,
+        function: Callable[..., Coroutine[Any, Any, Value]],
+        /,
+        *args: Any,
+        key: str | None = None,
+        **kwargs: Any,
+    ) -> Value: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[..., Value], /, *args: Any, key: str | None = None, **kwargs: Any
+    ) -> Value: ...
+
+    # Written by hand, because `blocking` keeps only the first of several signatures.
+    def step(
+        self, name: str, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Call a function once for this job, and record its result; see `Job.step`."""
+        return self._finish(self._owner.step(name, function, *args, key=key, **kwargs))
+
+    get_children_values = blocking(Job[Data, Result].get_children_values)
+    get_dependencies = blocking(Job[Data, Result].get_dependencies)
+    move_to_waiting_children = blocking(Job[Data, Result].move_to_waiting_children)
     refresh = blocking(Job[Data, Result].refresh)
     get_state = blocking(Job[Data, Result].get_state)
     remove = blocking(Job[Data, Result].remove)

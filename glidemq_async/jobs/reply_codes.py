@@ -12,6 +12,8 @@ WAITING_FOR: Final = {
     "delayed": "it is delayed, or waits for its next attempt",
     "prioritized": "it waits behind jobs with a lower priority number; check that workers are running",
     "key-waiting": "it waits behind an earlier job of its key; check that workers are running",
+    "waiting-children": "it waits for its children; check that workers run on their queues",
+    "suspended": "it is suspended; send it a signal, or call resume_job",
     "rate-limited": "its key is paused or has reached its rate limit",
 }
 """The reason why a job in a state has no result, with a hint."""
@@ -20,7 +22,9 @@ _FITTING: Final = {
     "change the priority of": "only a job that has not started can change its priority",
     "change the delay of": "only a job that has not started can be delayed; in a handler raise RetryLater",
     "retry": "only a completed or failed job can be retried",
-    "promote": "only a delayed job can be promoted",
+    "promote": "only a delayed job can be promoted; resume a suspended one",
+    "signal": "a job that has ended receives no signals",
+    "resume": "only a suspended job can be resumed",
     "change the result ttl of": "the job has not ended; pass `result_ttl` when adding it",
     "revoke": "a job that has ended cannot be revoked; remove it instead",
 }

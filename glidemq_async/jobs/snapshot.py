@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from glidemq_async.client.ended import Ended
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.client.result_listener import Ended
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
 from glidemq_async.functions.settle import ClaimedJob
@@ -24,6 +24,8 @@ from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.stored_options import due_ms, is_placing
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.stored.dead_letter import FailureCause
+from glidemq_async.stored.flow import FlowRef, with_flow
+from glidemq_async.stored.hand_over import packed_hand_over
 from glidemq_async.stored.record import PLAIN, Route, created_ms, route_of
 
 AnyJob: TypeAlias = Job[Any, Any]
@@ -50,6 +52,8 @@ def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
     if history is not None:
         job.attempts_made, job.stalled_count = history.failures, history.stalls
         job._progress, job._origin = history.progress, history.origin
+        if history.hand_over is not None:
+            job._handed = history.hand_over
         job._created = created_ms(history.added, "", history.route)
         job._route = route_of(history.route)
     return job
@@ -76,6 +80,25 @@ def job_of_add(client: QueueClient, request: AddRequest, job_id: str, now: int) 
     job._route = PLAIN
     job._origin = job._meter = None
     job._created = now
+    return job
+
+
+def job_of_flow(
+    client: QueueClient,
+    request: AddRequest,
+    job_id: str,
+    now: int,
+    ref: FlowRef,
+    options: JobOptions,
+    *,
+    waits: bool,
+) -> AnyJob:
+    """Return the job of a node of a flow that was added at the server's time `now`. It `waits` if it has children."""
+    job = job_of_add(client, request, job_id, now)
+    job._opts = with_flow(request.opts, ref)
+    note_options(job, options, now, held=False)
+    if waits:
+        job.state, job._due = "waiting-children", 0
     return job
 
 
@@ -107,6 +130,8 @@ class RunValues(NamedTuple):
     route: Sequence[Any] | None
     """The fields of a `Route`, None for a plain job."""
     origin: bytes | None
+    handed: bytes | None
+    """The hand-over, with payloads in the default serialization."""
 
 
 def job_of_values(client: QueueClient, values: Iterable[Any], kind: type[AnyJob] = Job) -> AnyJob:
@@ -117,7 +142,7 @@ def job_of_values(client: QueueClient, values: Iterable[Any], kind: type[AnyJob]
     job._data_bytes, job._opts, job._progress = run.data, run.opts, run.progress
     job.fence, job._entry, job._started = run.fence, run.entry, run.started
     job.attempts_made, job.stalled_count = run.attempts_made, run.stalled_count
-    job._created, job._origin = run.created, run.origin
+    job._created, job._origin, job._handed = run.created, run.origin, run.handed
     if run.route:
         job._route = Route(*run.route)
     return job
@@ -145,10 +170,24 @@ def values_of(job: AnyJob) -> RunValues:
         progress=None if job._progress is None else MsgpackSerializer().dumps(job.progress),
         route=None if job._route is PLAIN else job._route,
         origin=job._origin,
+        handed=_plain_hand_over(job),
     )
 
 
+def _plain_hand_over(job: AnyJob) -> bytes | None:
+    if job._handed is None:
+        return None
+    kept, dumps = job._hand_over(), MsgpackSerializer().dumps
+    pairs = zip(kept.signals, job.signals, strict=True)
+    return packed_hand_over(kept.cause, kept.step, [one._replace(data=dumps(seen.data)) for one, seen in pairs])
+
+
 # -- reading what users do not need -------------------------------------------------------------------------------
+
+
+def client_of(job: AnyJob) -> QueueClient:
+    """Return the client through which the job was added or read."""
+    return job._client
 
 
 def entry_of(job: AnyJob) -> str:

@@ -99,6 +99,12 @@ class Meter:
         """Wait until the data may be updated."""
         await self._pass(self._updates, size)
 
+    async def chunk(self, size: int) -> None:
+        """Wait until a chunk may be streamed. Only its size counts: an answer may have thousands of small chunks."""
+        while wait := self._bytes.wait():  # noqa: ASYNC110 - time alone ends it
+            await asyncio.sleep(wait)
+        self._bytes.spend(size)
+
     async def _pass(self, flow: _Flow, size: int) -> None:
         # A loop, because several coroutines of one run may wait here, and the first one to wake up may spend what the
         # others waited for.

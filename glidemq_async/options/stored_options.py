@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
@@ -18,7 +18,7 @@ from glidemq_async.options.deduplication import ttl_ms
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.options.table import JOB_OPTIONS, WHOLE_COST
 
-__all__ = ["due_ms", "is_placing", "pack_extra", "read_options", "stored_form", "to_extra", "unpack_extra"]
+__all__ = ["ReplyTo", "due_ms", "is_placing", "pack_extra", "read_options", "stored_form", "to_extra", "unpack_extra"]
 
 _SENT: Final = tuple(
     (name, option.sent, option.default, option.pack) for name, option in JOB_OPTIONS.items() if option.sent
@@ -49,11 +49,22 @@ def to_extra(options: JobOptions) -> dict[str, object]:
     return extra
 
 
-def pack_extra(options: JobOptions, reply: bytes = b"") -> bytes:
-    """Return the encoded part for an add. `reply` is the channel on which the caller waits for the result."""
+class ReplyTo(NamedTuple):
+    """The caller that waits for the result of a job that it adds."""
+
+    channel: str
+    ttl_ms: int | None = None
+    """The time after which the job need not start any more, because its caller has left. None: no limit."""
+
+
+def pack_extra(options: JobOptions, reply: ReplyTo | None = None) -> bytes:
+    """Return the encoded part for an add."""
     extra = to_extra(options)
-    if reply:
-        extra["reply"] = reply.decode()
+    if reply is not None:
+        extra["reply"] = reply.channel
+        # It is not an option of the job, so a user who retries the job later does not find it in the record.
+        if reply.ttl_ms is not None:
+            extra["ttl"] = min(reply.ttl_ms, cast("int", extra.get("ttl", reply.ttl_ms)))
     if len(extra) == 2 and extra.get("cost") == WHOLE_COST and options.key is not None:
         # Jobs whose only option is a key are frequent, and this form saves both sides the msgpack. It cannot be
         # confused with the other form: a msgpack map never begins with the byte "k".

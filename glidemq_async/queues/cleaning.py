@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import to_ms
-from glidemq_async.errors import QueueBusy
+from glidemq_async.errors import GlideMQError, QueueBusy
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.integrity import SINGLE_KEYS, scan_keys
+from glidemq_async.queues.outbox import Outbox
 from glidemq_async.stored.names import check_id
 from glidemq_async.stored.record import FINAL
 
-CleanState: TypeAlias = Literal["completed", "failed", "waiting", "prioritized", "key-waiting", "delayed"]
+CleanState: TypeAlias = Literal[
+    "completed", "failed", "waiting", "prioritized", "key-waiting", "delayed", "waiting-children", "suspended"
+]
 SWEPT_AT_ONCE: Final = 200
 """Number of store keys that one call removes after a queue was obliterated."""
 
@@ -53,7 +57,7 @@ class Cleaning(Inspection[Data, Result]):
         return await self._client.functions.deduplication.release(deduplication_id)
 
     async def drain(self, delayed: bool = False) -> int:
-        """Remove the waiting jobs, and with `delayed=True` the delayed ones too. Return their number.
+        """Remove the waiting jobs, and with `delayed=True` the delayed and suspended ones too. Return their number.
 
         Running jobs continue. Every job that was waiting when this was called is gone when it returns, unless a worker
         claimed it first. Jobs added during the call may stay. Callers that wait for the result of a removed job get
@@ -176,10 +180,18 @@ class Cleaning(Inspection[Data, Result]):
             removed += step.removed
             if not cursor:
                 break
+            if step.is_empty:
+                await self._relay_outbox()
         await self._sweep_remains()
         # The next call of this queue must declare it again.
         self._client.state = None
         return removed
+
+    async def _relay_outbox(self) -> None:
+        # Parents in other queues wait for jobs that were removed here. The outbox has the messages for them, and
+        # the next step removes it. A queue that cannot be reached must not keep this queue from being removed.
+        with suppress(GlideMQError):
+            await Outbox(self._client, self._client.id).relay()
 
     async def _sweep_remains(self) -> None:
         # Other clients may already have created the queue again. A scan cannot see to which of the two queues a store

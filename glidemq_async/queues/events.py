@@ -22,6 +22,9 @@ from glidemq_async.storage import StorageLike, StreamEntry
 EventKind: TypeAlias = Literal[
     "added",
     "delayed",
+    "suspended",
+    "signalled",
+    "waiting-children",
     "waiting",
     "active",
     "progress",
@@ -57,6 +60,7 @@ WITH_DETAIL: Final = frozenset(
         "retrying",
         "stalled",
         "waiting",
+        "signalled",
         "removed",
         "dropped",
         "limited",
@@ -92,11 +96,11 @@ class QueueEvent:
     The meaning of `detail` depends on the `kind`:
 
     - added: the name of the job.
-    - waiting: how the job became ready: "", "promoted", "retried" or "replayed".
+    - waiting: how the job became ready: "", "promoted", "retried", "replayed", "followed" or "children".
     - retrying: "<delay in ms> <reason>".
     - failed: the reason.
     - stalled: the number of stalls.
-    - removed: the previous state, or "replaced" if a later add replaced the job.
+    - removed: the previous state, "replaced" if a later add replaced the job, or "flow" if no parent needed it.
     - dead-lettered: the queue that receives the job.
     - changed: the change, for example "priority 5" or "delay 500".
     - duplicate: the deduplication id.

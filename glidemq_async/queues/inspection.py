@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, cast
@@ -14,6 +15,7 @@ from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.metrics import MinuteRow
 from glidemq_async.functions.reading import WorkerRow
+from glidemq_async.jobs.chunks import StreamItem, is_readable, read_chunks
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_record, leave_out_data
 from glidemq_async.options.validation import whole_number
@@ -198,6 +200,18 @@ class Inspection(QueuePart[Data, Result]):
         await self.connect()
         _, lines = await self._client.functions.reading.get_logs(job_id, start, end)
         return lines
+
+    async def chunks(self, job_id: str, after: str | None = None) -> AsyncGenerator[StreamItem]:
+        """Iterate over the chunks of a job by its id, also after its record was removed; see `Job.chunks`."""
+        await self.connect()
+        async with aclosing(read_chunks(self._client, check_id("job_id", job_id), after)) as items:
+            async for item in items:
+                yield item
+
+    async def has_chunks(self, job_id: str) -> bool:
+        """Return whether `chunks` can read this job: it exists, and its stream is not forgotten."""
+        await self.connect()
+        return await is_readable(self._client, check_id("job_id", job_id))
 
     async def search_jobs(
         self,

@@ -22,6 +22,8 @@ STRUCTURES: Final = (
     "lifo",
     "prioritized",
     "keyed",
+    "parents",
+    "suspended",
     "fifo",
     "lane",
 )
@@ -35,6 +37,9 @@ SINGLE_KEYS: Final = frozenset(
         "results",
         "recorded",
         "started",
+        "streamed",
+        "signalled",
+        "stepped",
         "events",
         "meta",
         "meta2",
@@ -49,6 +54,8 @@ SINGLE_KEYS: Final = frozenset(
         "outbox",
         "inbox",
         "moved",
+        "flowed",
+        "flow_work",
         "test",
         "confirm",
         "sequence",
@@ -78,7 +85,7 @@ KEY_LINES: Final = frozenset({"keyq", "keyrest"})
 FREE_STANDING: Final = frozenset(
     {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
 )
-OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "scheduler"}
+OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "chunks", "signals", "steps", "scheduler", "flow"}
 
 
 async def check_queue(client: QueueClient) -> list[Finding]:
@@ -110,22 +117,33 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     """Check every store key of the queue, and the contents of each record and each ordering key."""
-    found: dict[str, list[str]] = {"job": [], "logs": []}
+    found: dict[str, list[str]] = {"job": [], "logs": [], "chunks": [], "signals": [], "steps": []}
     async for name in scan_keys(client):
         kind, _, rest = name.partition(":")
         found.setdefault("line" if kind in KEY_LINES else kind, []).append(rest)
         if kind not in OF_MANY and (kind not in SINGLE_KEYS or rest):
             yield Finding("I12", client.keys.key(name), "a key without an owner")
-    ids = found["job"]
-    for job_id in sorted(set(found["logs"]).difference(ids)):
+    async for finding in _check_records(client, found["job"], found["chunks"]):
+        yield finding
+    check = client.functions.check
+    for finding in [*await check.mailboxes(found["signals"]), *await check.journals(found["steps"])]:
+        yield finding
+    for job_id in sorted(set(found["logs"]).difference(found["job"])):
         yield Finding("I12", job_id, "log lines of a job that has no record")
     async for finding in _check_schedulers(client, set(found.get("scheduler", []))):
         yield finding
     for key in sorted(set(found.get("line", []))):
         for finding in await client.functions.check.key(key):
             yield finding
+
+
+async def _check_records(client: QueueClient, ids: list[str], streams: list[str]) -> AsyncIterator[Finding]:
+    """Check each record, and each stream of chunks."""
     for start in range(0, len(ids), STEP):
         for finding in await client.functions.check.records(ids[start : start + STEP]):
+            yield finding
+    for start in range(0, len(streams), STEP):
+        for finding in await client.functions.check.chunks(streams[start : start + STEP]):
             yield finding
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.functions.inbox import Delivery
+from glidemq_async.functions.inbox import POSTED, Delivery
 from glidemq_async.functions.outbox import Posted
 
 _NONE: Final[list[str]] = []
@@ -23,7 +23,8 @@ class Outbox:
     def __init__(self, client: QueueClient, holder: str) -> None:
         self._client = client
         self._holder = holder
-        self._targets: dict[str, QueueClient] = {}
+        self._targets: dict[str, QueueClient] = {client.keys.base: client}
+        self._next: list[QueueClient] = []
 
     async def relay(self) -> None:
         """Deliver all entries in bounded steps. Do nothing while another holder relays.
@@ -34,17 +35,27 @@ class Outbox:
         # and it is delivered again. The target recognizes its token and refuses it. The delivered entries are deleted
         # by the call that reads the next ones, which saves a call per step. A target that failed once is skipped for
         # the rest of the pass: its entries stay, and do not delay the jobs for other queues.
+        #
+        # A delivery for a flow may write to the outbox of its target, for example the end of a parent that another
+        # queue has to know. No worker of that queue need be awake, so this pass relays these outboxes too.
         failed: dict[str, GlideMQError] = {}
-        after, done = "", _NONE
-        while True:
-            after, posted = await self._client.functions.outbox.relay(self._holder, after, done)
-            if not posted:
-                break
-            done = await self._deliver(posted, failed)
+        self._next = [self._client]
+        while self._next:
+            await self._relay_one(self._next.pop(0), failed)
         for error in failed.values():
             raise error
 
-    async def _deliver(self, posted: list[Posted], failed: dict[str, GlideMQError]) -> list[str]:
+    async def _relay_one(self, source: QueueClient, failed: dict[str, GlideMQError]) -> None:
+        after, done = "", _NONE
+        while True:
+            after, posted, has_work = await source.functions.outbox.relay(self._holder, after, done)
+            if not posted and not has_work:
+                break
+            done = await self._deliver(source, posted, failed)
+            if has_work:
+                await source.functions.flows.advance()
+
+    async def _deliver(self, source: QueueClient, posted: list[Posted], failed: dict[str, GlideMQError]) -> list[str]:
         """Deliver one step and return the delivered entries. Skip targets that have already failed in this pass."""
         done: list[str] = []
         for to in dict.fromkeys(one.to for one in posted):
@@ -52,24 +63,25 @@ class Outbox:
                 continue
             mine = [one for one in posted if one.to == to]
             try:
-                await self._deliver_to(to, mine)
+                await self._deliver_to(source, to, mine)
             except GlideMQError as error:
                 failed[to] = error
             else:
                 done += [one.entry for one in mine]
         return done
 
-    async def _deliver_to(self, to: str, posted: list[Posted]) -> None:
+    async def _deliver_to(self, source: QueueClient, to: str, posted: list[Posted]) -> None:
         target = self._targets.get(to)
         if target is None:
             target = self._client.at(to)
             await target.open()
             self._targets[to] = target
         # The id is derived from the entry, so the target recognizes a repeated delivery from any relay.
-        source = self._client.keys.base
-        deliveries = [Delivery(f"{source}/{one.entry}", *one[2:]) for one in posted]
+        deliveries = [Delivery(f"{source.keys.base}/{one.entry}", *one[2:]) for one in posted]
         if failpoints.armed:
             failpoints.hit("relay.before_deliver")
-        await target.functions.inbox.deliver(deliveries)
+        reply = await target.functions.inbox.deliver(deliveries)
         if failpoints.armed:
             failpoints.hit("relay.after_deliver")
+        if POSTED in reply and target not in self._next:
+            self._next.append(target)

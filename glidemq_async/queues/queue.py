@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from copy import copy
 from datetime import timedelta
-from typing import Any, Final, Literal, TypeAlias, Unpack, cast
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, TypeAlias, Unpack, cast
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.blocking import blocking
@@ -27,22 +28,25 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding
 from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
+from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add, job_of_gone, note_options, result_of
 from glidemq_async.options.ids import GeneratedIds, id_maker
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
-from glidemq_async.options.stored_options import pack_extra, stored_form
+from glidemq_async.options.stored_options import ReplyTo, pack_extra, stored_form
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.add_buffer import Added, Adder, split_into_calls
+from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
+from glidemq_async.queues.signals import Signals
 from glidemq_async.queues.sync import SyncParts
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.stored.names import check_id
@@ -54,8 +58,6 @@ _NO_OPTIONS: Final = JobOptions()
 _new_request: Final = cast("Callable[[type[AddRequest], tuple[object, ...]], AddRequest]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
 MAX_CHECKED_NAMES: Final = 1_000
 """Maximum number of job names that a queue remembers as valid."""
-#: The outcomes of an add that stored a job. A held job starts when another job has ended, see Deduplication.
-_STORED: Final = frozenset({"added", "held"})
 # The payload of a job that is added without one. A queue with another Data type always passes a payload.
 _NO_DATA: Final[Any] = None
 
@@ -65,6 +67,7 @@ class Queue(
     Limits[Data, Result],
     Schedulers[Data, Result],
     DeadLetters[Data, Result],
+    Signals[Data, Result],
     Connectable,
 ):
     """A named queue in a storage.
@@ -92,6 +95,9 @@ class Queue(
     when the stored queue belongs to another library, layout or mode.
     """
 
+    _is_lean: ClassVar = False
+    """True if adds are sent without opening the queue; see producer.py."""
+
     def __init__(
         self,
         name: str,
@@ -118,6 +124,7 @@ class Queue(
             codecs=codecs,
             payload_limit=payload_limit,
             timeout=timeout,
+            lean=self._is_lean,
         )
         self._instruments = instruments_of(instrumentation)
         self._add_one = self._add_instrumented if self._instruments else self._add
@@ -194,11 +201,12 @@ class Queue(
         add it again with a `job_id`.
         """
         chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
-        return await self._add_one(name, data, chosen, b"")
+        return await self._add_one(name, data, chosen, None)
 
-    async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> list[Job[Data, Result]]:
+    async def add_bulk(self, jobs: Iterable[JobInput[Data]]) -> JobBatch[Data, Result]:
         """Add many jobs, each given as (name, data) or (name, data, JobOptions). Return one job per input, in order.
 
+        The returned list is a JobBatch, which also has the common progress and results of its jobs.
         All inputs are checked before the first one is sent. One call to the server holds up to 500 jobs and is stored
         as a whole. Raises what `add` raises. If some calls have succeeded and another one fails, `error.bulk` lists
         which inputs are stored, which are not, and which are unknown (see BulkOutcome).
@@ -221,13 +229,13 @@ class Queue(
                 addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return added
 
-    async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> list[Job[Data, Result]]:
-        requests = [self._request(name, data, given, b"") for name, data, given in inputs]
+    async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> JobBatch[Data, Result]:
+        requests = [self._request(name, data, given, None) for name, data, given in inputs]
         if self._client.state is None or self._closed:
             await self.connect()
         # Without an await in between, so that the jobs of this call share calls to the server as far as possible.
         futures = self._submitted(requests, await self._checked_keys([given for _, _, given in inputs]))
-        stored: list[Job[Data, Result]] = []
+        stored: JobBatch[Data, Result] = JobBatch()
         for added in await _all(futures):
             for offset, job_id in enumerate(added.ids):
                 request, given = requests[len(stored)], inputs[len(stored)][2]
@@ -263,39 +271,38 @@ class Queue(
         options: JobOptions | None = None,
         *,
         wait_timeout: float | timedelta | None = None,
+        revoke_if_abandoned: bool = True,
         **keywords: Unpack[JobOptionsDict],
     ) -> Result:
         """Add a job, wait for it, and return its result. Takes the same options as `add`.
 
-        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds. The job continues after a
-        timeout.
+        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds.
+
+        A caller that runs out of time or is cancelled abandons the job. The job is then revoked, unless another client
+        waits for it or this add was a duplicate. A job that has not started within `wait_timeout` expires, even if the
+        process of the caller is gone. With `revoke_if_abandoned=False` an abandoned job continues.
         """
         chosen = layered(self._defaults, options, keywords)
         seconds = optional_seconds("wait_timeout", wait_timeout)
+        deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+        add = partial(self._add_one, name, data, chosen)
+        call = AwaitedAdd(self._client.results, add, deadline=deadline, tied=revoke_if_abandoned)
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout_at(deadline):
                 await self.connect()
-                results = self._client.results
-                # The order matters. The subscription is confirmed before the add, so that the end of a fast job reaches
-                # this client as a message and not only at the next look at the record. `expect` comes before the add
-                # too, because the end may arrive before the id is known. `arrived` is in a `finally`: an add that fails
-                # must not keep the early replies of others in memory.
-                await results.listen()
-                await results.confirm_before(chosen.job_id)
-                results.expect(chosen.job_id)
-                try:
-                    job = await self._add_one(name, data, chosen, results.channel.encode())
-                    asked = job.outcome == "added"
-                    waiter = results.watch(job.id, asked=asked)
-                finally:
-                    results.arrived()
-                ended = await results.wait(job.id, waiter, asked=asked)
+                job, ended = await call.run(chosen.job_id)
         except TimeoutError:
-            raise ResultTimeout(
-                f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running. "
-                "The job may have been stored and continues"
-            ) from None
+            if (found := call.arrived()) is None:
+                raise self._no_result(name, seconds, is_revoked=revoke_if_abandoned) from None
+            job, ended = found
         return cast("Result", result_of(job, ended))
+
+    def _no_result(self, name: str, seconds: float | None, *, is_revoked: bool) -> ResultTimeout:
+        rest = "is revoked; pass revoke_if_abandoned=False to let it continue" if is_revoked else "continues"
+        return ResultTimeout(
+            f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running. If "
+            f"the job was stored, it {rest}"
+        )
 
     # This path runs for every job of a producer, so everything that can be decided once is decided in `__init__`: the
     # form with or without instrumentation, and the kind of ids. The payload is encoded before the first await, so a bad
@@ -303,18 +310,21 @@ class Queue(
     #
     # The mode that `fits` compares is the one that this client knows. It may be outdated, so the server checks it
     # again, and `refuse_key` reads it again before it refuses a job here.
-    async def _add(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
-        request = self._request(name, data, options, reply)
+    async def _add(self, name: str, data: Data, options: JobOptions, reply: AwaitedReply | None) -> Job[Data, Result]:
+        request = self._request(name, data, options, None if reply is None else reply.to)
         if self._client.state is None or self._closed:
             await self.connect()
         if not self._client.fits(options.key):
             await self._client.refuse_key(options.key)
-        added = await self._adder(options).add(request)
+        adder = self._adder(options)
+        added = await (adder.add(request) if reply is None else reply.added(adder.submit([request])))
         if options is _NO_OPTIONS and not added.outcomes:
             return job_of_add(self._client, request, added.ids[0], added.now)
         return await self._job(request, added.ids[0], added.outcomes.get(0, "added"), added.now, options)
 
-    async def _add_instrumented(self, name: str, data: Data, options: JobOptions, reply: bytes) -> Job[Data, Result]:
+    async def _add_instrumented(
+        self, name: str, data: Data, options: JobOptions, reply: AwaitedReply | None
+    ) -> Job[Data, Result]:
         addition = Addition(self.name, name, options.headers)
         with self._instruments.adding([addition]):
             job = await self._add(name, data, _with_added_headers(options, addition), reply)
@@ -328,12 +338,12 @@ class Queue(
             adder = self._adders[wait] = Adder(self._client, wait)
         return adder
 
-    def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+    def _request(self, name: str, data: Data, options: JobOptions, reply: ReplyTo | None) -> AddRequest:
         # Anything but a plain str goes to the check: a list cannot be looked up in a set, and an instance of a subclass
         # may equal a checked name and contain something else.
         if type(name) is not str or name not in self._checked_names:
             self._check_name(name)
-        if options is _NO_OPTIONS and not reply:
+        if options is _NO_OPTIONS and reply is None:
             # Calling the class costs twice as much as its __new__.
             return _new_request(AddRequest, ("", name, self._client.encode(data, "data", name), b"", b""))
         packed = self._client.encode(data, "data", name, options.job_id or "")
@@ -346,14 +356,14 @@ class Queue(
             self._checked_names.clear()
         self._checked_names.add(name)
 
-    def _named_request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+    def _named_request(self, name: str, data: Data, options: JobOptions, reply: ReplyTo | None) -> AddRequest:
         request = Queue._request(self, name, data, options, reply)
         return request if request.id or self._new_id is None else request._replace(id=self._new_id())
 
     async def _job(
         self, request: AddRequest, job_id: str, outcome: str, now: int, options: JobOptions
     ) -> Job[Data, Result]:
-        if outcome in _STORED:
+        if outcome in STORED:
             job = job_of_add(self._client, request, job_id, now)
             if options is not _NO_OPTIONS:
                 note_options(job, options, now, held=outcome == "held")
@@ -417,7 +427,20 @@ def add_prepared(
     queue: Queue[Any, Any], name: str, data: object, options: JobOptions
 ) -> Coroutine[Any, Any, Job[Any, Any]]:
     """Add a job without the queue's default options, for tasks. Raises what `add` raises."""
-    return queue._add_one(name, data, options, b"")  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return queue._add_one(name, data, options, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def prepare_request(
+    queue: Queue[Any, Any], name: str, data: object, options: JobOptions | None
+) -> tuple[AddRequest, JobOptions]:
+    """Return the request and the options for one job, which a flow stores. Raises what `add` raises before it sends."""
+    chosen = layered(queue._defaults, options, {})  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return queue._request(name, data, chosen, None), chosen  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def client_of(queue: Queue[Any, Any]) -> QueueClient:
+    """Return the connection of a queue, for flows."""
+    return queue._client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _with_added_headers(options: JobOptions, addition: Addition) -> JobOptions:

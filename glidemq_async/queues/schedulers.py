@@ -24,7 +24,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, merge
-from glidemq_async.options.stored_options import read_options, unpack_extra
+from glidemq_async.options.stored_options import ReplyTo, read_options, unpack_extra
 from glidemq_async.options.table import JOB_OPTIONS
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.queues.base import QueuePart
@@ -89,7 +89,7 @@ class Schedulers(QueuePart[Data, Result]):
     _defaults: JobOptions
 
     @abstractmethod
-    def _request(self, name: str, data: Data, options: JobOptions, reply: bytes) -> AddRequest:
+    def _request(self, name: str, data: Data, options: JobOptions, reply: ReplyTo | None) -> AddRequest:
         """Check and encode one job to add."""
 
     async def upsert_job_scheduler(
@@ -235,7 +235,7 @@ class Schedulers(QueuePart[Data, Result]):
                 )
         if options.deduplication is not None and schedule.after_completion:
             raise ValueError("deduplication= and after_completion=True cannot be combined; leave out deduplication=")
-        return self._request(name, data, options, b"")
+        return self._request(name, data, options, None)
 
     def _scheduler(self, stored: StoredScheduler) -> JobScheduler[Data]:
         try:

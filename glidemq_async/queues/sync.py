@@ -12,6 +12,7 @@ from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
+from glidemq_async.queues.signals import Signals
 
 
 class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result]):
@@ -23,6 +24,8 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     iter_jobs = blocking(Inspection[Data, Result].iter_jobs)
     get_job_counts = blocking(Inspection[Data, Result].get_job_counts)
     count = blocking(Inspection[Data, Result].count)
+    has_chunks = blocking(Inspection[Data, Result].has_chunks)
+    chunks = blocking(Inspection[Data, Result].chunks)
     get_job_logs = blocking(Inspection[Data, Result].get_job_logs)
     search_jobs = blocking(Inspection[Data, Result].search_jobs)
     get_metrics = blocking(Inspection[Data, Result].get_metrics)
@@ -50,6 +53,11 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     replay_dead_letter_jobs = blocking(DeadLetters[Data, Result].replay_dead_letter_jobs)
     set_dead_letter_queue = blocking(DeadLetters[Data, Result].set_dead_letter_queue)
     get_dead_letter_queue = blocking(DeadLetters[Data, Result].get_dead_letter_queue)
+
+    signal = blocking(Signals[Data, Result].signal)
+    send = blocking(Signals[Data, Result].send)
+    resume_job = blocking(Signals[Data, Result].resume_job)
+    get_mailbox = blocking(Signals[Data, Result].get_mailbox)
 
     set_global_concurrency = blocking(Limits[Data, Result].set_global_concurrency)
     get_global_concurrency = blocking(Limits[Data, Result].get_global_concurrency)

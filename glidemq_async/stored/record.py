@@ -10,7 +10,16 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast, get_args
 from glidemq_async.functions.calling import Record
 
 State: TypeAlias = Literal[
-    "waiting", "active", "delayed", "prioritized", "key-waiting", "rate-limited", "completed", "failed"
+    "waiting",
+    "active",
+    "delayed",
+    "prioritized",
+    "key-waiting",
+    "rate-limited",
+    "waiting-children",
+    "suspended",
+    "completed",
+    "failed",
 ]
 STATES: tuple[State, ...] = get_args(State)
 WAITING: Final[tuple[State, ...]] = ("waiting", "prioritized", "key-waiting", "rate-limited")

@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import Parameter, Signature
 from types import SimpleNamespace
-from typing import Any, Final, cast, get_type_hints
+from typing import Any, Final, Literal, TypeAlias, TypeGuard, cast, get_type_hints
 
-from glidemq_async.errors import SerializationError
+from glidemq_async.errors import JobFailed, SerializationError
+from glidemq_async.stored.flow import JobRef
+from glidemq_async.tasks.call_failure import stored_failure
 from glidemq_async.tasks.values import Converter, converter_of
 
 _PATH: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
@@ -21,11 +23,28 @@ _PATH: Final = re.compile(r"\$\.(?:a\[(\d+)\]|k\.(\w+))(.*)", re.DOTALL)
 _POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
 
+Shape: TypeAlias = Literal["one", "tuple", "list", "failure"]
+"""The form in which results of other jobs become the first argument of a call. "failure": the failure of one job."""
+_AFTER: Final = "after"
+
+
+def is_spared(data: dict[str, Any], values: Mapping[JobRef, Any]) -> bool:
+    """Return whether a call of `otherwise` has nothing to do, because the call before it has a result."""
+    return data[_AFTER] == "failure" and not any(isinstance(value, JobFailed) for value in values.values())
+
+
+def comes_after(data: object) -> TypeGuard[dict[str, Any]]:
+    """Return whether data were made by `Arguments.stored_after`."""
+    return isinstance(data, dict) and _AFTER in data
+
+
 class Arguments:
     """Checks, stores and reads the arguments of one function, except the injected ones."""
 
-    def __init__(self, task: str, function: Callable[..., Any], injected: frozenset[str]) -> None:
-        self._task = task
+    def __init__(
+        self, name: str, function: Callable[..., Any], injected: frozenset[str], kind: Literal["task", "step"] = "task"
+    ) -> None:
+        self._called = f"{kind} {name!r}"
         hints = _hints(function)
         self.signature: Signature = _signature(function, hints, injected)
         """The parameters that callers pass."""
@@ -68,6 +87,17 @@ class Arguments:
         values = [self._encoded(self._name_at(index), value) for index, value in enumerate(args)]
         return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
 
+    def stored_after(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the data of a job whose first argument is the result of other jobs. Raises TypeError like `stored`."""
+        if not self._fits(len(args) + 1, kwargs):
+            self._bind((None, *args), kwargs)
+        values = [self._encoded(self._name_at(place), value) for place, value in enumerate(args, 1)]
+        return {
+            _AFTER: shape,
+            "rest": values,
+            "k": {name: self._encoded(name, value) for name, value in kwargs.items()},
+        }
+
     def named(self, error: SerializationError) -> SerializationError:
         """Replace the path in an encoding error by the name of the argument."""
         found = _PATH.match(error.path)
@@ -76,7 +106,7 @@ class Arguments:
         index, name, rest = found.groups()
         name = name or self._name_at(int(index)) or f"number {int(index) + 1}"
         text = str(error).replace(error.path, f"argument {name!r}{rest}", 1)
-        return SerializationError(f"task {self._task!r}: {text}", error.path)
+        return SerializationError(f"{self._called}: {text}", error.path)
 
     def _fits(self, count: int, kwargs: dict[str, Any]) -> bool:
         """Return True if a call certainly fits. A call for which this returns False may fit too."""
@@ -96,13 +126,11 @@ class Arguments:
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for name in kwargs:
             if name in self._injected:
-                raise TypeError(
-                    f"task {self._task!r}: {name!r} is a dependency, which the worker provides; leave it out"
-                )
+                raise TypeError(f"{self._called}: {name!r} is a dependency, which the worker provides; leave it out")
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"task {self._task!r}{self.signature}: {error}") from None
+            raise TypeError(f"{self._called}{self.signature}: {error}") from None
 
     def _name_at(self, index: int) -> str:
         if index < self._most:
@@ -125,7 +153,7 @@ class Arguments:
             # `to: str = None` is a common way to write an optional text.
             if parameter is not None and value is None and parameter.default is None:
                 return None
-            raise TypeError(f"task {self._task!r}: argument {name!r} {error}") from None
+            raise TypeError(f"{self._called}: argument {name!r} {error}") from None
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -158,7 +186,7 @@ class Arguments:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
             raise SerializationError(
-                f"the stored arguments do not fit task {self._task!r}{self.signature}: {error}. If the signature "
+                f"the stored arguments do not fit {self._called}{self.signature}: {error}. If the signature "
                 "changed while jobs were waiting, give the new parameter a default, or declare the new signature with "
                 "version=2 and keep the old function under its name; for a renamed task keep the old name in aliases="
             ) from None
@@ -170,7 +198,7 @@ class Arguments:
         try:
             return self.result.encode(value)
         except TypeError as error:
-            raise SerializationError(f"task {self._task!r}: its result {error}") from None
+            raise SerializationError(f"{self._called}: its result {error}") from None
 
     def read_result(self, stored: Any) -> Any:
         """Return the result from its stored form. Raises SerializationError if it cannot be decoded."""
@@ -180,9 +208,23 @@ class Arguments:
             return self.result.decode(stored)
         except Exception as error:
             raise SerializationError(
-                f"a result of task {self._task!r} cannot be read as {self.signature.return_annotation}: "
+                f"a result of {self._called} cannot be read as {self.signature.return_annotation}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def with_results(self, data: dict[str, Any], values: Mapping[JobRef, Any]) -> dict[str, Any]:
+        """Return the stored call of data made by `stored_after`. Raises SerializationError without a result."""
+        return {"a": [self._first(data[_AFTER], values), *data["rest"]], "k": data["k"]}
+
+    def _first(self, shape: Shape, values: Mapping[JobRef, Any]) -> Any:
+        results = list(values.values())
+        if shape == "list":
+            return results
+        if shape == "tuple":
+            return tuple(results)
+        if not results:
+            raise SerializationError(f"the first argument of {self._called} is the result of a job that has none")
+        return stored_failure(next(iter(values)), results[0]) if shape == "failure" else results[0]
 
     def _incomplete(self, data: Any) -> tuple[Any, Any]:
         # Jobs of a task may come from other programs, for example from `glidemq add` or from another language. They may
@@ -197,7 +239,7 @@ class Arguments:
 
     def _no_call(self, data: object) -> SerializationError:
         return SerializationError(
-            f"the data of a job of task {self._task!r} must be a call, "
+            f"the data of a job of {self._called} must be a call, "
             f'{{"a": [positional arguments], "k": {{"name": argument}}}}, not {str(data)[:80]!r}'
         )
 
@@ -213,7 +255,7 @@ class Arguments:
         except Exception as error:
             hint = self.signature.parameters[name].annotation if parameter is not None else "its annotation"
             raise SerializationError(
-                f"argument {name!r} of task {self._task!r} cannot be read as {hint}: {type(error).__name__}: {error}"
+                f"argument {name!r} of {self._called} cannot be read as {hint}: {type(error).__name__}: {error}"
             ) from error
 
 

@@ -13,6 +13,9 @@ from typing import Any, Final
 from glidemq_async._internal import forks
 from glidemq_async._internal.loops import Home, refuse_elsewhere
 from glidemq_async.errors import JobNotFound, SerializationError
+from glidemq_async.flows.nodes import FlowJob
+from glidemq_async.flows.producer import FlowProducer
+from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
@@ -27,7 +30,7 @@ from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.registry import Tasks
 from glidemq_async.tasks.scopes import Overrides
-from glidemq_async.tasks.task import AnyTask, definition_of
+from glidemq_async.tasks.task import AnyTask, FlowCall, definition_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +262,7 @@ class AppCore:
 
     async def add_calls(
         self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
-    ) -> list[Job[Any, Any]]:
+    ) -> JobBatch[Any, Any]:
         """Add one job for each stored call; see Enqueuer."""
         task = self.tasks[definition.name]
         chosen = [await self.chain.before_add(task, options) for _ in calls]
@@ -268,7 +271,21 @@ class AppCore:
             jobs = await self.queue(definition.queue).add_bulk(rows)
         except SerializationError as error:
             raise definition.arguments.named(error) from None
-        return [await self._added(task, definition, job) for job in jobs]
+        for job in jobs:
+            await self._added(task, definition, job)
+        return jobs
+
+    async def add_flow(self, call: FlowCall[Any]) -> Job[Any, Any]:
+        """Add a call and the calls before it as one flow; see Enqueuer."""
+        definition = call.definition
+        node = await FlowProducer(self).add(await self._flow_of(call))
+        return await self._added(self.tasks[definition.name], definition, node.job)
+
+    async def _flow_of(self, call: FlowCall[Any]) -> FlowJob:
+        definition = call.definition
+        options = await self.chain.before_add(self.tasks[definition.name], call.job_options)
+        children = [await self._flow_of(child) for child in call.children]
+        return FlowJob(definition.name, definition.queue, call.data, options, children, call.policy)
 
     async def _added(self, task: AnyTask, definition: TaskDefinition, job: Job[Any, Any]) -> Job[Any, Any]:
         if definition.reads_result:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, Unpack, cast, overload
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
@@ -17,9 +17,15 @@ from glidemq_async.stored.names import check_name
 from glidemq_async.tasks.core import AppCore, CronTask
 from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
 from glidemq_async.tasks.registry import job_name
+from glidemq_async.tasks.signals import declare_signal
+from glidemq_async.tasks.steps import Step, StepDecorator, StepOptionsDict, step_of
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
+from glidemq_async.tasks.workflows import Workflow, WorkflowDecorator, body_of
+from glidemq_async.workflows.run import OnDivergence
 
-__all__ = ["CronOptionsDict", "Declaring", "TaskDecorator", "TaskOptionsDict"]
+Kind = TypeVar("Kind")
+
+__all__ = ["CronOptionsDict", "Declaring", "TaskDecorator", "TaskOptionsDict", "WorkflowOptionsDict"]
 
 
 class TaskOptionsDict(JobOptionsDict, total=False):
@@ -37,6 +43,18 @@ class TaskOptionsDict(JobOptionsDict, total=False):
 
 class CronOptionsDict(TaskOptionsDict, ScheduleOptionsDict, total=False):
     """The keywords of `mq.cron`: the options of the schedule, and the keywords of `mq.task`."""
+
+
+class WorkflowOptionsDict(JobOptionsDict, total=False):
+    """The keywords of `mq.workflow`: the options of the workflow, and the defaults of its jobs."""
+
+    name: str | None
+    queue: str | None
+    aliases: Sequence[str]
+    version: int | None
+    retry_on: ErrorTypes | None
+    give_up_on: ErrorTypes | None
+    on_divergence: OnDivergence
 
 
 class TaskDecorator(Protocol):
@@ -144,6 +162,83 @@ class Declaring:
             return task
 
         return cast("TaskDecorator", declare)
+
+    @overload
+    def signal(self, kind: type[Kind], /) -> type[Kind]: ...
+    @overload
+    def signal(self, kind: None = None, /, *, name: str | None = None) -> Callable[[type[Kind]], type[Kind]]: ...
+
+    def signal(self, kind: type[Any] | None = None, /, *, name: str | None = None) -> Any:
+        """Let the instances of a class be sent as signals: `@mq.signal`, or `@mq.signal(name="approved")`.
+
+        The class is a dataclass, a NamedTuple or a pydantic model. `name` is the name of the signal, by default the
+        name of the class. `job.send` and `queue.send` send an instance, `job.suspend(signals=[...])` waits for the
+        class, and `job.received` returns the instances.
+
+        Raises TypeError for any other class, ValueError for a bad name.
+        """
+        if kind is not None:
+            return declare_signal(kind, None)
+
+        def declare(found: type[Any]) -> type[Any]:
+            return declare_signal(found, name)
+
+        return declare
+
+    @overload
+    def workflow(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+    @overload
+    def workflow(self, function: None = None, /, **options: Unpack[WorkflowOptionsDict]) -> WorkflowDecorator: ...
+
+    def workflow(self, function: Callable[..., Any] | None = None, /, **options: Unpack[WorkflowOptionsDict]) -> Any:
+        """Turn a coroutine function into a workflow: its steps are executed once for each run.
+
+        - `on_divergence`: what happens when the code of the workflow has changed, a job of the old code runs again, and
+          the new code does not ask for a recorded step. "park": the job fails with the cause "diverged" and can be
+          retried. "fail": it fails as unrecoverable. "warn": a warning is logged, and the job continues.
+        - `name`, `queue`, `aliases`, `version`, `retry_on`, `give_up_on` and the options of JobOptions: as for `task`.
+
+        Raises the errors of `task`.
+        """
+        given = cast("dict[str, Any]", options)
+        refuse_unknown(given, WorkflowOptionsDict.__annotations__, "workflow")
+
+        def declare(found: Callable[..., Any]) -> Workflow[..., Any]:
+            if not inspect.iscoroutinefunction(found):
+                raise TypeError(f"a workflow must be a coroutine function (async def), not {found!r}")
+            of_task = {name: value for name, value in given.items() if name != "on_divergence"}
+            body = body_of(found, given.get("on_divergence", "park"))
+            # Inline: the process of a subprocess executor would import the workflow by its name and find no task.
+            return Workflow(self._declare(body, {**of_task, "executor": "inline"}), found)
+
+        return declare if function is None else declare(function)
+
+    @overload
+    def step(self, function: Callable[P, Awaitable[R]], /) -> Step[P, R]: ...
+    @overload
+    def step(self, function: Callable[P, R], /) -> Step[P, R]: ...
+    @overload
+    def step(self, function: None = None, /, **options: Unpack[StepOptionsDict]) -> StepDecorator: ...
+
+    def step(self, function: Callable[..., Any] | None = None, /, **options: Unpack[StepOptionsDict]) -> Any:
+        """Turn a function into a step of workflows, whose result is recorded.
+
+        - `name`: the name of the step, by default the function's name. It identifies recorded calls, so keep the old
+          name of a renamed function.
+        - `attempts`: how often a call is tried. The failure of the last attempt is recorded, and raised as StepFailed
+          in this and in later runs. Without this option a failure is not recorded, and raised as it is.
+        - `backoff`: the wait between two attempts, in which the run keeps its slot.
+        - `timeout`: the time of one attempt in seconds. Then it is cancelled and raises TimeoutError.
+
+        Raises TypeError or ValueError for bad options.
+        """
+        given = cast("dict[str, Any]", options)
+        refuse_unknown(given, StepOptionsDict.__annotations__, "step")
+
+        def declare(found: Callable[..., Any]) -> Step[..., Any]:
+            return step_of(found, given)
+
+        return declare if function is None else declare(function)
 
     def _declare(self, function: Callable[..., Any], given: Mapping[str, Any]) -> AnyTask:
         # Mistakes are refused when the module is imported, except those in annotations, which may name a class further

@@ -44,8 +44,8 @@ class Middleware:
     async def on_failure(self, task: AnyTask, job: Job[Any, Any], error: BaseException) -> None:
         """Called after a run that did not complete, for each middleware whose `before_run` has succeeded.
 
-        `error` may also be RetryLater or RateLimited, and CancelledError when the run was stopped (revoked, lease lost,
-        worker shutdown). Retries are decided later. An exception is logged.
+        `error` may also be RetryLater, RateLimited, Postponed or Suspended, and CancelledError when the run was stopped
+        (revoked, lease lost, worker shutdown). Retries are decided later. An exception is logged.
         """
 
 

@@ -20,6 +20,7 @@ from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.retry_rules import RetryRules
+from glidemq_async.tasks.arguments import comes_after, is_spared
 from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.tasks.scopes import JobScope, Overrides, WorkerScope
@@ -220,15 +221,26 @@ class TaskExecutor:
         timeout: float | None,
         provided: dict[str, Any] | None,
     ) -> object:
+        data = job.data
+        if comes_after(data):
+            values = await job.get_children_values()
+            if is_spared(data, values):
+                return self._passed_on(task, next(iter(values.values()), None))
+            data = task.arguments.with_results(data, values)
         if task.name not in self._here:
-            args, kwargs = task.arguments.split(job.data)
+            args, kwargs = task.arguments.split(data)
             return await executor.run(FunctionCall(task.remote, tuple(args), kwargs), job, timeout)
-        args, kwargs = task.arguments.read(job.data)
+        args, kwargs = task.arguments.read(data)
         if provided:
             kwargs = {**kwargs, **provided}
         if timeout is None and type(executor) is InlineExecutor:
             return await task.function(*args, **kwargs)
         return await executor.run(FunctionCall(task.function, tuple(args), kwargs), job, timeout)
+
+    def _passed_on(self, task: TaskDefinition, stored: Any) -> object:
+        """Return the result of another job as the result of this task."""
+        # A result of a task that runs here is converted to its stored form afterwards.
+        return task.arguments.read_result(stored) if task.name in self._here else stored
 
     async def _run_around(self, task: AnyTask, executor: Executor, job: Job[Any, Any], timeout: float | None) -> object:
         begun: list[Middleware] = []

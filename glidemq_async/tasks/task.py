@@ -9,18 +9,39 @@ import asyncio
 import functools
 import inspect
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, cast
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    Literal,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+)
 
 from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async.executors.protocol import Executor
+from glidemq_async.flows.nodes import FailurePolicy
+from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
+from glidemq_async.tasks.arguments import Shape
+from glidemq_async.tasks.call_failure import CallFailure
 from glidemq_async.tasks.definition import Call, TaskDefinition
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+Q = ParamSpec("Q")
+S = TypeVar("S")
+
+CallPolicy: TypeAlias = Literal["fail", "wait", "ignore"]
 
 
 class Enqueuer(Protocol):
@@ -32,8 +53,12 @@ class Enqueuer(Protocol):
 
     async def add_calls(
         self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
-    ) -> list[Job[Any, Any]]:
+    ) -> JobBatch[Any, Any]:
         """Add one job for each stored call, like `add_call`."""
+        ...
+
+    async def add_flow(self, call: FlowCall[Any]) -> Job[Any, Any]:
+        """Add a call and the calls on whose results it depends, as one flow. Return the job of the call."""
         ...
 
     async def find_job(self, definition: TaskDefinition, job_id: str) -> Job[Any, Any]:
@@ -125,10 +150,11 @@ class Task(Generic[P, R]):
         """
         return await self._add(self._definition.options, args, kwargs)
 
-    async def add_many(self, calls: Iterable[Call]) -> list[Job[Any, R]]:
+    async def add_many(self, calls: Iterable[Call]) -> JobBatch[Any, R]:
         """Add many calls, each a tuple of positional arguments or a mapping of named ones. Return one job per call.
 
-        All calls are checked before the first is sent. Raises the errors of `add`.
+        The returned list is a JobBatch: `await jobs.results()` waits for all results. All calls are checked before the
+        first is sent. Raises the errors of `add`.
         """
         return await self._add_many(self._definition.options, calls)
 
@@ -136,9 +162,14 @@ class Task(Generic[P, R]):
         definition = self._definition
         return await self._enqueuer.add_call(definition, definition.arguments.stored(args, kwargs), options)
 
-    async def _add_many(self, options: JobOptions, calls: Iterable[Call]) -> list[Job[Any, R]]:
+    async def _add_many(self, options: JobOptions, calls: Iterable[Call]) -> JobBatch[Any, R]:
         definition = self._definition
         return await self._enqueuer.add_calls(definition, definition.stored_calls(calls), options)
+
+    def s(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]:
+        """Return a call that is not sent yet, for flows: `a.s(1).then(b)`. Raises TypeError if it does not fit."""
+        definition = self._definition
+        return FlowCall(self._enqueuer, definition, definition.arguments.stored(args, kwargs), definition.options)
 
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
         """Return the task with other options for its jobs, as JobOptions, keywords, or both. Keywords take precedence.
@@ -154,6 +185,73 @@ class Task(Generic[P, R]):
         """
         found = await self._enqueuer.find_job(self._definition, job_id)
         return cast("R", await found.result(timeout))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowCall(Generic[R]):
+    """A call of a task that is not sent yet. Its job returns an R. Created by `task.s(...)` and `then`.
+
+    `definition` is the task, `data` are the stored arguments, and `job_options` the options of the job. `children` are
+    the calls on whose results it depends, and `policy` is the one that `on_failure` has chosen.
+    """
+
+    _enqueuer: Enqueuer
+    definition: TaskDefinition
+    data: dict[str, Any]
+    job_options: JobOptions
+    children: tuple[FlowCall[Any], ...] = ()
+    policy: FailurePolicy = "fail"
+
+    def __repr__(self) -> str:
+        after = f" after {len(self.children)} calls" if self.children else ""
+        return f"<FlowCall of task {self.definition.name!r}{after}>"
+
+    def then(self, task: Task[Concatenate[R, Q], S], /, *args: Q.args, **kwargs: Q.kwargs) -> FlowCall[S]:
+        """Return a call of `task` whose first argument is the result of this call.
+
+        The other arguments are given here. Raises TypeError if they do not fit.
+        """
+        return call_after(task, "one", (self,), args, kwargs)
+
+    def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> FlowCall[R]:
+        """Return the call with these additional options for its job, given as to `Task.options`."""
+        return replace(self, job_options=layered(self.job_options, options, keywords))
+
+    def on_failure(self, policy: CallPolicy) -> FlowCall[R]:
+        """Return the call with another policy for the case that its job ends without a result; see FlowJob.
+
+        With "ignore" the result is left out of the list of a group. Raises ValueError for another policy.
+        """
+        if policy not in get_args(CallPolicy):
+            raise ValueError(f"the policy of a call must be one of {', '.join(get_args(CallPolicy))}, got {policy!r}")
+        return replace(self, policy=policy)
+
+    def otherwise(
+        self, task: Task[Concatenate[CallFailure, Q], S], /, *args: Q.args, **kwargs: Q.kwargs
+    ) -> FlowCall[R | S]:
+        """Return a call whose result is the result of this call or, if this call ends without one, of `task`.
+
+        `task` gets the failure as its first argument, a CallFailure, and the other arguments are given here. Its job
+        ends after the job of this call in any case; without a failure it does not call the function. The choice
+        replaces the one of `on_failure`. Raises TypeError if the arguments do not fit.
+        """
+        return call_after(task, "failure", (replace(self, policy="collect"),), args, kwargs)
+
+    async def add(self) -> Job[Any, R]:
+        """Add the call and all calls before it as one flow. Return the job of this call, which ends last.
+
+        Raises the errors of `FlowProducer.add`.
+        """
+        return await self._enqueuer.add_flow(self)
+
+
+def call_after(
+    task: AnyTask, shape: Shape, children: tuple[FlowCall[Any], ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> FlowCall[Any]:
+    """Return a call of a task whose first argument is made of the results of other calls."""
+    definition = task._definition  # noqa: SLF001
+    data = definition.arguments.stored_after(shape, args, kwargs)
+    return FlowCall(task._enqueuer, definition, data, definition.options, children)  # noqa: SLF001
 
 
 class BoundTask(Generic[P, R]):
@@ -177,7 +275,7 @@ class BoundTask(Generic[P, R]):
         """Add a call as a job, like `Task.add`."""
         return await self._task._add(self._options, args, kwargs)  # noqa: SLF001
 
-    async def add_many(self, calls: Iterable[Call]) -> list[Job[Any, R]]:
+    async def add_many(self, calls: Iterable[Call]) -> JobBatch[Any, R]:
         """Add many calls, like `Task.add_many`."""
         return await self._task._add_many(self._options, calls)  # noqa: SLF001
 

@@ -121,8 +121,9 @@ class Harness(Connectable):
         Pass a queue with a processor, or a GlideMQ app. `options` are the options of Worker (`concurrency` defaults to
         10 here); for an app, `queues` selects the queues to drain. If the app is open in another loop, for example in
         the loop of a web service under test, its jobs run there. Executors start when the first job needs them. Jobs
-        that are delayed, wait for a retry, or are held by a limit or a pause do not run: move the clock and drain
-        again. A failed job is returned and raises nothing; read its `failed_reason` or call `job.result()`.
+        that are delayed, suspended, wait for a retry, or are held by a limit or a pause do not run: move the clock or
+        send a signal, and drain again. A failed job is returned and raises nothing; read its `failed_reason` or call
+        `job.result()`.
         """
         options = {"concurrency": _CONCURRENCY, "handle_signals": False} | options
         if isinstance(jobs, GlideMQ):

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from glidemq_async.instrumentation import Instrumentation
     from glidemq_async.options.batch import BatchOptions
     from glidemq_async.options.budget import JobBudget
+    from glidemq_async.options.steps import StepLimits
+    from glidemq_async.options.streams import StreamLimits
     from glidemq_async.payloads.codecs import Codec
     from glidemq_async.payloads.serialization import Serializer
     from glidemq_async.worker.execution import AfterExecution
@@ -43,6 +45,8 @@ class WorkerOptionsDict(TypedDict, total=False):
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
     budget: JobBudget | None
+    stream_limits: StreamLimits | None
+    step_limits: StepLimits | None
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     payload_limit: int | None
@@ -84,6 +88,22 @@ def _budget(name: str, value: Any) -> JobBudget | None:
 
     if value is not None and not isinstance(value, JobBudget):
         raise TypeError(f"{name} must be a JobBudget, got {value!r}")
+    return value
+
+
+def _stream_limits(name: str, value: Any) -> StreamLimits | None:
+    from glidemq_async.options.streams import StreamLimits
+
+    if value is not None and not isinstance(value, StreamLimits):
+        raise TypeError(f"{name} must be StreamLimits, got {value!r}")
+    return value
+
+
+def _step_limits(name: str, value: Any) -> StepLimits | None:
+    from glidemq_async.options.steps import StepLimits
+
+    if value is not None and not isinstance(value, StepLimits):
+        raise TypeError(f"{name} must be StepLimits, got {value!r}")
     return value
 
 
@@ -139,6 +159,8 @@ OPTIONS: Final[Mapping[str, WorkerOption]] = {
     "retry_on": WorkerOption(None, _error_types),
     "give_up_on": WorkerOption(None, _error_types),
     "budget": WorkerOption(None, _budget),
+    "stream_limits": WorkerOption(None, _stream_limits),
+    "step_limits": WorkerOption(None, _step_limits),
     "dead_letter_queue": WorkerOption(
         None, _dead_letter_queue, Flag("Queue that receives a copy of each job that fails permanently.", str)
     ),
@@ -178,6 +200,8 @@ class WorkerOptions:
       if `retry_on` includes them. Both include subclasses.
     - `budget`: a JobBudget, which limits the writes of one run (log, progress, data) and the pauses that its
       RateLimited may cause. None means JobBudget().
+    - `stream_limits`: StreamLimits, which limit the stream of chunks of one job. None means StreamLimits().
+    - `step_limits`: StepLimits, which limit the recorded steps of one job. None means StepLimits().
     - `dead_letter_queue`: the name of a queue that receives a copy of each job that fails permanently. It is stored
       with the queue and applies to all its workers; the last worker that starts sets it. None keeps the stored name. To
       remove it, call `queue.set_dead_letter_queue(None)`.
@@ -201,6 +225,8 @@ class WorkerOptions:
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
     budget: JobBudget | None
+    stream_limits: StreamLimits | None
+    step_limits: StepLimits | None
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     payload_limit: int | None

@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from glidemq_async._internal.repeated_log import RepeatedLog
-from glidemq_async.functions.outcomes import Completed, Delayed, Failed, Outcome, RateLimited, Retry
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Delayed,
+    Failed,
+    Outcome,
+    RateLimited,
+    Retry,
+    Suspended,
+    WaitsForChildren,
+)
 from glidemq_async.instrumentation import Instruments
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed
@@ -79,7 +88,7 @@ class Reports:
             # A reason names another worker that must run the job. `until_empty` does not wait for such a job.
             if not outcome.reason:
                 self._note_retry(outcome.delay)
-        else:
+        elif not isinstance(outcome, Suspended | WaitsForChildren):
             self._notify("returned", job)
 
     def _note_retry(self, delay: float) -> None:

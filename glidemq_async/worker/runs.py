@@ -15,10 +15,15 @@ from glidemq_async.durations import to_ms
 from glidemq_async.errors import (
     ExecutorError,
     PayloadTooLarge,
+    Postponed,
     RateLimited,
     RetryLater,
     SerializationError,
+    StepFailed,
+    Suspended,
     UnrecoverableError,
+    WaitingForChildren,
+    WorkflowDiverged,
 )
 from glidemq_async.executors.protocol import AwaitsHandlers, Executor, Handler
 from glidemq_async.functions import outcomes
@@ -42,6 +47,7 @@ from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retention import age_ms
 from glidemq_async.options.retry_rules import HasRetryRules, RetryRules
 from glidemq_async.stored.failure import Failure, failure_of, one_line
+from glidemq_async.stored.hand_over import Waits
 from glidemq_async.worker.execution import AfterExecution, Execution, changed_failure, changed_ttl
 from glidemq_async.worker.strategies import BackoffStrategy, ask
 
@@ -53,6 +59,8 @@ _FINAL: Final[tuple[tuple[type[Exception], FailureCause], ...]] = (
     (PayloadTooLarge, "oversize"),
     (UnrecoverableError, "unrecoverable"),
     (SerializationError, "unrecoverable"),
+    (StepFailed, "unrecoverable"),
+    (WorkflowDiverged, "diverged"),
 )
 
 
@@ -147,7 +155,9 @@ _OUTCOMES: Final[Mapping[type[Outcome], RunOutcome]] = {
     Retry: "retrying",
     Failed: "failed",
     Delayed: "delayed",
+    outcomes.Suspended: "suspended",
     outcomes.RateLimited: "delayed",
+    outcomes.WaitsForChildren: "delayed",
     Released: "returned",
 }
 _ERRORS: Final = frozenset({"retrying", "failed", "delayed"})
@@ -319,6 +329,13 @@ class Runner:
             # A rate-limited job pauses other jobs too, so its budget bounds the pause.
             delay = min(error.delay_ms, self._longest_rest_ms) / 1000
             return run.end(outcomes.RateLimited(delay, one_line(error.waits_for)), error)
+        if isinstance(error, Suspended):
+            waits = Waits(error.reason, error.signals, error.single).stored()
+            return run.end(outcomes.Suspended(waits, error.timeout_ms, error.step), error)
+        if isinstance(error, Postponed):
+            return run.end(_delayed(error), error)
+        if isinstance(error, WaitingForChildren):
+            return run.end(outcomes.WaitsForChildren(), error)
         cause = _final_cause(run.job, error)
         if cause is None and self._crashes.is_poison(run.job.id, error):
             cause = "stalled"
@@ -391,6 +408,13 @@ def end_unfinished(run: Run, error: BaseException) -> None:
         return
     failure = failure_of(error)
     run.end(Failed(failure.packed(), "unrecoverable", failure.reason()), error)
+
+
+def _delayed(error: Postponed) -> Delayed:
+    if not error.is_instant:
+        return Delayed(error.milliseconds / 1000, step=error.step)
+    # The server compares the instant with its own clock. The delay is only for the reports of this worker.
+    return Delayed(max(0.0, error.milliseconds / 1000 - time.time()), step=error.step, due_ms=error.milliseconds)
 
 
 def _final_cause(job: Job[Any, Any], error: BaseException) -> FailureCause | None:

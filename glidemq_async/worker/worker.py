@@ -354,6 +354,10 @@ def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, setting
         queue, storage, payload_limit=options.payload_limit, dead_letter_queue=dead_letter_queue, **settings
     )
     client.budget = options.budget or JobBudget()
+    if options.stream_limits is not None:
+        client.chunk_writer.limits = options.stream_limits
+    if options.step_limits is not None:
+        client.step_writer.limits = options.step_limits
     return client
 
 

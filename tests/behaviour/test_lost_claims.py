@@ -56,6 +56,19 @@ async def test_a_claim_that_never_arrived_is_not_a_stall(timed: Timed) -> None:
     assert await counts_of(job) == ("completed", 0)
 
 
+async def test_a_claim_that_was_renewed_before_it_arrived_is_not_a_stall(timed: Timed) -> None:
+    job = await timed.queue.add("n", 1)
+    worker = FakeWorker(timed.queue, timed.store)
+    await worker.renew()
+    [lease] = await worker.claim(lock_ms=LEASE)
+    await timed.clock.advance(LEASE * 2 // 3)
+    await worker.renew(in_transit=True)
+    await timed.clock.advance(LEASE * 4 // 3)
+    await worker.vanish(lease, for_ms=LEASE * 4 // 3)
+    await timed.fake_worker.first_sweep(gap_ms=10**9)
+    assert await counts_of(job) == ("waiting", 0)
+
+
 async def test_a_job_that_never_arrives_fails_as_undelivered(timed: Timed) -> None:
     job = await timed.queue.add("n", 1)
     worker = FakeWorker(timed.queue, timed.store)

@@ -42,6 +42,7 @@ UNNEEDED = {
     "glidemq_async.cli.events_command",
     "glidemq_async.cli.inspect_commands",
     "glidemq_async.cli.pipeline",
+    "glidemq_async.cli.signal_commands",
     "glidemq_async.cli.worker.supervised",
     "glidemq_async.demo",
     "glidemq_async.executors.subprocess",

@@ -228,7 +228,7 @@ async def test_invalid_positions_of_dead_letters_are_refused(queue: AnyQueue, bo
 
 async def test_unknown_causes_of_dead_letters_are_refused(queue: AnyQueue) -> None:
     for cause in ("revoked", "bored"):
-        with pytest.raises(ValueError, match="cause must be one of expired, malformed"):
+        with pytest.raises(ValueError, match="cause must be one of child_failed, diverged, expired, malformed"):
             await queue.get_dead_letter_jobs(cause=cause)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="cause must be one of"):
             await queue.replay_dead_letter_jobs(cause=cause)  # type: ignore[arg-type]

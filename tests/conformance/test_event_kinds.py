@@ -55,8 +55,13 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, store: Ru
     assert kinds == set(get_args(EventKind)) - PROVEN_ELSEWHERE
 
 
-PROVEN_ELSEWHERE = {"obliterated", "dead-lettered", "skipped", "written"}
-"""Other kinds are in test_obliterating, test_dead_letters, test_schedulers and test_writes."""
+PROVEN_ELSEWHERE = {
+    *("obliterated", "dead-lettered", "skipped", "written", "waiting-children"),
+    *("suspended", "signalled"),
+}
+"""Other kinds are in test_obliterating, test_dead_letters, test_schedulers, test_writes, test_flows and
+test_suspending.
+"""
 
 FIRST: dict[str, Exception] = {
     "later": RetryLater(0.01),

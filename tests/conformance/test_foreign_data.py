@@ -104,6 +104,21 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
         ([("SADD", "{base}:revoking", "1")], "I9"),
         ([("ZADD", "{base}:held", "1", "ghost")], "I9"),
         ([("RPUSH", "{base}:logs:ghost", "x")], "I12"),
+        ([("XADD", "{base}:chunks:ghost", "1-1", "1", "x")], "I18"),
+        ([("XADD", "{base}:chunks:own", "1-1", "1", "x")], "I18"),
+        ([("HSET", "{base}:streamed", "ghost", "1 1 60000 ")], "I18"),
+        ([("HSET", "{base}:steps:ghost", "a", "x")], "I21"),
+        ([("HSET", "{base}:steps:own", "a", "x")], "I21"),
+        ([("HSET", "{base}:stepped", "ghost", "1 1 0")], "I21"),
+        ([("HSET", "{base}:stepped", "own", "2 2 0"), ("HSET", "{base}:steps:own", "a", "x")], "I21"),
+        (
+            [
+                ("HSET", "{base}:streamed", "own", "1 1 60000 "),
+                ("XADD", "{base}:chunks:own", "1-1", "1", "x"),
+                ("PEXPIRE", "{base}:chunks:own", "60000"),
+            ],
+            "I18",
+        ),
     ],
 )
 async def test_a_check_finds_damaged_stored_data(

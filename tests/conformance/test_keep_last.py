@@ -144,6 +144,7 @@ async def test_an_add_after_the_removal_of_the_successor_creates_another_one(tim
         await (second.remove() if way == "removed" else second.revoke())
     third = await timed.queue.add("third", deduplication=LAST)
     assert (third.outcome, third.state, third.id != second.id) == ("added", "delayed", True)
+    assert await timed.queue.check() == []  # also before the sweep that fails the expired one
     if way == "expired":
         await timed.fake_worker.sweep()
         assert await second.get_state() == "failed"

@@ -189,6 +189,7 @@ async def test_a_long_run_does_not_vanish_with_its_neighbours(
     # The entries of the others are deleted around it.
     assert await store.ask("XLEN", f"{fake_worker.base}:fifo") == KEPT + 1
     await fake_worker.complete(lease, retention=[KEEP])
+    await asyncio.sleep(0.002)  # the others end in a later millisecond
     await complete_many(queue, fake_worker, KEPT - 5)
     assert await long.get_state() == "completed"
     await complete_many(queue, fake_worker, 10)

@@ -37,7 +37,16 @@ async def idle_worker(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[Id
 
 
 @everywhere
-@pytest.mark.parametrize("options", [JobOptions(), JobOptions(job_id="own"), JobOptions(attempts=3)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        JobOptions(),
+        JobOptions(job_id="own"),
+        JobOptions(attempts=3),
+        JobOptions(ttl=60),
+        JobOptions(job_id="own", ttl=60),
+    ],
+)
 async def test_an_added_job_runs_without_a_claim_call(
     queue: AnyQueue, idle_worker: IdleWorker, options: JobOptions
 ) -> None:
@@ -73,6 +82,27 @@ async def test_a_client_that_waits_for_the_result_gets_it(queue: AnyQueue) -> No
         await idle(worker)
         for number in range(5):
             assert await queue.add_and_wait("n", number, wait_timeout=5) == number
+
+
+@everywhere
+async def test_a_job_with_a_deadline_runs_without_a_claim_call(storage: Storage, name: str) -> None:
+    relay = Relay(storage)
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, concurrency=3) as worker:
+        await idle(worker)
+        for number in range(3):
+            await relay.quiet(queue)
+            relay.calls.clear()
+            assert await queue.add_and_wait("n", number, wait_timeout=5) == number
+            await relay.quiet(queue)
+            assert relay.calls.count("settleAndClaim") == 1
+
+
+async def test_a_pushed_job_does_not_expire(queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker) -> None:
+    await idle_worker.wait()
+    await queue.add("n", 1, ttl=60)
+    await idle_worker.pushed()
+    assert await store.ask("EXISTS", f"{idle_worker.base}:expiry") == 0
+    assert await queue.check() == []
 
 
 async def test_several_workers_share_the_jobs_of_an_add(queue: AnyQueue, store: RunningStore) -> None:
@@ -121,9 +151,7 @@ async def test_a_worker_that_accepts_no_pushes_is_woken(queue: AnyQueue, idle_wo
     assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [job.id]
 
 
-@pytest.mark.parametrize(
-    "options", [JobOptions(lock_duration=5), JobOptions(ttl=60), JobOptions(priority=1), JobOptions(key="k")]
-)
+@pytest.mark.parametrize("options", [JobOptions(lock_duration=5), JobOptions(priority=1), JobOptions(key="k")])
 async def test_other_jobs_wake_the_worker(queue: AnyQueue, idle_worker: IdleWorker, options: JobOptions) -> None:
     await idle_worker.wait()
     job = await queue.add("n", 1, options)
@@ -344,7 +372,7 @@ async def test_a_poll_finds_the_job_of_a_lost_push(storage: Storage, name: str) 
     async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, poll_interval=0.2) as worker:
         await idle(worker)
         relay.kept = []
-        assert await queue.add_and_wait("n", 1, wait_timeout=5) == 1
+        assert await (await queue.add("n", 1)).result(5) == 1
         assert relay.kept
         assert (await queue.get_job_counts())["completed"] == 1
 

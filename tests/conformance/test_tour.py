@@ -9,7 +9,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from glidemq_async import Deduplication, Queue, RateLimit, RetryLater, TokenBucket
+from glidemq_async import (
+    Chunk,
+    Deduplication,
+    FlowJob,
+    FlowProducer,
+    Queue,
+    RateLimit,
+    RetryLater,
+    TokenBucket,
+)
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
@@ -108,6 +117,85 @@ async def bulk_and_history(queue: AnyQueue, functions: Functions) -> None:
         await ended((await queue.get_jobs("waiting"))[0])
 
 
+async def run_a_flow(queue: AnyQueue, storage: Storage) -> None:
+    """Run a flow that is stored and made in several steps."""
+    children = [FlowJob("child", queue.name, [number, "x" * 2_000]) for number in range(400)]
+    async with FlowProducer(storage) as flows, worker_of(queue, echo):
+        node = await flows.add(FlowJob("parent", queue.name, children=children))
+        assert (await ended(node.job)).state == "completed"
+        assert len(await node.job.get_children_values()) == 400
+
+    async def add_children(job: AnyJob) -> None:
+        if job.name == "parent" and not await job.get_children_values():
+            async with FlowProducer(storage) as flows:
+                await flows.add_children(job, [FlowJob("child", queue.name)])
+            await job.move_to_waiting_children()
+
+    parent = await queue.add("parent")
+    async with worker_of(queue, add_children):
+        assert (await ended(parent)).state == "completed"
+
+
+async def stream_and_watch(queue: AnyQueue) -> None:
+    """Read the chunks of a job, and watch it."""
+    gate = asyncio.Event()
+
+    async def work(job: AnyJob) -> None:
+        await job.stream("a")
+        await gate.wait()
+
+    job = await queue.add("streams")
+    chunks, updates = job.chunks(), job.watch()
+    async with worker_of(queue, work):
+        first = await anext(chunks)
+        assert isinstance(first, Chunk)
+        assert first.value == "a"
+        assert (await anext(updates)).state in {"waiting", "active"}
+        gate.set()
+        assert [item async for item in chunks] == []
+        assert [update.state async for update in updates][-1] == "completed"
+    assert await queue.check() == []
+
+
+async def run_steps(queue: AnyQueue) -> None:
+    """Run a job twice, whose steps are recorded in its first run."""
+    called: list[int] = []
+
+    async def work(job: AnyJob) -> list[Any]:
+        found = await asyncio.gather(*(job.step("s", asyncio.sleep, 0, number) for number in range(300)))
+        called.append(job.fence)
+        if job.fence == 1:
+            raise ValueError("again")
+        return found
+
+    job = await queue.add("steps", attempts=2)
+    async with worker_of(queue, work):
+        assert await job.result(10) == [*range(300)]
+    assert called == [1, 2]
+    assert len(await job.get_steps()) == 300
+    assert await queue.check() == []
+
+
+async def suspend_and_signal(queue: AnyQueue) -> None:
+    """Suspend a job twice. An operator resumes it, and then a signal."""
+
+    async def work(job: AnyJob) -> Any:
+        if job.resumed_by != "signal":
+            await job.suspend(signals=["go"])
+        return job.signals[0].data
+
+    job = await queue.add("waits")
+    async with worker_of(queue, work) as worker:
+        await worker.until_empty()
+        assert await job.signal("other", 1) is False
+        assert [one.name for one in await queue.get_mailbox(job.id)] == ["other"]
+        assert await queue.check() == []
+        await queue.resume_job(job.id)
+        await worker.until_empty()
+        assert await job.signal("go", 2) is True
+        assert await job.result(10) == 2
+
+
 async def counts_of_all(queue: AnyQueue) -> int:
     """Return the number of jobs in all states."""
     return sum((await queue.get_job_counts()).values())
@@ -198,8 +286,15 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert await queue.resume_job_scheduler("s")
         assert await queue.remove_job_scheduler("s")
         await move_and_replay(queue, f"{name}-dead", relay)
+        await run_a_flow(queue, relay)
+        await stream_and_watch(queue)
+        await run_steps(queue)
+        await suspend_and_signal(queue)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.job_waiters.remove(back.id, "nobody")
+        assert (await functions.job_waiters.add_many([back.id], "nobody"))[0].state == "completed"
+        await functions.job_waiters.remove_many([back.id], "nobody")
+        assert await functions.jobs.abandon(back.id, "nobody", "") == "state completed"
         await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
         await read_and_remove(queue)

@@ -210,9 +210,12 @@ class Handler:
 
     async def _note(self, job: Job[Payload, int]) -> None:
         update = asyncio.create_task(job.update_progress(job.fence))
-        await asyncio.sleep(0)
-        self._trap.pass_handler(RECORDING)
-        await update
+        try:
+            await asyncio.sleep(0)
+            self._trap.pass_handler(RECORDING)
+        finally:
+            # Also when the run is cancelled: a lease that was lost is raised here and not in a forgotten task.
+            await update
         self._trap.pass_handler(RECORDED)
 
 

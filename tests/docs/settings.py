@@ -87,6 +87,25 @@ def redact(text):
 background = Worker("reports", process, url, handle_signals=False)
 await background.start()
 """,
+    "flows": """
+async def run_of_flow(job):
+    if job.name == "total":
+        return sum((await job.get_children_values()).values())
+    return len((job.data or "").split())
+
+
+mq = GlideMQ(url)
+
+
+@mq.task
+async def fetch(url: str) -> str:
+    return url
+
+
+background = [Worker(name, run_of_flow, url, handle_signals=False) for name in ("texts", "reports")]
+for worker in background:
+    await worker.start()
+""",
     "order-and-limits": 'queue = Queue("emails", url)',
     "schedulers": 'queue = Queue("emails", url)',
     "serialization": "new_key, old_key = generate_key(), generate_key()",
@@ -124,6 +143,7 @@ from conversions import convert
 }
 
 AT: Final = {
+    ("flows", 2): "flows = FlowProducer(url)",
     ("README", 1): """
 from app import mq
 
@@ -138,6 +158,11 @@ asyncio.get_running_loop().call_later(0.3, worker.stop)
 }
 
 AFTER: Final = {
+    "flows": """
+await flows.close()
+for worker in background:
+    await worker.close()
+""",
     "README": """
 async with api.router.lifespan_context(api):
     added = await signup("ada@example.com")
@@ -232,6 +257,7 @@ def client() -> Client:
 }
 
 PYTEST_AT: Final = {
+    ("flows", 2): "flows = FlowProducer(url)",
     ("testing", 0): """
 async def sign_up(to: str) -> None:
     await send_email.add(to)

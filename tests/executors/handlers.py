@@ -106,6 +106,8 @@ async def report(job: AnyJob) -> Any:
     await job.log("one")
     await job.update_progress({"done": 50})
     await job.update_data([job.data, "changed"])
+    for chunk in ("a", {"b": 2}):
+        await job.stream(chunk)
     await job.heartbeat()
     return job.data
 
@@ -114,20 +116,50 @@ def report_plainly(job: AnyJob) -> Any:
     job.sync.log("one")
     job.sync.update_progress({"done": 50})
     job.sync.update_data([job.data, "changed"])
+    for chunk in ("a", {"b": 2}):
+        job.sync.stream(chunk)
     job.sync.heartbeat()
     return job.data
+
+
+async def steps(job: AnyJob) -> Any:
+    """Run steps, and fail in the first run. Each execution leaves a line in the log of the job."""
+
+    async def effect(number: int) -> list[int]:
+        await job.log(f"step {number}")
+        return [number]
+
+    found = await asyncio.gather(*(job.step("effect", effect, number) for number in (1, 2)))
+    if job.fence == 1:
+        raise ValueError("again")
+    return found
 
 
 def misuse(job: AnyJob) -> list[str]:
     messages: list[str] = []
     bad: Any = 7
-    calls: list[Callable[[], None]] = [lambda: job.sync.log(bad), lambda: asyncio.run(job.remove())]
+    calls: list[Callable[[], object]] = [
+        lambda: job.sync.log(bad),
+        lambda: asyncio.run(job.remove()),
+        lambda: next(job.sync.chunks()),
+        lambda: next(job.sync.watch()),
+        lambda: job.sync.step("x", len, "a"),
+    ]
     for call in calls:
         try:
             call()
         except Exception as error:  # noqa: BLE001 - the test checks its type
             messages.append(f"{type(error).__name__}: {error}")
     return messages
+
+
+def converse(job: AnyJob) -> Any:
+    """Suspend the job, delay it, and return what the last run got."""
+    if job.step_name is None:
+        job.sync.suspend("waits for a", signals=["a"], timeout=60, step="two")
+    if job.step_name == "two":
+        job.sync.move_to_delayed(0, step="three")
+    return [job.resumed_by, job.step_name, [[one.name, one.data] for one in job.signals]]
 
 
 def fail(job: AnyJob) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import gc
 import os
@@ -13,9 +14,21 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import ExecutorError, RateLimited, RetryLater, UnrecoverableError, Worker
+from glidemq_async import (
+    Chunk,
+    Codec,
+    Encryption,
+    ExecutorError,
+    Queue,
+    RateLimited,
+    RetryLater,
+    UnrecoverableError,
+    Worker,
+    generate_key,
+)
 from glidemq_async.executors import FunctionCall, Permissions, SubprocessExecutor
 from glidemq_async.payloads.codecs import Compression
+from glidemq_async.storage import Storage
 from tests.executors import handlers
 from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, worker_of
 
@@ -94,13 +107,28 @@ async def test_calls_of_the_job_reach_the_store(queue: AnyQueue) -> None:
         assert job.progress == {"done": 50}
         assert job.data == ["data", "changed"]
         assert await queue.get_job_logs(job.id) == ["one"]
+        assert [item async for item in job.chunks()] == [Chunk("a", "1-1"), Chunk({"b": 2}, "2-1")]
 
 
 async def test_calls_that_cannot_be_made_raise(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.misuse, executor="subprocess"):
-        first, second = await queue.add_and_wait("n", wait_timeout=20)
+        first, *others = await queue.add_and_wait("n", wait_timeout=20)
     assert first == "TypeError: a log line must be a str, not 7"
-    assert "no connection to the store" in second
+    assert len(others) == 4
+    assert all("no connection to the store" in message for message in others[:3])
+    assert "make the handler a coroutine function" in others[3]
+
+
+async def test_steps_of_a_coroutine_function_are_recorded_in_the_store(storage: Storage, name: str) -> None:
+    codecs: list[Codec] = [Compression(), Encryption({"a": generate_key()})]
+    async with (
+        Queue[Any, Any](name, storage, codecs=codecs) as queue,
+        worker_of(queue, handlers.by_name, executor="subprocess", codecs=codecs),
+    ):
+        job = await ended(await queue.add("steps", attempts=2))
+        assert job.return_value == [[1], [2]]
+        assert sorted(await queue.get_job_logs(job.id)) == ["step 1", "step 2"]
+        assert sorted((step.run, step.result) for step in await job.get_steps()) == [(1, [1]), (1, [2])]
 
 
 async def test_a_thread_left_behind_by_a_run_affects_no_other_job(queue: AnyQueue) -> None:
@@ -144,6 +172,21 @@ async def test_control_exceptions_work_in_a_process(queue: AnyQueue) -> None:
                 await executor.run(handlers.fail, some, None)
             assert caught.value.delay == 30
         await executor.stop(0)
+
+
+async def test_a_process_suspends_and_delays_its_job(queue: AnyQueue) -> None:
+    async with worker_of(queue, handlers.converse, executor="subprocess"):
+        job = await queue.add("n")
+        async with asyncio.timeout(20):
+            async for update in job.watch():
+                if update.state == "suspended":
+                    break
+        await job.refresh()
+        assert job.suspension is not None
+        assert (job.suspension.reason, job.suspension.signals) == ("waits for a", ("a",))
+        assert await job.signal("a", {"by": "ada"})
+        assert await job.result(20) == ["signal", "three", [["a", {"by": "ada"}]]]
+    assert (await ended(job)).attempts_made == 1
 
 
 async def test_retry_rules_match_types_that_only_the_job_imports(queue: AnyQueue) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from glidemq_async.executors import Permissions
 from glidemq_async.executors.subprocess import child
 from glidemq_async.executors.subprocess.link import WorkerSocket
+from glidemq_async.jobs.snapshot import RunValues
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from tests.executors import handlers
 from tests.executors.attacks import Target
@@ -131,8 +132,8 @@ def be_the_process_of_a_job(target: Target) -> object:
     ready = next(frames, None)
     assert ready is not None
     assert ready[0] == "ready", ready
-    values = ["1", "n", MsgpackSerializer().dumps(None), b"", 1, "", 0, 0, 0, 0, None, None, None]
-    link.send("run", 1, f"{handlers.__name__}:start_a_thread", "q", 1000, values, None, None)
+    job = RunValues("1", "n", MsgpackSerializer().dumps(None), b"", 1, "", 0, 0, 0, 0, None, None, None, None)
+    link.send("run", 1, f"{handlers.__name__}:start_a_thread", "q", 1000, list(job), None, None)
     assert next(frames, None) == ["begun", 1]
     done = next(frames, None)
     assert done is not None

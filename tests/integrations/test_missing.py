@@ -13,6 +13,7 @@ import pytest
     [
         ("fastapi", "fastapi", "fastapi"),
         ("starlette", "starlette.requests", "fastapi"),
+        ("signal_pages", "starlette.applications", "fastapi"),
         ("aiohttp", "aiohttp", "aiohttp"),
     ],
 )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import OldWorkersRunning, Queue
+from glidemq_async import OldWorkersRunning, Producer, Queue
 from glidemq_async.storage import Storage
 from tests.migration.old_queue import OldJob, old_queue, options, snapshot
 from tests.support.helpers import echo, worker_of
@@ -43,6 +43,17 @@ async def test_waiting_jobs_of_layout_1_run_in_their_order(storage: Storage, sto
             assert [one for one in started if isinstance(one, int) and 4 < one < 90] == list(range(5, 20))
             assert returned
             assert urgent
+            assert await queue.check() == []
+
+
+@pytest.mark.usefixtures("layout1")
+async def test_a_producer_migrates_a_queue_before_it_adds(storage: Storage, store: RunningStore, name: str) -> None:
+    async with old_queue(store, name) as old:
+        await old.add([OldJob(1)])
+        async with Producer[Any](name, storage) as producer:
+            await producer.add("n", 2)
+        async with Queue[Any, Any](name, storage) as queue:
+            assert [job.data async for job in queue.iter_jobs("waiting")] == [1, 2]
             assert await queue.check() == []
 
 

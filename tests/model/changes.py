@@ -34,6 +34,10 @@ class ChangedQueue(Queue):
     def start_anew(self, job: Job, how: str) -> None:
         """Reset the job to the state before its first run."""
         job.changes += 1
+        if job.state == "completed":
+            job.steps, job.requeued = None, 0
+        elif job.steps is not None:
+            job.requeued = job.fence
         job.waiters = []  # they have been notified of the end
         job.failures = job.stalls = 0
         job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
@@ -115,16 +119,56 @@ class ChangedQueue(Queue):
         self.note("progress" if kind == "progress" else "updated", id_)
         return "ok"
 
+    def stream(self, id_: str, token: str, chunk: str) -> str:
+        """Append a chunk. Only the run that owns the job may do so, and a refused one changes nothing."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if job.state != "active" or job.token != token:
+            return "stale"
+        job.plain = False
+        job.chunks = [*(job.chunks or []), (job.fence, chunk)]
+        return "ok"
+
+    def record_step(self, id_: str, token: str, identity: str, value: str) -> str:
+        """Record a step. Only the run that owns the job may do so, and a refused one changes nothing."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if job.state != "active" or job.token != token:
+            return "stale"
+        job.plain = False
+        job.steps = {**(job.steps or {}), identity: value}
+        return "ok"
+
+    def follow(self, id_: str) -> str:
+        """Open the stream of a job that has not ended."""
+        job = self.get(id_)
+        if job is None or self.is_gone(job):
+            return "missing"
+        if job.over:
+            return job.state
+        job.plain = False
+        job.chunks = job.chunks or []
+        return "open"
+
     def await_job(self, id_: str, channel: str) -> str:
         job = self.get(id_)
         if job is None:
             return "missing"
         if job.over:
             return "missing" if self.is_gone(job) else job.state
-        job.plain = False
         if channel not in job.waiters:
             job.waiters.append(channel)
         return "waiting"
+
+    def abandon(self, id_: str, channel: str) -> str:
+        """Revoke the job of a client that waits no longer, unless others wait."""
+        job = self.open(id_)
+        self.forget_reply(id_, channel)
+        if job is not None and job.over:
+            return f"state {job.state}"
+        return "awaited" if job is not None and job.waiters and not job.over else self.revoke(id_)
 
     def forget_reply(self, id_: str, channel: str) -> None:
         job = self.jobs.get(id_)

@@ -24,9 +24,9 @@ DELIVERY = st.sampled_from(["once", "once", "once", "twice", "lost"])
 Change = Literal["removeJob", "retryJob", "revokeJob", "promoteJob"]
 CHANGES: tuple[Change, ...] = ("removeJob", "retryJob", "revokeJob", "promoteJob")
 FITS: dict[Change, tuple[State, ...]] = {
-    "removeJob": (*READY, "active", "delayed"),
+    "removeJob": (*READY, "active", "delayed", "suspended"),
     "retryJob": ("failed", "completed"),
-    "revokeJob": ("active",),
+    "revokeJob": ("active", "suspended"),
     "promoteJob": ("delayed",),
 }
 IDS = st.sampled_from(["", "", "", "a", "b", "1", "2", "5", "9"])
@@ -88,7 +88,10 @@ ENDS = (
     Settled("f", "", "", ttl=20_000), Settled("f", "", "", retention=(0, -1)), Settled("r", "", ""),
     Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
     Settled("b", "", ""), Settled("b", "", ""), Settled("l", "", "", delay=7_000), Settled("l", "", "", delay=1),
-    Settled("l", "", "", delay=20_000),
+    Settled("l", "", "", delay=20_000), Settled("d", "", "", delay=7_000, step="one"),
+    Settled("s", "", "", delay=-1), Settled("s", "", "", delay=-1), Settled("s", "", "", delay=20_000, names=("a",)),
+    Settled("s", "", "", delay=-1, names=("a", "b"), step="two"), Settled("s", "", "", delay=7_000, names=()),
+    Settled("s", "", "", delay=-1, single=True),
 )  # fmt: skip
 RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
 RUNS = st.lists(RUN, min_size=1, max_size=4)

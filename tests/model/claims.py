@@ -35,6 +35,7 @@ class ClaimingQueue(ChangedQueue):
         """
         self.behind = False
         self.promote_due()
+        self.resume_due()
         self.claimed_last[worker] = []
         if self.paused:
             assert not started, f"{started} started while the queue is paused"
@@ -77,7 +78,8 @@ class ClaimingQueue(ChangedQueue):
         is_held_back = self.paused or self.gate > self.now or any(self.limits)
         assert not is_held_back, f"{pushed} were pushed against a pause or limits"
         for job in jobs:
-            assert job.expires is None, f"job {job.id} was pushed although it has a time to live"
+            late = job.expires is not None and job.expires <= self.now
+            assert not late, f"job {job.id} was pushed although it has expired"
             assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"
             self._start(job, worker, lock)
             job.line = job.line or next(self.line)

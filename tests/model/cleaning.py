@@ -80,7 +80,7 @@ class CleanedQueue(DeadLetterQueue):
     """A queue whose jobs are drained, cleaned and retried in bulk."""
 
     def _drainable(self, delayed: bool) -> list[Job]:
-        return self.having(*READY, "delayed") if delayed else self.having(*READY)
+        return self.having(*READY, "delayed", "suspended") if delayed else self.having(*READY)
 
     def begin_draining(self, delayed: bool) -> Draining:
         return Draining(delayed=delayed, promised=[(job, _past(job)) for job in self._drainable(delayed)])
@@ -138,6 +138,8 @@ class CleanedQueue(DeadLetterQueue):
         """
         if loop.state == "delayed":
             jobs = self.scheduled()
+        elif loop.state == "suspended":
+            jobs = self.suspended()
         elif loop.state == "key-waiting":
             jobs = sorted(self.having("key-waiting"), key=lambda job: job.key_position)
         else:

@@ -17,7 +17,7 @@ STEPS = st.sampled_from([1, 2, 5])
 """The largest number of jobs in one step."""
 FRESH = st.sampled_from([True, False, False, False])
 FINAL_STATE = st.sampled_from(FINAL)
-UNSTARTED = st.sampled_from((*READY, "delayed"))
+UNSTARTED = st.sampled_from((*READY, "delayed", "suspended"))
 
 
 class CleaningActions(BaseMachine):
@@ -69,8 +69,8 @@ class CleaningActions(BaseMachine):
             loop = self.model.begin_draining(delayed)
         cursor, removed = self.bulk_step("drainJobs", delivery, loop.cursor, int(loop.delayed), count)
         seen = self.snapshot()
-        located = seen.waiting().union(id_ for id_, _ in seen.scheduled)
-        gone = [job for job in self.model.having(*READY, "delayed") if job.id not in located]
+        located = seen.waiting().union((id_ for id_, _ in seen.scheduled), self.driver.suspended())
+        gone = [job for job in self.model.having(*READY, "delayed", "suspended") if job.id not in located]
         same("number of drained jobs", removed, len(gone))
         assert len(gone) <= count, f"{len(gone)} were drained in a step of {count}"
         self.model.drain(loop, gone, cursor)

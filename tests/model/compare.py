@@ -16,12 +16,14 @@ T = TypeVar("T")
 UNKNOWN_LEASE = "0"
 """The lease of a completed plain job, which is not stored."""
 OWNED = frozenset(
-    {"job", "logs", "call", "keyq", "keyrest", "key", "keyrate", "keybucket", "dedup", "metrics", "scheduler"}
-)
+    {"job", "logs", "chunks", "signals", "steps", "call", "keyq", "keyrest", "key", "keyrate", "keybucket", "dedup",
+     "metrics", "scheduler"}
+)  # fmt: skip
 FLAGS = {
     "a": "waiters", "b": "held", "c": "expiry", "d": "revoking", "e": "returned", "f": "scheduled", "g": "lifo",
     "h": "prioritized", "i": "ready", "j": "sleeping", "k": "resting", "l": "pauses", "m": "limits", "n": "deduped",
-    "o": "timer", "p": "outbox", "q": "moved", "r": "running",
+    "o": "timer", "p": "outbox", "q": "moved", "r": "running", "v": "streamed",
+    "z": "suspended", "{": "signalled", "|": "stepped",
 }  # fmt: skip
 """The letters in the field `features` of `meta`, and the structures that they stand for."""
 

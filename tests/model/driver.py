@@ -29,15 +29,39 @@ T = TypeVar("T")
 Delivery = Literal["once", "twice", "lost"]
 
 BASE = "model:{queue}"
-IDEMPOTENT = frozenset({"openQueue", "renewLeases", "endRuns", "awaitJob", "forgetReply", "confirmReplies"})
-STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "lane")
+IDEMPOTENT = frozenset(
+    {
+        "advanceFlows",
+        "followChunks",
+        "openQueue",
+        "renewLeases",
+        "endRuns",
+        "awaitJob",
+        "awaitJobs",
+        "forgetReply",
+        "forgetReplies",
+        "confirmReplies",
+    }
+)
+STRUCTURES = (
+    "returned",
+    "scheduled",
+    "completed",
+    "failed",
+    "lifo",
+    "prioritized",
+    "keyed",
+    "suspended",
+    "fifo",
+    "lane",
+)
 KEYS = ("x", "y")
 """The ordering keys of keyed jobs."""
 SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "meta2", "idle", "timer", "alive", "workers", "waiters", "held", "expiry",
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
-     "stopping", "stopping_runs"}
+     "stopping", "stopping_runs", "streamed", "signalled", "stepped"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -180,6 +204,11 @@ def _texts(words: object) -> list[str]:
     return [_text(word) for word in _list(words)]
 
 
+def _record(flat: object) -> dict[str, str]:
+    words = iter(_texts(flat))
+    return dict(zip(words, words, strict=True))
+
+
 def _owner(text: str) -> tuple[int, str]:
     ends, _, owner = text.partition(" ")
     return int(ends.partition("-")[0]), owner
@@ -294,7 +323,38 @@ class Driver:
             found += some
         for key in KEYS:
             found += run(functions.check.key(key))
+        found += run(functions.check.journals([*self.journals()]))
         return found + run(functions.check.records(ids))
+
+    def open_streams(self) -> set[str]:
+        """Return the jobs with an open stream of chunks."""
+        return {*_texts(self.wire.send("HKEYS", f"{BASE}:streamed"))}
+
+    def suspended(self) -> dict[str, int]:
+        """Return the suspended jobs and their deadlines."""
+        return dict(_scores(self.wire.send("ZRANGE", f"{BASE}:suspended", 0, -1, "WITHSCORES")))
+
+    def signalled(self) -> dict[str, str]:
+        """Return the fields of the hash `signalled`."""
+        return dict(_pairs(self.wire.send("HGETALL", f"{BASE}:signalled")))
+
+    def mailboxes(self) -> dict[str, list[str]]:
+        """Return the signals in each mailbox."""
+        keys = _texts(self.wire.send("KEYS", f"{BASE}:signals:*"))
+        return {key[len(BASE) + 9 :]: _texts(self.wire.send("LRANGE", key, 0, -1)) for key in keys}
+
+    def journals(self) -> dict[str, str]:
+        """Return the jobs with a journal, each with its size."""
+        return _record(self.wire.send("HGETALL", f"{BASE}:stepped"))
+
+    def journal_of(self, job_id: str) -> dict[str, str]:
+        """Return the recorded steps of a job."""
+        return _record(self.wire.send("HGETALL", f"{BASE}:steps:{job_id}"))
+
+    def stream_of(self, job_id: str) -> list[tuple[str, list[str]]]:
+        """Return the entries of a stream of chunks."""
+        rows = self.wire.send("XRANGE", f"{BASE}:chunks:{job_id}", "-", "+")
+        return [(_text(entry), _texts(fields)) for entry, fields in map(_list, _list(rows))]
 
     def snapshot(self) -> Snapshot:
         """Read all stored data, and the events since the last read."""

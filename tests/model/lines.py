@@ -67,6 +67,10 @@ class Lines:
         """Return the delayed jobs in the order of their due times. Equal due times keep the order of the calls."""
         return sorted(self.having("delayed"), key=lambda job: (job.due, job.line))
 
+    def suspended(self) -> list[Job]:
+        """Return the suspended jobs in the order of their deadlines."""
+        return sorted(self.having("suspended"), key=lambda job: (job.due, job.id))
+
     def ended(self, state: State) -> list[Job]:
         """Return the ended jobs, oldest first. A job with a time to live is sorted by the end of that time."""
         return sorted(self.having(state), key=lambda job: (job.position, job.id))
@@ -247,6 +251,7 @@ class Lines:
             return opens
         instants = sleeping.values() if sleeping is not None else [at for at in held.values() if at > self.now]
         dues = [*(job.due for job in self.scheduled()[:1]), *instants]
+        dues += [job.due for job in self.suspended()[:1] if job.due < NEVER]
         return max(min(dues), opens if opens > self.now else 0) if dues else 0
 
 

@@ -223,7 +223,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             worker.held.clear()
             worker.unanswered, worker.has_push = None, False
         if worker.unanswered is None and not worker.held:
-            self.wakeups.dies(worker.name)
+            self.wakeups.dies(worker.name, self.model.now)
             worker.registered = True
         if what != "crash" and not worker.held and worker.unanswered is None:
             self.driver.delivery, self.dirty = delivery, True
@@ -243,6 +243,17 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             assert error.startswith("GLIDEMQ REPLAY"), f"an older call returned {error or 'success'}"
             self.dirty = True
 
+    @action(2, name=WORKERS, number=NUMBER, names=st.sampled_from([None, None, ("a",), ()]), delivery=DELIVERY)
+    def converse(self, name: str, number: int, names: tuple[str, ...] | None, delivery: Delivery) -> None:
+        """Suspend a job, send it a signal, run it again, and suspend it again."""
+        suspended = Settled("s", "", "", delay=7_000, names=names)
+        for _ in range(2):
+            if not self.model.having("suspended"):
+                self.settle_and_claim(name, [("held", number, suspended)], False, delivery, True)
+            self.signal(8 * number + 1, "a", 0, delivery)
+            self.settle_and_claim(name, [], False, delivery, True)
+        self.settle_and_claim(name, [("held", number, suspended)], False, delivery, True)
+
     # Time.
 
     @action(3, ms=st.sampled_from([7_000] * 4 + [28_000] * 3 + [63_000, 63_000, 301_000, 86_401_000]))
@@ -257,7 +268,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         known = set(self.model.alive)
         expected, found = self.model.sweep(most, interval, gap), None
         for name in known - set(self.model.alive):
-            self.wakeups.dies(name)  # forgotten after a long time without a sign of life
+            self.wakeups.dies(name, self.model.now)  # forgotten after a long time without a sign of life
         while (reply := run(self.functions.stalled.sweep(most, interval, gap, resume=found is not None))) is not None:
             found = found or (set[str](), set[str]())
             found[0].update(reply.recovered)

@@ -21,6 +21,9 @@ from tests.model.compare_schedulers import compare_schedulers
 from tests.model.driver import Driver, Snapshot, run
 from tests.model.parts import READY, Job, State
 from tests.model.scheduling import ScheduledQueue
+from tests.model.signals import compare_signals
+from tests.model.steps import compare_journals
+from tests.model.streams import compare_streams
 from tests.model.wakeups import Wakeups
 from tests.model.worker import Worker, as_claimed, claimed_fields
 
@@ -93,6 +96,9 @@ class BaseMachine(RuleBasedStateMachine):
         compare_dead_letters(seen, self.model)
         self.comparer.compare(seen, self.model)
         compare_schedulers(seen, self.model)
+        compare_streams(self.driver, self.model)
+        compare_signals(self.driver, self.model)
+        compare_journals(self.driver, self.model)
         same("messages to the workers", self.wakeups.read_messages(), self.expected_messages)
         self.expected_messages.clear()
         self.wakeups.check(seen, self.model, {name for name, one in self.workers.items() if one.unanswered})
@@ -159,10 +165,10 @@ class BaseMachine(RuleBasedStateMachine):
         record_lost = {job.id for job in self.model.jobs.values() if job.record_lost}
         found = self.driver.findings([*self.model.jobs])
         same("findings", [one for one in found if one.subject not in record_lost], [])
-        states: tuple[State, ...] = (*READY, "active", "delayed", "completed", "failed")
+        states: tuple[State, ...] = (*READY, "active", "delayed", "suspended", "completed", "failed")
         counts: dict[str, int] = {state: len(self.model.having(state)) for state in states}
         limited = len(self.sleeping)  # the first job of each sleeping key
-        counts |= {"rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
+        counts |= {"waiting-children": 0, "rate-limited": limited, "key-waiting": counts["key-waiting"] - limited}
         same("counts", run(self.functions.reading.count_jobs()), counts)
         same("paused", run(self.functions.reading.is_paused()), self.model.paused)
         for state in states:
@@ -191,6 +197,8 @@ class BaseMachine(RuleBasedStateMachine):
             lines = [self.model.ended(state)[::-1]]
         elif state == "delayed":
             lines = [self.model.scheduled()]
+        elif state == "suspended":
+            lines = [self.model.suspended()]
         for line in lines:
             ids = [job.id for job in line if job.state == state]
             same(f"order of those listed as {state}", [id_ for id_ in listed if id_ in ids], ids)

@@ -176,9 +176,10 @@ class Queue(PostingQueue):
         """
         refused, named = dict[int, str](), set[str]()
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
+        awaited = 0
         for positions in _groups(runs).values():
             refused |= self._refusals(runs, positions, named)
-            self._complete_group(runs, positions, refused, ended)
+            awaited += self._complete_group(runs, positions, refused, ended)
         others = [position for position, run in enumerate(runs) if not run.is_grouped]
         refused |= self._refusals(runs, others, named)
         self.end_runs(worker, [runs[position].token for position in refused])
@@ -196,8 +197,8 @@ class Queue(PostingQueue):
         for jobs in ended.values():
             for job in jobs:
                 job.ending = True
-        if ended:
-            self.release_held(sum(map(len, ended.values())))
+        if ended or awaited:
+            self.release_held(sum(map(len, ended.values())) + awaited)
         for (state, retention, ttl), jobs in ended.items():
             self._store(state, retention, ttl, jobs)
         return refused
@@ -208,8 +209,11 @@ class Queue(PostingQueue):
         positions: Sequence[int],
         refused: Collection[int],
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]],
-    ) -> None:
-        """Complete jobs that were plain when they were claimed. Most of them are stored without a record."""
+    ) -> int:
+        """Complete jobs that were plain when they were claimed. Most of them are stored without a record.
+
+        Return how many of these are held for a client.
+        """
         first = runs[positions[0]]
         count, age = first.retention or DEFAULT_RETENTION["completed"]
         newest = max(number_of(runs[position].token) for position in positions)
@@ -223,14 +227,16 @@ class Queue(PostingQueue):
             job.result = run.payload
             number = number_of(run.token)
             near = newest - number > count / 2 or (number < self.horizon + count / 2 and kept > count / 2)
-            late = count != 0 and (number < self.horizon or (count > 0 and near))
-            if job.plain and first.ttl is None and not late:
+            took_long = age >= 0 and self.now - (run.since or 0) > age / 16
+            late = count != 0 and (took_long or number < self.horizon or (count > 0 and near))
+            if job.plain and first.ttl is None and not late and not (job.waiters and count == 0):
                 stays_plain.append(job)
             else:
                 job.plain = False
                 ended.setdefault(("completed", run.retention, run.ttl), []).append(job)
         for job in stays_plain:
             job.state, job.ended, job.position = "completed", self.now, self.now
+            job.held = self.now + HOLD_MS if job.waiters else None
             self.note("completed", job.id)
             if count == 0:
                 del self.jobs[job.id]
@@ -239,6 +245,7 @@ class Queue(PostingQueue):
             self._trim("completed", count)
             if first.retention is not None:
                 self._discard_older("completed", age)
+        return sum(bool(job.waiters) for job in stays_plain)
 
     def end_runs(self, worker: str, tokens: Sequence[str]) -> int:
         """End the runs of removed jobs among these; return their number."""
@@ -271,25 +278,37 @@ class Queue(PostingQueue):
         self.free_dedup(id_)
         if job is not None:
             job.expires = job.moved = None
+            job.mailbox, job.handed = [], ("", "", [])
             job.revoking, job.waiters, job.logs = False, [], []
 
     def _apply(self, job: Job, run: Settled) -> Final | None:
         """Apply the outcome of one run; return the final state if there is one."""
-        code, reason, cause = run.code, run.reason, run.cause
+        code, reason, cause, payload = run.code, run.reason, run.cause, run.payload
         if job.revoking and code != "c":
+            payload = payload if code in "fr" else ""
             code, reason, cause = "f", "revoked", "revoked"  # a revoked job is not retried
         if code == "c":
             job.result = run.payload
             return "completed"
         if code in "fr":
             job.failures += 1
-            job.error, job.reason = run.payload, reason
+            job.error, job.reason = payload, reason
         if code == "f":
             job.cause = cause
             self.post(job, cause, reason)
             return "failed"
+        if code == "s":
+            self.suspend(job, run)
+            return None
+        self._apply_unfinished(job, run, code)
+        return None
+
+    def _apply_unfinished(self, job: Job, run: Settled, code: str) -> None:
+        """Apply the outcome of a run after which the job waits for its next run."""
         if code == "l":
             self._apply_rate_limit(job, run.delay)
+        if run.step and code == "d":
+            job.handed = job.handed[0], run.step, job.handed[2]
         if code in "bl":
             self.put_back(job)
             self.note("returned" if code == "b" else "limited", job.id, str(run.delay) if code == "l" else "")
@@ -303,7 +322,6 @@ class Queue(PostingQueue):
         elif code == "d":
             job.reason = run.payload or job.reason
             self.note("delayed", job.id)
-        return None
 
     def _apply_rate_limit(self, job: Job, delay: int) -> None:
         """Apply a rate limit that the handler reported: to the job's key, or to the queue for an unkeyed job."""
@@ -354,7 +372,7 @@ class Queue(PostingQueue):
         if job.waiters or job.drop == "t":
             return False
         self._release(job)
-        return True
+        return not job.plain  # the retention has never waited for the result of a plain job
 
     def trim_kept(self) -> None:
         """Apply the retention policies."""
@@ -398,8 +416,11 @@ class Queue(PostingQueue):
         self._discard_plain(kept[:of_kept])
 
     def _discard_plain(self, jobs: Sequence[Job]) -> None:
+        """Remove these jobs. The ones that are held for a client get a record instead."""
         for job in jobs:
-            del self.jobs[job.id]
+            if job.held is None:
+                del self.jobs[job.id]
+            job.plain = False
             self.horizon = int(job.id) + 1
 
     def is_gone(self, job: Job) -> bool:
@@ -417,6 +438,7 @@ class Queue(PostingQueue):
             job.plain = False
             job.state, job.ended, job.expires, job.revoking, job.resting = state, self.now, None, False, False
             job.moved, job.position, job.ending = None, self.now, False
+            job.mailbox, job.handed = [], ("", "", [])
         self.free_dedup(*(job.id for job in jobs))
         for job in jobs:
             self.note(state, job.id, (job.reason or "") if state == "failed" else "")

@@ -34,6 +34,13 @@ DAILY: Final = frozenset(
         "a skipped fire time has no event",
         "a held record has no flag",
         "a flag replaces the others",
+        "a chunk of a run that lost its job is stored",
+        "a completed job does not end its stream",
+        "a plain job forgets its client",
+        "the outcome of an awaited plain job is not held",
+        "a plain job that waits too long does not expire",
+        "a step of a run that lost its job is recorded",
+        "a removed job keeps its journal",
     }
 )
 """Mutants that nearly every seed detects within a few thousand steps. The nightly run tries all mutants."""
@@ -106,6 +113,8 @@ RARE: Final = frozenset(
         "a lost push takes no slot",
         "a lost push counts as a stall",
         "a push passes over released jobs",
+        "a pushed job can still expire",
+        "a long run keeps the outcomes of its neighbours",
     }
 )
 """Mutants whose detection takes many steps."""

@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tests.model.push_mutants import MUTANTS_OF_PUSHES
+from tests.model.signal_mutants import MUTANTS_OF_SIGNALS
+from tests.model.step_mutants import MUTANTS_OF_STEPS
+from tests.model.stream_mutants import MUTANTS_OF_STREAMS
+from tests.model.waiter_mutants import MUTANTS_OF_WAITERS
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
@@ -64,8 +68,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a trim deletes the entry of an older run": ("    if row.err or not row[1] then\n", "    if true then\n"),
     "the horizon rises over outcomes that stay": (
-        "    removed = in_chunks('HDEL', base .. ':results', nil, numbers)\n",
-        "    removed = #numbers\n",
+        "    removed = removed + in_chunks('HDEL', base .. ':results', nil, numbers)\n",
+        "    removed = removed + #numbers\n",
     ),
     "a short acknowledgement of plain runs counts as a full one": (
         "unpack(args, from, to)) == to - from + 1\n",
@@ -166,8 +170,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a retried job keeps its number of failures": ("'HDEL', key, 'failures', 'stalls',", "'HDEL', key, 'stalls',"),
     "a revoked run can be retried or released": (
-        "  if code == 'c' then return code, option end",
-        "  if true then return code, option end",
+        "  if code == 'c' then return code, payload, option end",
+        "  if true then return code, payload, option end",
     ),
     "the mark of a revoked job stays after its end": (
         "  if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end",
@@ -245,8 +249,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "every claim begins with the same source of jobs": ("for i = last, last + 2 do", "for i = 0, 2 do"),
     "a job with a changed priority stays in its old location": (
-        "if state ~= 'delayed' then entry = locations.leave(base, id, call) end",
-        "if state ~= 'delayed' then entry = select(2, record.location(base, id)) end",
+        "if state ~= 'delayed' and state ~= 'waiting-children' then entry = locations.leave(base, id, call) end",
+        "if state ~= 'delayed' and state ~= 'waiting-children' then entry = select(2, record.location(base, id)) end",
     ),
     "a keyed job that is delayed keeps its position": ("  parsed.sequence = '0'\n", ""),
     "a promoted retry still blocks its key": (
@@ -394,8 +398,12 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if status then return status, id end",
     ),
     "a dead letter that fails again is moved again": ("    if job[5] then return end\n", ""),
+    "an abandoned job is revoked although others wait": (
+        "  if rest[1] then\n    redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))\n    return",
+        "  if false then\n    return",
+    ),
     "a revoked job is moved to the dead-letter queue": ("if not target or cause == 'revoked' or", "if not target or"),
-    "a job that the server fails is not moved": ("  dead_letters.move(base, id, cause, cause, call)\n", ""),
+    "a job that the server fails is not moved": ("  dead_letters.move(base, id, cause, said or cause, call)\n", ""),
     "a full outbox accepts more entries": (
         "    return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST\n",
         "",
@@ -406,8 +414,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "last == '' and '-' or last, '+'",
     ),
     "a repeated delivery adds a second job": (
-        "if not known[i] then id, status = add.one",
-        "if true then id, status = add.one",
+        "elseif not known[i] then\n        id, status = add.one",
+        "else\n        id, status = add.one",
     ),
     "the mark of a dead letter stays after its end": (
         "  if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end\n",
@@ -522,10 +530,14 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     **MUTANTS_OF_PUSHES,
+    **MUTANTS_OF_SIGNALS,
+    **MUTANTS_OF_STREAMS,
+    **MUTANTS_OF_WAITERS,
+    **MUTANTS_OF_STEPS,
     "a delayed job has no flag": ("queue_flags.create(base, 'scheduled', call.seen)", "base .. ':scheduled'"),
     "a ready key has no flag": ("queue_flags.create(base, 'ready', seen)", "base .. ':ready'"),
     "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),
-    "a client that asks later has no flag": ("queue_flags.create(base, 'waiters')", "base .. ':waiters'"),
+    "a client that asks later has no flag": ("queue_flags.create(base, 'waiters', seen)", "base .. ':waiters'"),
     "a limit of the queue has no flag": (
         "set(queue_flags.create(base, 'limits', call.seen), writes)",
         "set(base .. ':limits', writes)",

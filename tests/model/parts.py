@@ -7,9 +7,12 @@ and upkeep.py (time, leases, stalls).
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-State = Literal["waiting", "prioritized", "key-waiting", "active", "delayed", "completed", "failed"]
+if TYPE_CHECKING:
+    from tests.model.suspending import Sent
+
+State = Literal["waiting", "prioritized", "key-waiting", "active", "delayed", "suspended", "completed", "failed"]
 Final = Literal["completed", "failed"]
 FINAL: tuple[Final, Final] = ("completed", "failed")
 READY: tuple[State, ...] = ("waiting", "prioritized", "key-waiting")
@@ -67,7 +70,14 @@ class NewJob(NamedTuple):
     @property
     def is_plain(self) -> bool:
         """True if the job needs no record, see functions/plain.lua."""
-        return self == NewJob(name=self.name, data=self.data, lease=self.lease, result_ttl=self.result_ttl)
+        return self == NewJob(
+            name=self.name,
+            data=self.data,
+            lease=self.lease,
+            ttl=self.ttl,
+            reply=self.reply,
+            result_ttl=self.result_ttl,
+        )
 
     def __repr__(self) -> str:
         given = {name: value for name, value in self._asdict().items() if value != self._field_defaults[name]}
@@ -75,7 +85,11 @@ class NewJob(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """A run that ended. Outcome codes: c completed, f failed, r retry, d delayed, b released, l rate-limited."""
+    """A run that ended.
+
+    Outcome codes: c completed, f failed, r retry, d delayed, b released, l rate-limited, s suspended. The delay of a
+    suspended job is its timeout, -1 without one.
+    """
 
     code: str
     id: str
@@ -86,6 +100,9 @@ class Settled(NamedTuple):
     reason: str = "error"
     cause: str = "retries_exhausted"
     ttl: int | None = None  # the record stays for exactly this time, whatever the retention
+    step: str = ""  # of a run that is delayed or suspended
+    names: tuple[str, ...] | None = None  # the signals that a suspended job waits for, None: any
+    single: bool = False  # and it takes one of them
     since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
 
     @property
@@ -144,6 +161,12 @@ class Job:
     undelivered: int = 0  # claims whose reply a live worker did not receive
     progress: str | None = None
     logs: list[str] = field(default_factory=list[str])
+    chunks: list[tuple[int, str]] | None = None  # the run and the payload of each; None: it has no stream
+    waits_for: tuple[str, ...] | None = None  # the signals that the suspended job waits for
+    mailbox: list[Sent] = field(default_factory=list["Sent"])
+    handed: tuple[str, str, list[Sent]] = ("", "", [])  # how it was resumed, its step, and its signals
+    steps: dict[str, str] | None = None  # the values of recorded steps by identity; None: it has no journal
+    requeued: int = 0  # the fencing token of the last run before the job was requeued with its journal
     # The end.
     ended: int | None = None
     result: str | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.model.lines import Lines
 from tests.model.parts import Job, Origin
+from tests.model.suspending import SuspendingLines
 
 NAME = "queue"
 MOST_POSTED = 8
@@ -25,7 +25,7 @@ class Posted(NamedTuple):
     origin: Origin
 
 
-class PostingQueue(Lines):
+class PostingQueue(SuspendingLines):
     """A queue whose dead letters are moved to another one."""
 
     def __init__(self, now: int, *, step: int) -> None:

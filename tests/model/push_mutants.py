@@ -27,7 +27,10 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
         "  if tonumber(string.match(rows[1][1], '^%d+')) < first then return nil end\n",
         "",
     ),
-    "a push starts a job with a time to live": ("if seen.expiry or (hint ~= 'i'", "if (hint ~= 'i'"),
+    "a pushed job can still expire": (
+        "  if pushed.may_expire then redis.call('ZREM', base .. ':expiry', unpack(started)) end\n",
+        "",
+    ),
     "a push to a dead worker keeps its claim": (
         "  elseif pushed then\n    push.undo",
         "  elseif false then\n    push.undo",
@@ -37,5 +40,5 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
         "'SETID', base .. ':fifo', GROUP, digits(before + #raw)",
     ),
     "a worker without pushes is pushed to": ("string.byte(reply, -1) ~= ACCEPTS", "string.byte(reply, -1) == PUSHED"),
-    "a pushed job has no event": ("    line[#line + 1] = id ~= '' and id or plain.id_of(row[1])\n", ""),
+    "a pushed job has no event": ("    line[#line + 1] = started[i]\n", ""),
 }

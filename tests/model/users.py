@@ -7,6 +7,8 @@ from typing import Literal
 import hypothesis.strategies as st
 from hypothesis import note
 
+from glidemq_async.functions.steps import StepGroup
+from glidemq_async.functions.streaming import ChunkGroup
 from tests.model.choices import (
     ADD_STEP,
     CHANGES,
@@ -25,6 +27,7 @@ from tests.model.driver import BASE, KEYS, Delivery, run
 from tests.model.lines import SEP
 from tests.model.machine_base import BaseMachine
 from tests.model.parts import FINAL, READY, Job, NewJob
+from tests.model.streams import NO_LIMIT
 from tests.model.worker import add_request
 
 
@@ -100,6 +103,63 @@ class Users(BaseMachine):
         code = run(self.functions.updates.write(id_, lease, kind, value))
         same("reply of update", code, self.model.update(id_, lease, kind, value))
 
+    @action(3, number=NUMBER, token=NUMBER, delivery=DELIVERY)
+    def stream(self, number: int, token: int, delivery: Delivery) -> None:
+        """Stream a chunk from a run, or from a run that has lost its job."""
+        self.made += 1
+        id_, stale = self.pick(number, "active"), self.stale_tokens()
+        job = self.model.jobs.get(id_)
+        lease = job.token if job is not None and job.token else "p1-1"
+        if token % 3 == 2 and stale:
+            id_, lease = stale[token // 3 % len(stale)]
+        self.driver.delivery, self.dirty = delivery, True
+        chunk = f"c{self.made}"
+        group = ChunkGroup(id_, lease, NO_LIMIT, NO_LIMIT, NO_LIMIT, [chunk.encode()])
+        same(
+            "reply of addChunks", run(self.functions.streaming.append([group])), [self.model.stream(id_, lease, chunk)]
+        )
+
+    @action(3, number=NUMBER, token=NUMBER, step=st.sampled_from(["a", "b", "c"]), delivery=DELIVERY)
+    def record_step(self, number: int, token: int, step: str, delivery: Delivery) -> None:
+        """Record a step from a run, or from a run that has lost its job."""
+        self.made += 1
+        id_, stale = self.pick(number, "active"), self.stale_tokens()
+        job = self.model.jobs.get(id_)
+        lease = job.token if job is not None and job.token else "p1-1"
+        if token % 3 == 2 and stale:
+            id_, lease = stale[token // 3 % len(stale)]
+        self.driver.delivery, self.dirty = delivery, True
+        value = f"s{self.made}"
+        group = StepGroup(id_, lease, NO_LIMIT, NO_LIMIT, [(step, value.encode())])
+        code = self.model.record_step(id_, lease, step, value)
+        same("reply of recordSteps", run(self.functions.steps.record([group])), [code])
+
+    @action(2, number=NUMBER)
+    def follow(self, number: int) -> None:
+        id_, self.dirty = self.pick(number, "active", *READY), True
+        same("reply of followChunks", run(self.functions.streaming.follow(id_, NO_LIMIT)), self.model.follow(id_))
+
+    @action(
+        4,
+        number=NUMBER,
+        name=st.sampled_from(["a", "a", "b", "c"]),
+        ttl=st.sampled_from([0, 0, 0, 5_000, 5_000]),
+        delivery=DELIVERY,
+    )
+    def signal(self, number: int, name: str, ttl: int, delivery: Delivery) -> None:
+        """Send a signal to a job, in most cases to one that has not ended."""
+        self.made += 1
+        id_ = self.pick(number, *(("suspended",) if self.model.having("suspended") else ("active", "delayed", *READY)))
+        self.driver.delivery, self.dirty, data = delivery, True, f"s{self.made}"
+        code = run(self.functions.signals.send(id_, name, data.encode(), ttl))
+        same("reply of sendSignal", code, self.model.send(id_, name, data, ttl))
+
+    @action(1, number=NUMBER, delivery=DELIVERY)
+    def resume_suspended(self, number: int, delivery: Delivery) -> None:
+        id_ = self.pick(number, "suspended")
+        self.driver.delivery, self.dirty = delivery, True
+        same("reply of resumeJob", run(self.functions.signals.resume(id_)), self.model.resume_by_operator(id_))
+
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
     def wait_for(self, number: int, channel: str, forget: bool) -> None:
         over = [job for job in self.model.having(*FINAL) if self.model.is_gone(job)]
@@ -111,6 +171,31 @@ class Users(BaseMachine):
         code, record = run(self.functions.job_waiters.add(id_, channel))
         same("reply of awaitJob", code, self.model.await_job(id_, channel))
         same("a record is returned only for an ended job", bool(record), code in ("completed", "failed"))
+
+    @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), delivery=DELIVERY)
+    def abandon(self, number: int, channel: str, delivery: Delivery) -> None:
+        awaited = [job for job in self.model.having("active", *READY) if job.waiters]
+        id_ = self.pick_of(number, awaited or self.model.having("active", *FINAL))
+        self.driver.delivery, self.dirty = delivery, True
+        code = run(self.functions.jobs.abandon(id_, channel, ""))
+        job = self.model.get(id_)
+        if code == "revoking" and job is not None and self.wakeups.listens(job.worker):
+            self.expected_messages.append((job.worker, f"r {job.token}"))
+        same("reply of abandonJob", code, self.model.abandon(id_, channel))
+
+    @action(3, number=NUMBER, count=st.integers(1, 4), channel=st.sampled_from(["r1", "r2"]), forget=st.booleans())
+    def wait_for_many(self, number: int, count: int, channel: str, forget: bool) -> None:
+        ids = [self.pick(number + each, "active", *READY, *FINAL) for each in range(count)]
+        self.dirty = True
+        if forget:
+            run(self.functions.job_waiters.remove_many(ids, channel))
+            for id_ in ids:
+                self.model.forget_reply(id_, channel)
+            return
+        ends = run(self.functions.job_waiters.add_many(ids, channel))
+        assert ends, "a call looks at one job at least"
+        for id_, end in zip(ids, ends, strict=False):
+            same("reply of awaitJobs", end.state, self.model.await_job(id_, channel))
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]))
     def confirm(self, number: int, channel: str) -> None:

@@ -128,14 +128,15 @@ class Wakeups:
             listener.alarm = alarm
             listener.asleep = listener.slots > 0 and not listener.woken and self.listens(name)
 
-    def dies(self, name: str) -> None:
-        """Stop listening. The jobs that it was woken for wait until a worker polls."""
+    def dies(self, name: str, now: int) -> None:
+        """Stop listening. The jobs that it was woken for, also by its alarm, wait until a worker polls."""
         listener = self._listeners.get(name)
         if listener is not None and name not in self._dead:
             self._wire.write("SUNSUBSCRIBE", _channel(name))
             self.ask()
             self._read()
-            self._lost += listener.slots if listener.woken else 0
+            rang = listener.asleep and 0 < listener.alarm <= now
+            self._lost += listener.slots if listener.woken or rang else 0
             listener.asleep = listener.woken = False
             self._dead.add(name)
 

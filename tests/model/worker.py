@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
+from typing import cast
 
 import msgpack
 
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import RequestChannel
-from glidemq_async.functions.outcomes import Outcome, Retention
+from glidemq_async.functions.outcomes import Delayed, Outcome, Retention, Suspended
 from glidemq_async.functions.settle import ClaimedJob, JobHistory, SettleRequest
+from glidemq_async.stored.hand_over import Waits
 from tests.model.choices import SETTLE_STEP
 from tests.model.compare import created, route
 from tests.model.compare_dead_letters import decode_origin
@@ -114,6 +116,10 @@ def settled_early(runs: Sequence[Settled]) -> int:
 
 
 def _outcome(run: Settled) -> Outcome:
+    if run.code == "s":
+        return Suspended(Waits("", run.names, run.single).stored(), None if run.delay < 0 else run.delay, run.step)
+    if run.code == "d" and run.step:
+        return Delayed(run.delay / 1000, run.payload, run.step)
     # A run that is delayed or rate-limited has its reason in the place of a payload.
     reason = run.payload if run.code in {"d", "l"} else run.reason
     payload, retention = run.payload.encode(), _retention(run)
@@ -133,9 +139,16 @@ def claimed_fields(job: ClaimedJob) -> tuple[object, ...]:
     )
     since, origin = created(added, job.entry, way), decode_origin(history.origin) if history.origin else None
     counts = job.fence, history.failures, history.stalls
-    return job.name, job.data.decode() or None, job.id, job.entry, counts, progress, since, route(way), origin
+    handed = _handed(history.hand_over)
+    return job.name, job.data.decode() or None, job.id, job.entry, counts, progress, since, route(way), origin, handed
+
+
+def _handed(packed: bytes | None) -> list[str]:
+    items = cast("list[bytes]", msgpack.unpackb(packed, raw=True)) if packed else [b"", b""]
+    return [item.decode() for item in items]
 
 
 def as_claimed(job: Job, since: int) -> tuple[object, ...]:
     counts = job.fence, job.failures, job.stalls
-    return job.name, job.data, job.id, job.token, counts, job.progress, since, job.route, job.origin
+    handed = [*job.handed[:2], *(one.stored() for one in job.handed[2])]
+    return job.name, job.data, job.id, job.token, counts, job.progress, since, job.route, job.origin, handed

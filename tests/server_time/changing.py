@@ -92,11 +92,42 @@ async def await_job(b: Bench) -> None:
     assert (await b.functions.job_waiters.add(job_id, "one"))[0] == "waiting"
 
 
+@largest("awaitJobs")
+async def await_jobs(b: Bench) -> None:
+    (large,) = await b.add(data=b"x" * MIB)
+    await b.end(1, "c", b"x" * MIB)
+    ended = await b.add(500, b"x" * 1_000)
+    await b.end(500, "c", b"x" * 1_000)
+    ids = await b.add(500, b"x" * 1_000)
+    for asked in (ids, ids, ended):
+        left = asked
+        while left:
+            left = left[len(await b.functions.job_waiters.add_many(left, "one")) :]
+    assert len(await b.functions.job_waiters.add_many([large, *ids], "two")) == 1
+
+
+@largest("forgetReplies")
+async def forget_replies(b: Bench) -> None:
+    ids = await b.add(500, b"x" * 1_000)
+    await b.fill("HSET", "waiters", [word for job_id in ids for word in (job_id, "channel other")])
+    await b.functions.job_waiters.remove_many(ids, "channel")
+    await b.functions.job_waiters.remove_many(ids, "other")
+
+
 @largest("forgetReply")
 async def forget_reply(b: Bench) -> None:
     (job_id,) = await b.add()
     await b.fill("HSET", "waiters", [job_id, " ".join(f"channel{n}" for n in range(10_000))])
     await b.functions.job_waiters.remove(job_id, "channel9999")
+
+
+@largest("abandonJob")
+async def abandon_job(b: Bench) -> None:
+    (job_id,) = await b.add(data=b"x" * MIB)
+    await b.fill("HSET", "waiters", [job_id, "channel " + " ".join(f"channel{n}" for n in range(1_000))])
+    assert await b.functions.jobs.abandon(job_id, "channel", "why") == "awaited"
+    await b.fill("HSET", "waiters", [job_id, "channel"])
+    assert await b.functions.jobs.abandon(job_id, "channel", "why") == "revoked"
 
 
 @largest("confirmReplies")

@@ -183,6 +183,26 @@ async def awaited_jobs(b: Bench) -> None:
     await work(b, awaited, COMPLETED)
 
 
+@largest("settleAndClaim", "awaited, held beyond their retention")
+async def held_jobs(b: Bench) -> None:
+    await work(b, awaited, Completed(NIL, Retention(10)))
+
+
+@largest("settleAndClaim", "awaited, nothing kept")
+async def awaited_not_kept(b: Bench) -> None:
+    await work(b, awaited, Completed(NIL, Retention(0)))
+
+
+@largest("settleAndClaim", "expired")
+async def expired_jobs(b: Bench) -> None:
+    await expired(b)
+    key = f"{b.base}:expiry"
+    await b.command("ZUNIONSTORE", key, 1, key, "WEIGHTS", 0)
+    worker = Claimant(b, COMPLETED)
+    while (reply := await worker.call()).due == reply.now:
+        assert not reply.jobs
+
+
 @largest("settleAndClaim", "revoked")
 async def revoked_jobs(b: Bench) -> None:
     await work(b, revoked, FAILED)

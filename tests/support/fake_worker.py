@@ -20,8 +20,11 @@ from glidemq_async.functions.outcomes import (
     Released,
     Retention,
     Retry,
+    WaitsForChildren,
 )
 from glidemq_async.functions.settle import SettleReply, SettleRequest
+from glidemq_async.functions.steps import StepGroup, StoredJournal
+from glidemq_async.functions.streaming import ChunkGroup
 from tests.support.helpers import AnyQueue
 from tests.support.stores import RunningStore
 
@@ -97,6 +100,14 @@ class FakeWorker:
         reply = await self._settle([(lease, outcome_of(code, option, payload))])
         return reply.refused.get(0)
 
+    async def settle_as(self, lease: Lease, outcome: Outcome) -> SettleReply:
+        """Settle one run with this outcome, and claim nothing."""
+        return await self._settle([(lease, outcome)])
+
+    async def settle_all(self, runs: Sequence[tuple[Lease, Outcome]]) -> SettleReply:
+        """Settle some of these runs, the first ones, and claim nothing."""
+        return await self._settle(runs)
+
     async def complete_with_policy(self, lease: Lease, policy: str) -> None:
         """Complete one run with a retention policy in its stored form, which may be malformed."""
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False)
@@ -135,10 +146,32 @@ class FakeWorker:
         self._functions.caller.consumer = self.name
         return await self._functions.updates.write(lease.id, lease.entry, kind, value)
 
-    async def renew(self, *leases: Lease) -> list[str]:
-        """Renew leases; return the entries whose lease is lost."""
+    async def stream(self, lease: Lease, *chunks: bytes) -> str:
+        """Stream chunks from within the run; return the function's reply code."""
+        self._functions.caller.consumer = self.name
+        group = ChunkGroup(lease.id, lease.entry, 10_000, 2**20, 60_000, chunks)
+        return (await self._functions.streaming.append([group]))[0]
+
+    async def record_step(
+        self, lease: Lease, identity: str, value: bytes, *, most_steps: int = 10_000, most_bytes: int = 2**24
+    ) -> str:
+        """Record a step from within the run; return the function's reply code."""
+        self._functions.caller.consumer = self.name
+        group = StepGroup(lease.id, lease.entry, most_steps, most_bytes, [(identity, value)])
+        return (await self._functions.steps.record([group]))[0]
+
+    async def read_steps(self, lease: Lease) -> StoredJournal:
+        """Return the journal of the job of a run."""
+        return await self._functions.steps.read(lease.id)
+
+    async def renew(self, *leases: Lease, in_transit: bool = False) -> list[str]:
+        """Renew leases; return the entries whose lease is lost. in_transit: those of the last call, without a reply."""
         lost, _ = await self._functions.leases.renew(
-            self.name, NOTHING, [Held(lease.id, lease.entry, lease.plain_since) for lease in leases], 10
+            self.name,
+            NOTHING,
+            [Held(lease.id, lease.entry, lease.plain_since) for lease in leases],
+            10,
+            in_transit=self.channel.number if in_transit else 0,
         )
         return lost
 
@@ -232,6 +265,8 @@ def build_outcome(
             return Delayed(delay, reason)
         case "l":
             return RateLimited(delay, reason)
+        case "w":
+            return WaitsForChildren()
         case _:
             return Released()
 

@@ -156,3 +156,21 @@ async def test_harnesses_have_separate_queues_and_clocks() -> None:
         await one.clock.advance(HOUR)
         assert await other.clock.now() - before < timedelta(minutes=1)
         await asyncio.gather(one.drain("q", echo), other.drain("q", echo))
+
+
+async def test_drain_leaves_a_suspended_job_until_its_signal_or_its_timeout(glidemq: Harness) -> None:
+    async def approval(job: AnyJob) -> object:
+        if job.resumed_by is None:
+            await job.suspend(timeout=3 * 24 * 3600)
+        return [job.resumed_by, [one.name for one in job.signals]]
+
+    queue = glidemq.queue("orders")
+    answered, late = await queue.add("n"), await queue.add("n")
+    await glidemq.drain(queue, approval)
+    assert (await queue.get_job_counts())["suspended"] == 2
+    await queue.signal(answered.id, "approved")
+    [done] = await glidemq.drain(queue, approval)
+    assert (done.id, done.return_value) == (answered.id, ["signal", ["approved"]])
+    await glidemq.clock.advance(3 * 24 * 3600)
+    [done] = await glidemq.drain(queue, approval)
+    assert (done.id, done.return_value) == (late.id, ["timeout", []])

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("glidemq_async", "functions", "executors", "pyspark_glidemq", "benchmarks", "tests/support")
 
 # An outcome of a run has the name of the exception with which a handler asks for it.
-SHARED_NAMES = {"RateLimited"}
+SHARED_NAMES = {"RateLimited", "Suspended"}
 
 
 def sources() -> Iterator[Path]:

@@ -16,23 +16,38 @@ from glidemq_async import (
     AppWorker,
     Backoff,
     BatchOptions,
+    BatchProgress,
     BoundTask,
     BulkOutcome,
+    CallFailure,
+    Chunk,
+    ChunkGap,
     Codec,
     Compression,
+    DagNode,
     DeadLetter,
     Deduplication,
+    Dependencies,
     Encryption,
     EventGap,
     Execution,
+    FanIn,
     Finding,
+    FlowCall,
+    FlowJob,
+    FlowProducer,
     GlideMQ,
     Health,
     HealthServer,
     Job,
+    JobBatch,
     JobBudget,
+    JobNode,
     JobOptions,
+    JobOutcome,
+    JobRef,
     JobScheduler,
+    JobUpdate,
     JsonSerializer,
     KeepJobs,
     KeyLimits,
@@ -42,14 +57,26 @@ from glidemq_async import (
     MsgpackSerializer,
     PayloadContext,
     Permissions,
+    Producer,
     Queue,
     QueueEvent,
     QueueEvents,
     RateLimit,
+    RecordedStep,
+    Restarted,
+    RunHandle,
     Schedule,
     Serializer,
+    ServerlessPool,
+    Signal,
     Signing,
+    Step,
+    StepLimits,
+    StreamLimits,
+    Suspension,
     SyncJob,
+    SyncJobBatch,
+    SyncProducer,
     SyncQueue,
     Task,
     TokenBucket,
@@ -57,6 +84,7 @@ from glidemq_async import (
     WorkerInfo,
     WorkerOptions,
     WorkerPool,
+    Workflow,
     executors,
     generate_key,
     instrumentation,
@@ -96,10 +124,13 @@ from glidemq_async.testing import Harness, MovableClock
 from glidemq_async.worker.options import WorkerOptionsDict
 
 JOB = """
-    abort attempts_made change_delay change_priority created_at data data_size dead_letter due_at failed_reason
-    failure_cause fence finished_at get_state gone headers heartbeat id key lifo log name options outcome priority
-    processed_at progress promote queue refresh remove result retry return_value revoke stacktrace stalled_count state
-    sync update_data update_progress update_result_ttl waited
+    abort attempts_made change_delay change_priority chunks created_at data data_size dead_letter due_at
+    failed_reason failure_cause fence finished_at get_children_values get_dependencies get_state get_steps gone headers
+    heartbeat id key lifo log move_to_delayed move_to_waiting_children name options outcome parent
+    parents priority processed_at progress
+    promote queue received refresh remove result resume resumed_by retry return_value revoke send signal signals
+    stacktrace stalled_count state step step_name stream suspend suspension sync update_data update_progress
+    update_result_ttl waited watch
 """
 
 
@@ -109,16 +140,20 @@ def job() -> Job[Any, Any]:
 
 
 QUEUE = """
-    add add_and_wait add_bulk check clean close connect count drain get_dead_letter_jobs get_dead_letter_queue
-    get_deduplication_job_id get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_logs
-    get_job_scheduler get_job_schedulers get_jobs get_key_limits get_metrics get_workers is_paused iter_jobs name
-    obliterate pause pause_job_scheduler pause_key promote_jobs release_deduplication remove remove_global_rate_limit
-    remove_job_scheduler replay_dead_letter_jobs resume resume_job_scheduler retry_jobs revoke search_jobs
-    set_dead_letter_queue set_global_concurrency set_global_rate_limit set_key_limits storage sync
-    trigger_job_scheduler update_result_ttl upsert_job_scheduler
+    add add_and_wait add_bulk check chunks clean close connect count drain get_dead_letter_jobs
+    get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit get_job
+    get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox get_metrics
+    get_workers has_chunks is_paused iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
+    release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
+    resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue set_global_concurrency
+    set_global_rate_limit set_key_limits signal storage sync trigger_job_scheduler update_result_ttl
+    upsert_job_scheduler
 """
-APP = "add_middleware close connect cron override queue queues run_worker state storage sync task tasks worker"
-TASK = "add add_many aliases executor function name options queue result signature sync version"
+APP = """
+    add_middleware close connect cron override queue queues run_worker signal state step storage sync task tasks
+    worker workflow
+"""
+TASK = "add add_many aliases executor function name options queue result s signature sync version"
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
@@ -137,6 +172,9 @@ FORMATTER = """
 async def handler(job: Job[Any, Any]) -> None: ...
 
 
+async def send() -> None: ...
+
+
 def worker() -> Worker[Any, Any]:
     return Worker("q", handler, "memory://")
 
@@ -146,8 +184,6 @@ def app() -> GlideMQ[Any]:
 
 
 def task() -> Task[[], None]:
-    async def send() -> None: ...
-
     return app().task(send)
 
 
@@ -157,12 +193,22 @@ def app_worker() -> AppWorker:
     return mq.worker()
 
 
+LIST = "append clear copy count extend index insert pop remove reverse sort"
+
+
 PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Job: (job, JOB),
+    JobBatch: (lambda: JobBatch([job()]), f"{LIST} as_ended counts failures progress results sync"),
     Queue: (lambda: Queue[Any, Any]("q", "memory://"), QUEUE),
+    Producer: (lambda: Producer[Any]("q", "memory://"), "add add_bulk close is_closed name sync"),
+    ServerlessPool: (ServerlessPool, "close_all fingerprint get_producer size"),
     QueueEvents: (lambda: QueueEvents("q", "memory://"), "close connect position sync"),
     GlideMQ: (app, APP),
+    FlowProducer: (lambda: FlowProducer("memory://"), "add add_bulk add_children add_dag close connect"),
     Task: (task, TASK),
+    Step: (lambda: app().step(send), "function name sync with_key"),
+    Workflow: (lambda: app().workflow(send), "function name queue start task"),
+    RunHandle: (lambda: RunHandle(job()), "id job result state steps"),
     BoundTask: (lambda: task().options(delay=1), "add add_many options sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
@@ -202,14 +248,27 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
 }
 
 JOB_METHODS = """
-    change_delay change_priority get_state heartbeat log promote refresh remove result retry revoke update_data
-    update_progress update_result_ttl
+    change_delay change_priority chunks get_children_values get_dependencies get_state get_steps heartbeat log
+    move_to_delayed move_to_waiting_children promote refresh
+    remove result resume retry revoke send signal stream step suspend update_data
+    update_progress update_result_ttl watch
 """
 VALUES: dict[Any, str] = {
     Backoff: "custom delay exponential factor fixed initial jitter kind max name",
     BatchOptions: "size wait",
+    BatchProgress: "counts ended fraction total",
     BulkOutcome: "refused stored unknown",
+    Chunk: "position value",
+    ChunkGap: "missed position",
     Codec: "decode encode required tag",
+    DagNode: "data deps job_name name on_failure options queue_name",
+    Dependencies: "completed failed ignored pending",
+    CallFailure: "error_type job_id message queue",
+    FanIn: "calls shape then",
+    FlowCall: "add children data definition job_options on_failure options otherwise policy then",
+    FlowJob: "children data name on_failure options queue_name",
+    JobNode: "children job",
+    JobRef: "count index job_id queue",
     DeadLetter: "attempts_made cause failed_at job_id queue reason",
     Deduplication: "id mode ttl",
     Endpoint: "at connection_class db host options password path port tls username where",
@@ -219,7 +278,9 @@ VALUES: dict[Any, str] = {
     FunctionCall: "args function kwargs",
     Health: "alive problems ready running",
     JobBudget: "bytes log_line log_lines rest updates",
+    JobOutcome: "error job value",
     JobScheduler: "data fired id is_paused last_at last_job_id name next_at options schedule skipped",
+    JobUpdate: "log missed_lines progress state",
     KeepJobs: "age count",
     KeyLimits: "concurrency paused_until rate_limit token_bucket",
     MetricPoint: "count mean_seconds minute",
@@ -229,14 +290,22 @@ VALUES: dict[Any, str] = {
     Permissions: "cpu environment file_size memory network open_files processes read strict subprocess write",
     QueueEvent: "at detail job_id key kind position",
     RateLimit: "duration max",
+    RecordedStep: "arguments code error finished_at key name result run started_at status",
+    Restarted: "position run",
     RunJob: "data_size headers queue waited",
     Schedule: """
         after_completion catch_up cron end every immediately jitter limit missed next_after overlap start tz
     """,
     Serializer: "dumps loads",
+    StepLimits: "max_bytes max_steps",
+    StreamLimits: "max_bytes max_chunks ttl ttl_ms",
+    Signal: "data name sent_at",
+    Suspension: "deadline reason signals",
     Storage: "call clone close connect read_stream scan subscribe url",
     Subscription: "close reset",
     SyncJob: JOB_METHODS,
+    SyncJobBatch: "as_ended counts failures results",
+    SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     WorkerPart: "count counts index name queue running",

@@ -38,7 +38,7 @@ LAYERS = (
     "client",
     "jobs",
     "executors queues",
-    "spark worker",
+    "flows spark worker workflows",
     "tasks",
     "cli demo integrations testing",
     "__main__",

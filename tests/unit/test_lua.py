@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import cache
 from pathlib import Path
-from string import ascii_lowercase
 
 import pytest
 
@@ -101,6 +100,7 @@ UNFLAGGED = {
     ("HSET", ":running", "keyed"): "the hash has the count that the command lowers",
     ("HSET", ":timer", "wakeup"): "the hash has a first holder, and the command adds the second",
     ("HSET", ":waiters", "finish"): "the hash has the list of channels that the command replaces",
+    ("HSET", ":waiters", "jobs"): "abandonJob replaces a list of channels in the hash",
     ("HSET", ":waiters", "job_waiters"): "forgetReply replaces a list of channels in the hash",
     ("ZADD", ":", "base"): "`completed` and `failed`",
     ("ZADD", ":", "cleaning"): "the next command but one removes the only member",
@@ -109,11 +109,20 @@ UNFLAGGED = {
     ("ZADD", ":held", "set_back"): MOVED,
     ("ZADD", ":pauses", "set_back"): MOVED,
     ("ZADD", ":sleeping", "set_back"): MOVED,
+    ("ZADD", ":suspended", "set_back"): MOVED,
     ("ZADD", ":returned", "base"): "migrateQueue changes scores of existing members",
+    ("HINCRBY", "?", "flows"): "the plan of a flow",
+    ("HINCRBY", "?", "children"): "the plan of a flow",
+    ("HSET", "?", "children"): "the plan of a flow",
     ("HINCRBY", "?", "metrics"): "a key of metrics",
+    ("HSET", "?", "flows"): "the plan of a flow",
+    ("HSET", ":flowed", "flows"): "the hash has the field that the command replaces",
+    ("HSETNX", "?", "flows"): "the plan of a flow",
+    ("HSET", "?", "base"): "the plan of a flow",
     ("HSET", "?", "schedulers"): "a job scheduler",
     ("HSET", "unpack", "add"): "a record",
     ("HSET", "unpack", "base"): "in_chunks gets the key of `results` or `started` from queue_flags.create",
+    ("RPUSH", "unpack", "base"): "the mailbox of a job",
     ("SADD", "?", "base"): "the ledger of a write",
     ("SADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
     ("ZADD", "unpack", "base"): "in_chunks gets no key only for UNLINK",
@@ -152,7 +161,8 @@ end)
 def test_each_structure_has_a_letter() -> None:
     text = texts()["queue_flags"]
     names = re.findall(r"'(\w+)'", text.partition("local STRUCTURES = {")[2].partition("}")[0])
-    assert f"local ALL = '{ascii_lowercase[: len(names)]}'" in text
+    letters = "".join(chr(ord("a") + number) for number in range(len(names)))
+    assert f"local ALL = '{letters}'" in text
     created = set(re.findall(r"queue_flags\.create\(base, '(\w+)'", "".join(texts().values())))
     assert created == set(names)
 

@@ -25,7 +25,7 @@ ATTEMPT: Final = (*JOB, "attempt")
 """The columns that identify an attempt."""
 
 ENDS: Final = (
-    *("completed", "failed", "retrying", "delayed", "returned", "limited", "stalled"),
+    *("completed", "failed", "retrying", "delayed", "suspended", "returned", "limited", "stalled"),
     *("removed", "dropped"),
 )
 """Events that end an attempt. Its outcome is the first of these after its `active` event."""
@@ -37,6 +37,8 @@ STATES: Final = {
     "limited": "waiting",
     "stalled": "waiting",
     "delayed": "delayed",
+    "waiting-children": "waiting-children",
+    "suspended": "suspended",
     "active": "active",
     "completed": "completed",
     "failed": "failed",
@@ -46,7 +48,7 @@ STATES: Final = {
 REVOKED: Final = "revoked"
 """The state of a revoked job, and the error class in its `failed` event. It counts as neither success nor failure."""
 NOT_OF_JOBS: Final = (
-    *("paused", "resumed", "key-paused", "key-resumed", "skipped", "duplicate"),
+    *("paused", "resumed", "key-paused", "key-resumed", "skipped", "duplicate", "signalled"),
     *("drained", "cleaned", "written", "obliterated"),
 )
 """Events without a job id, or with the id of a job that they do not change."""

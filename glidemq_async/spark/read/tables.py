@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-RANKED: Final = frozenset({"failed", "delayed", "prioritized", "key-waiting"})
+RANKED: Final = frozenset({"failed", "delayed", "prioritized", "key-waiting", "waiting-children", "suspended"})
 """States whose jobs have ranks, so that several tasks can read them in parallel.
 
 Completed jobs have none: the server merges those with and without a record while it lists them.

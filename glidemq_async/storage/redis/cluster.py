@@ -79,9 +79,9 @@ class ClusterServers(Servers):
             endpoint = self._base.at(*address)
 
             async def dial_here() -> Wire:
-                return await dial(endpoint)
+                return await dial(endpoint, lean=self.lean)
 
-            node = self._nodes[address] = Node(dial_here, self.library)
+            node = self._nodes[address] = Node(dial_here, self.library, lean=self.lean)
         return node
 
     async def open_all(self) -> None:
@@ -207,6 +207,10 @@ class ClusterServers(Servers):
         former = (self._nodes, self._refreshing)
         self._nodes, self._refreshing = {}, self._refresher()
         return former
+
+    def drop_nodes(self, reason: str) -> None:
+        for node in self._nodes.values():
+            node.drop(reason)
 
     async def close_nodes(self) -> None:
         await self._refreshing.close()

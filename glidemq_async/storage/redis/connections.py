@@ -130,8 +130,10 @@ class LoginRefused(StorageUnavailable):
     """The server can be reached and refuses the user, the password or a command of the login."""
 
 
-async def dial(endpoint: Endpoint) -> Wire:
+async def dial(endpoint: Endpoint, *, lean: bool = False) -> Wire:
     """Open a connection, log in, select the database and set the connection's name.
+
+    With `lean` the reply to the name is not awaited. A refused login then shows in the reply to the first call.
 
     Raises `StorageUnavailable` when another attempt cannot succeed, as with a wrong password, and `OSError` when the
     server cannot be reached now.
@@ -140,7 +142,7 @@ async def dial(endpoint: Endpoint) -> Wire:
     seconds: float = endpoint.options.get("socket_connect_timeout") or CONNECT_SECONDS
     try:
         async with asyncio.timeout(seconds):
-            return await _login(connection, endpoint, seconds)
+            return await _login(connection, endpoint, seconds, lean=lean)
     except TimeoutError as error:
         if str(error):
             raise
@@ -161,13 +163,15 @@ async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:
         raise
 
 
-async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: float) -> Wire:
+async def _login(connection: AbstractConnection, endpoint: Endpoint, seconds: float, *, lean: bool) -> Wire:
     wire = await _connect(connection, endpoint)
     try:
         # redis-py would send the name during its login, and would fail the login if the user may not set a name.
         name = endpoint.options.get("client_name") or f"glidemq-async-{os.getpid()}"
         deadline = asyncio.get_running_loop().time() + seconds
-        _check_name(await wire.send(pack("CLIENT", "SETNAME", name), deadline), endpoint)
+        named = wire.send(pack("CLIENT", "SETNAME", name), deadline)
+        if not lean:
+            _check_name(await named, endpoint)
     except BaseException:
         wire.drop("the login failed")
         await asyncio.sleep(0)

@@ -23,10 +23,15 @@ SPARE_WIRES: Final = 4
 
 
 class Node:
-    """The connections to one server. Each is opened when it is needed, and again after a loss."""
+    """The connections to one server. Each is opened when it is needed, and again after a loss.
 
-    def __init__(self, dial: Dial, library: Library) -> None:
+    With `lean` the shared connection is used without checking the server and the library. A call that finds no library
+    loads it.
+    """
+
+    def __init__(self, dial: Dial, library: Library, *, lean: bool = False) -> None:
         self._dial = dial
+        self._lean = lean
         self._library = library
         self.wire: Wire | None = None
         self._spare: list[Wire] = []
@@ -52,7 +57,13 @@ class Node:
         # The order protects the fast path of `ServerStorage.call`, which uses `self.wire` without any check. So the
         # connection becomes visible only after the server was checked and the library was loaded. A connection that
         # becomes visible earlier would carry calls to functions that do not exist yet.
+        #
+        # A lean connection becomes visible without checks. If the library is missing, the first call is refused and has
+        # had no effect. The storage then loads the library and sends the call again (`Verdict.LOAD`).
         wire = await self._dial()
+        if self._lean:
+            self.wire = wire
+            return wire
         try:
             deadline = asyncio.get_running_loop().time() + TRY_SECONDS
             if not self._checked:

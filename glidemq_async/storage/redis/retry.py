@@ -98,7 +98,8 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
         return StorageUnavailable(
             f"{where} does not allow {function}: {text}. Add to the user: {missing_rule(text)}; see {GUIDE}."
         )
-    if code in ("NOAUTH", "WRONGPASS"):
+    # A server that waits for a login refuses a call with many arguments before it reads them, with a protocol error.
+    if code in ("NOAUTH", "WRONGPASS") or "unauthenticated" in text:
         return StorageUnavailable(f"{where} does not allow {function}: {text}. Check the user and the password.")
     return FunctionError(code, rest)
 

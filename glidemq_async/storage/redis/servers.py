@@ -26,8 +26,15 @@ class Servers(ABC):
         self.home: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, also after the end."""
         self.closed = False
+        self.lean = False
+        """True if connections are used without checks: the first call of each one is sent immediately."""
         self.hub = SubscriptionHub(self)
         forks.watch(self)
+
+    def use_lean(self) -> None:
+        """Open all connections without checks from now on. Only before the first use."""
+        self.lean = True
+        self.forget_nodes()
 
     # The nodes of the keys
 
@@ -53,6 +60,10 @@ class Servers(ABC):
     @abstractmethod
     async def primaries(self) -> list[Node]:
         """Return every primary, without opening it and without checking its library. Raises `OSError`."""
+
+    @abstractmethod
+    def drop_nodes(self, reason: str) -> None:
+        """Drop every connection for calls. The next call opens a new one."""
 
     @abstractmethod
     async def close_nodes(self) -> None:

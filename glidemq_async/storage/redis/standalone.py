@@ -20,7 +20,7 @@ class OneServer(Servers):
 
     async def dial(self) -> Wire:
         """Open one connection to the primary."""
-        return await dial(self.endpoint)
+        return await dial(self.endpoint, lean=self.lean)
 
     def known_node(self, key: str) -> Node:  # noqa: ARG002
         return self._node
@@ -45,11 +45,14 @@ class OneServer(Servers):
         await self._node.open()
 
     def forget_nodes(self) -> object:
-        former, self._node = self._node, Node(self.dial, self.library)
+        former, self._node = self._node, Node(self.dial, self.library, lean=self.lean)
         return former
 
     async def primaries(self) -> list[Node]:
         return [self._node]
+
+    def drop_nodes(self, reason: str) -> None:
+        self._node.drop(reason)
 
     async def close_nodes(self) -> None:
         await self._node.close()

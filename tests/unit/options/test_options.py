@@ -15,7 +15,7 @@ from glidemq_async.options.backoff import Backoff
 from glidemq_async.options.deduplication import Deduplication
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, KeepJobs, explicit, merge
 from glidemq_async.options.retention import age_ms
-from glidemq_async.options.stored_options import pack_extra, read_options, stored_form, to_extra, unpack_extra
+from glidemq_async.options.stored_options import ReplyTo, pack_extra, read_options, stored_form, to_extra, unpack_extra
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 
@@ -291,9 +291,16 @@ def test_the_order_of_a_job_is_read_back(options: JobOptions) -> None:
     assert unpack_extra(pack_extra(options)) == to_extra(options)
 
 
+def test_the_earlier_end_of_the_time_to_start_is_sent() -> None:
+    assert unpack_extra(pack_extra(JobOptions(), ReplyTo("c", 500))) == {"reply": "c", "ttl": 500}
+    assert unpack_extra(pack_extra(JobOptions(ttl=0.4), ReplyTo("c", 500)))["ttl"] == 400
+    assert unpack_extra(pack_extra(JobOptions(ttl=0.6), ReplyTo("c", 500)))["ttl"] == 500
+    assert unpack_extra(pack_extra(JobOptions(ttl=0.6), ReplyTo("c")))["ttl"] == 600
+
+
 def test_a_key_alone_is_sent_as_text() -> None:
     assert pack_extra(build(key="k")) == b"kk"
-    assert pack_extra(build(key="k"), b"channel")[:1] != b"k"
+    assert pack_extra(build(key="k"), ReplyTo("channel"))[:1] != b"k"
 
 
 def test_options_for_workers_do_not_change_the_order() -> None:

@@ -1,0 +1,97 @@
+"""Typed calls of the functions for the children of jobs: `children.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal, NamedTuple, cast
+
+import msgpack
+
+from glidemq_async.functions.calling import Arg, Calls, text
+
+GONE: Final = "gone"
+
+
+class ChildRow(NamedTuple):
+    """A child of a node. `ending` is "" while it has not ended, "c" with its result, or "f" with the reason."""
+
+    base: str
+    id: str
+    name: str
+    policy: str
+    ending: str
+    value: bytes
+
+
+class Pages(NamedTuple):
+    """The pages of some nodes, and the number of these nodes."""
+
+    packed: Sequence[bytes]
+    total: int
+
+
+class AddedChildren(NamedTuple):
+    """Children that a call has added: the server's time (ms), the id of their plan, and the number of its first node.
+
+    `has_rest` is true if the outbox must be relayed.
+    """
+
+    now: int
+    flow: str
+    first: int
+    has_rest: bool
+
+
+class RefusedChildren(NamedTuple):
+    """The reason why children were not added. `numbers` are the positions for "known", and one number for "next"."""
+
+    status: Literal["known", "next", "full", "missing", "stale"]
+    numbers: tuple[int, ...]
+
+
+class ChildCalls(Calls):
+    """Calls of the functions in `children.lua`."""
+
+    __slots__ = ()
+
+    async def add(
+        self, job_id: str, entry: str, stamp: str, first: int, children: Sequence[tuple[int, str]], pages: Pages
+    ) -> AddedChildren | RefusedChildren:
+        """Give a running job children. `entry` is the fencing token of the run.
+
+        `first` is the number of the first node.
+        `children` has the number of each child, and the base key and the id of those with a `job_id`.
+        """
+        consumer = self._caller.consumer or ""
+        packed = msgpack.packb(children, use_bin_type=False)
+        args: list[Arg] = [job_id, entry, consumer, stamp, first, pages.total, packed, *pages.packed]
+        reply = cast("list[object]", await self._caller.once("addChildren", args))
+        status = text(reply[0])
+        if status == "added":
+            _, now, flow, number, rest = cast("tuple[bytes, int, bytes, int, int]", tuple(reply))
+            return AddedChildren(now, text(flow), number, rest == 1)
+        numbers: list[int] = []
+        if len(reply) > 1:
+            numbers = cast("list[int]", reply[1] if isinstance(reply[1], list) else reply[1:])
+        return RefusedChildren(cast("Any", status), tuple(numbers))
+
+    async def read(self, flow: str, stamp: str, node: int) -> list[ChildRow] | None:
+        """Return the children of a node in their order, None if the plan has expired.
+
+        With an empty `stamp`, the children that runs of the job with the id `flow` have added.
+        """
+        rows: list[ChildRow] = []
+        cursor = "0"
+        while cursor:
+            reply = cast("list[object]", await self._caller.read("getChildren", [flow, stamp, node, cursor]))
+            cursor = text(reply[0])
+            if cursor == GONE:
+                return None
+            flat = cast("list[bytes]", reply[1])
+            rows += [_child(flat[at : at + 6]) for at in range(0, len(flat), 6)]
+        return rows
+
+
+def _child(row: list[bytes]) -> ChildRow:
+    base, job_id, name, policy, ending, value = row
+    return ChildRow(base.decode(), job_id.decode(), name.decode(), policy.decode(), ending.decode(), value)

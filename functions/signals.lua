@@ -1,0 +1,283 @@
+-- signals: jobs that wait without a slot (state suspended), and the signals that wake them.
+--   sendSignal  channel number id name data ttl once -> status    "resumed", "buffered", "full", "missing",
+--               "duplicate", or "state <state>": the job has ended. ttl: ms for which the signal can be received, 0 =
+--               without limit. once: a text; the job accepts one signal with it. '' = none
+--   resumeJob   channel number id -> status     suspended -> waiting now
+--   getMailbox  id -> { name, data, sent ms, expires ms or 0 }…     the buffered signals of a job, in their order
+-- A run suspends its job with the outcome `s`, see settle.lua.
+--
+--   suspended  zset  id -> deadline, ms; NEVER without one
+--   job:<id>   waits  of a suspended job: "a" (any signal) or "n" (the named ones), its reason, and each name after
+--              SEP. "A" and "N": the resume takes only the oldest of the signals
+--   signals:<id>  list  the mailbox: the signals that no run has got, "<sent ms> <expires ms, or 0> <name>" SEP <data>
+--   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
+--              "o" and the id -> the last texts `once` of signals to the job, joined by SEP
+--              "w" and the id -> cmsgpack { how, step, signal… }: what the runs of the job get. how: "signal",
+--              "timeout" or "operator" after a resume, otherwise ''. step: see the outcome `d`
+--
+-- A signal is never lost. Either the job is suspended and waits for it: then the call that stores the signal also makes
+-- the job ready. Or the signal goes to the mailbox, and the call that suspends the job looks there first. Therefore the
+-- mailbox of a suspended job has no signal that the job waits for.
+-- A signal is consumed once. The call that makes the job ready moves its signals from the mailbox to the field "w". All
+-- runs of the job get them, also after a failure or a lost lease, until one suspends the job again or ends it.
+
+local signals = {}
+local NEVER = clock.NEVER
+-- The number of signals in a mailbox, and their bytes.
+local MOST = 256
+local MOST_BYTES = 262144
+local MOST_ONCE = 32768          -- bytes of the texts `once` of a job
+local PIECE = 25
+local PROMOTE_STEP = 200
+
+-- Return the names for which a job waits, as a set; nil if it waits for any signal.
+local function names_in(waits)
+  if string.find(waits, '^[aA]') then return nil end
+  local names = {}
+  for name in string.gmatch(waits, SEP .. '([^' .. SEP .. ']*)') do names[name] = true end
+  return names
+end
+
+local function contains(names, name)
+  return not names or names[name]
+end
+
+-- Return when a signal was sent, when it expires (0: never), its name and its data.
+local function parse(signal)
+  return string.match(signal, '^(%d+) (%d+) ([^' .. SEP .. ']*)' .. SEP .. '(.*)$')
+end
+
+local function counts_of(base, id, seen)
+  local kept = seen.signalled and redis.call('HGET', base .. ':signalled', 'm' .. id)
+  local number, bytes = string.match(kept or '0 0', '^(%d+) (%d+)$')
+  return tonumber(number or 0), tonumber(bytes or 0)
+end
+
+local function note_counts(base, id, number, bytes, seen)
+  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'm' .. id, digits(number) .. ' ' .. digits(bytes))
+end
+
+-- Take up to `most` signals with these names (nil: all) out of the mailbox, in their order, and forget expired ones.
+local function take(base, id, names, most, call)
+  local number = counts_of(base, id, call.seen)
+  if number == 0 then return {} end
+  local key, taken, rest, bytes = base .. ':signals:' .. id, {}, {}, 0
+  for _, signal in ipairs(redis.call('LRANGE', key, '0', '-1')) do
+    local _, expires, name = parse(signal)
+    if name and (expires == '0' or tonumber(expires) > call.now) then
+      local list = #taken < most and contains(names, name) and taken or rest
+      list[#list + 1] = signal
+      if list == rest then bytes = bytes + #signal end
+    end
+  end
+  if #rest == number then return taken end
+  redis.call('UNLINK', key)
+  if rest[1] then
+    in_chunks('RPUSH', key, nil, rest)
+    note_counts(base, id, #rest, bytes, call.seen)
+  else
+    redis.call('HDEL', base .. ':signalled', 'm' .. id)
+  end
+  return taken
+end
+
+-- Return what the runs of a job get: { how, step, signal… }.
+local function hand_over_of(base, id, seen)
+  local kept = seen.signalled and redis.call('HGET', base .. ':signalled', 'w' .. id)
+  local readable, found = pcall(cmsgpack.unpack, kept or '')
+  return readable and type(found) == 'table' and found or {'', ''}
+end
+
+local function store_hand_over(base, id, values, seen)
+  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'w' .. id, cmsgpack.pack(values))
+end
+
+-- Change the step of a job. Its runs keep their signals.
+function signals.set_step(base, id, step, call)
+  local values = hand_over_of(base, id, call.seen)
+  values[2] = step
+  store_hand_over(base, id, values, call.seen)
+end
+
+-- Let a job wait for its next run, which gets these signals. It has left its location.
+local function resume(base, id, how, step, given, call)
+  local values = {how, step}
+  for _, signal in ipairs(given) do values[#values + 1] = signal end
+  store_hand_over(base, id, values, call.seen)
+  redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
+  events.note(call.lines, 'waiting', id, how)
+end
+
+-- Resume a job that is in `suspended`.
+local function wake(base, id, how, given, call)
+  locations.leave(base, id, call)
+  resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call)
+end
+
+-- Check the option and the payload of the outcome `s`.
+function signals.check(option, payload)
+  integer('timeout', string.match(option, '^(%-?%d+)'))
+  if not string.find(payload, '^[anAN]') then fail('ARGUMENT', 'not a wait for signals: ' .. payload) end
+  if string.find(payload, '^[nN][^' .. SEP .. ']*$') and string.find(option, '^%-') then
+    fail('ARGUMENT', 'a job without signals to wait for needs a timeout')
+  end
+end
+
+-- Suspend a job whose run has ended, unless its mailbox has a signal that it waits for.
+function signals.suspend(base, id, waits, option, call)
+  local timeout, step = string.match(option, '^(%-?%d+) ?(.*)$')
+  local most = string.find(waits, '^[AN]') and 1 or MOST
+  local given, values = take(base, id, names_in(waits), most, call), hand_over_of(base, id, call.seen)
+  if step == '' then step = values[2] end
+  events.note(call.lines, 'suspended', id)
+  if given[1] then return resume(base, id, 'signal', step, given, call) end
+  local deadline = string.sub(timeout, 1, 1) == '-' and NEVER or math.min(call.now + timeout, NEVER)
+  redis.call('ZADD', queue_flags.create(base, 'suspended', call.seen), digits(deadline), id)
+  redis.call('HSET', base .. ':job:' .. id, 'place', 'suspended s', 'waits', waits)
+  if step ~= '' then
+    store_hand_over(base, id, {'', step}, call.seen)
+  elseif values[1] ~= '' then
+    redis.call('HDEL', base .. ':signalled', 'w' .. id)
+  end
+end
+
+-- Resume the jobs whose deadline has come, as many as the budget permits. Return true if there may be more of them.
+function scheduled.resume_due(base, call)
+  local key, left = base .. ':suspended', PROMOTE_STEP
+  repeat
+    local wanted = math.min(left, PIECE)
+    local due = redis.call('ZRANGEBYSCORE', key, '-inf', digits(call.now), 'LIMIT', '0', digits(wanted))
+    for _, id in ipairs(due) do
+      if record.location(base, id) == 'suspended' then
+        wake(base, id, 'timeout', {}, call)
+      else    -- its record was deleted by hand
+        redis.call('ZREM', key, id)
+        record.lost(base, id, call)
+        events.note(call.lines, 'dropped', id, 'missing')
+      end
+    end
+    if #due < wanted then return false end
+    left = left - wanted
+    keyed.review(base, call)
+  until left == 0 or budget.has_settled_enough(call.budget)
+  return true
+end
+
+-- Return what the runs of these jobs get, by position: a packed list, or false.
+function record.hand_overs(base, ids)
+  local fields = {}
+  for i, id in ipairs(ids) do fields[i] = 'w' .. id end
+  return redis.call('HMGET', base .. ':signalled', unpack(fields))
+end
+
+-- These jobs have ended or are removed. Forget their signals.
+function record.forget_signals(base, ids)
+  local fields, keys = {}, {}
+  for i, id in ipairs(ids) do
+    fields[3 * i - 2], fields[3 * i - 1], fields[3 * i] = 'm' .. id, 'w' .. id, 'o' .. id
+    keys[i] = base .. ':signals:' .. id
+  end
+  in_chunks('HDEL', base .. ':signalled', nil, fields)
+  in_chunks('UNLINK', nil, nil, keys)
+end
+
+-- Return the deadline of a suspended job in ms, nil without one.
+function signals.deadline(base, id)
+  local deadline = tonumber(redis.call('ZSCORE', base .. ':suspended', id) or nil)
+  return deadline and deadline < NEVER and deadline or nil
+end
+
+-- Return why a suspended job will never be resumed, or should have been; nil if it is right. For checking.lua.
+function signals.fault_of_suspended(base, id)
+  local waits = redis.call('HGET', base .. ':job:' .. id, 'waits')
+  if not waits then return 'suspended, but does not say for what' end
+  if string.find(waits, '^[nN][^' .. SEP .. ']*$') and not signals.deadline(base, id) then
+    return 'waits for no signal and has no deadline'
+  end
+  local names, now = names_in(waits), clock.now()
+  for _, signal in ipairs(redis.call('LRANGE', base .. ':signals:' .. id, '0', '-1')) do
+    local _, expires, name = parse(signal)
+    if name and contains(names, name) and (expires == '0' or tonumber(expires) > now) then
+      return 'suspended, but its mailbox has the signal ' .. name
+    end
+  end
+end
+
+-- Return why a field of `signalled` is wrong, nil if it is right. For checking.lua.
+function signals.fault_of_field(base, field, value)
+  local id = string.sub(field, 2)
+  local state = record.location(base, id)
+  if not state then return 'in signalled but has no record' end
+  if locations.is_final(state) then return 'in signalled but ' .. state end
+  if string.sub(field, 1, 1) ~= 'm' then return nil end
+  local count = redis.call('LLEN', base .. ':signals:' .. id)
+  local noted = string.match(value, '^(%d+) ')
+  if count > 0 and digits(count) == noted then return nil end
+  return 'its mailbox has ' .. count .. ' signals, but ' .. tostring(noted) .. ' are counted'
+end
+
+-- Return the texts `once` that a job knows, with SEP around each; '' without any.
+local function known_texts(base, id, seen)
+  return seen.signalled and redis.call('HGET', base .. ':signalled', 'o' .. id) or ''
+end
+
+-- Let a job know one more of these texts. The oldest ones are forgotten if they are too long together.
+local function note_text(base, id, known, once, seen)
+  local texts = (known == '' and SEP or known) .. once .. SEP
+  while #texts > MOST_ONCE do texts = string.sub(texts, (string.find(texts, SEP, 2, true))) end
+  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'o' .. id, texts)
+end
+
+request.register('sendSignal', function(base, args)
+  local id, name, ttl = args[3], args[4], integer('ttl', args[6])
+  local call = queue_flags.call(base)
+  local state = plain.location(base, id)
+  if not state then return 'missing' end
+  if locations.is_final(state) then return 'state ' .. state end
+  local once = args[7] or ''
+  local known = once ~= '' and known_texts(base, id, call.seen)
+  if known and string.find(known, SEP .. once .. SEP, 1, true) then return 'duplicate' end
+  local expires = ttl > 0 and digits(call.now + ttl) or '0'
+  local signal = digits(call.now) .. ' ' .. expires .. ' ' .. name .. SEP .. args[5]
+  if #signal > MOST_BYTES then fail('ARGUMENT', 'a signal has at most ' .. MOST_BYTES .. ' bytes') end
+  plain.open(base, id, call.seen)
+  local waits = state == 'suspended' and redis.call('HGET', base .. ':job:' .. id, 'waits')
+  local resumes = waits and contains(names_in(waits), name)
+  local number, bytes = counts_of(base, id, call.seen)
+  if not resumes and (number >= MOST or bytes + #signal > MOST_BYTES) then
+    take(base, id, {}, MOST, call)    -- only expired signals leave
+    number, bytes = counts_of(base, id, call.seen)
+    if number >= MOST or bytes + #signal > MOST_BYTES then return 'full' end
+  end
+  if known then note_text(base, id, known, once, call.seen) end
+  events.note(call.lines, 'signalled', id, name)
+  if resumes then
+    wake(base, id, 'signal', {signal}, call)
+  else
+    redis.call('RPUSH', base .. ':signals:' .. id, signal)
+    note_counts(base, id, number + 1, bytes + #signal, call.seen)
+  end
+  wakeup.finish(base, call)
+  return resumes and 'resumed' or 'buffered'
+end)
+
+request.register('resumeJob', function(base, args)
+  local id, call = args[3], queue_flags.call(base)
+  local state = plain.location(base, id)
+  if not state then return 'missing' end
+  if state ~= 'suspended' then return 'state ' .. state end
+  wake(base, id, 'operator', {}, call)
+  wakeup.finish(base, call)
+  return 'ok'
+end)
+
+register('getMailbox', function(base, args)
+  local rows, now = {}, clock.now()
+  for _, signal in ipairs(redis.call('LRANGE', base .. ':signals:' .. args[1], '0', '-1')) do
+    local sent, expires, name, data = parse(signal)
+    if name and (expires == '0' or tonumber(expires) > now) then
+      rows[#rows + 1] = {name, data, tonumber(sent), tonumber(expires)}
+    end
+  end
+  return rows
+end, {'no-writes'})

@@ -1,0 +1,36 @@
+"""Typed calls of the functions for signals and suspended jobs: `signals.lua`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from glidemq_async.functions.calling import Calls, text
+
+
+class BufferedSignal(NamedTuple):
+    """A signal in a mailbox. Times are in server milliseconds; `expires` is 0 for a signal that does not expire."""
+
+    name: str
+    data: bytes
+    sent: int
+    expires: int
+
+
+class SignalCalls(Calls):
+    """Calls of the functions in `signals.lua`."""
+
+    __slots__ = ()
+
+    async def send(self, job_id: str, name: str, data: bytes, ttl_ms: int, once: str = "") -> str:
+        """Deliver a signal to a job. Return the status. The job accepts one signal with the text `once`."""
+        # With a number: a repeated call must not deliver the signal twice.
+        return text(await self._caller.once("sendSignal", [job_id, name, data, ttl_ms, once]))
+
+    async def resume(self, job_id: str) -> str:
+        """Let a suspended job run again. Return the status."""
+        return text(await self._caller.once("resumeJob", [job_id]))
+
+    async def mailbox(self, job_id: str) -> list[BufferedSignal]:
+        """Return the buffered signals of a job in their order."""
+        rows = cast("list[tuple[bytes, bytes, int, int]]", await self._caller.read("getMailbox", [job_id]))
+        return [BufferedSignal(name.decode(), data, sent, expires) for name, data, sent, expires in rows]

@@ -1,0 +1,51 @@
+-- watching: reads what the watchers of a job show.
+--   readUpdates  { id lines }* -> { { state is_open name progress trimmed total { line }* } }*
+--     lines: how many log lines the watcher knows; trimmed: how many are not kept any more; total: how many the job
+--     has ever had. The lines that follow are returned as far as they are kept and the budget allows. is_open: 1 if the
+--     job has an open stream, see chunks.lua.
+--     The reply has fewer items than the call if they are large, at least one.
+--     state: "" if no job has this id; "removed" if it was removed while it was watched. A job whose record has been
+--     removed by retention has the state in which it ended, for as long as its stream is kept.
+
+local LINES_AT_ONCE, MOST_LINES = 20, 200
+
+-- Return the next lines, and the number of all lines.
+local function read_lines(base, id, known, trimmed, it)
+  local key, found = base .. ':logs:' .. id, {}
+  local count = redis.call('LLEN', key)
+  local from = math.max(0, known - trimmed)
+  while from < count and #found < MOST_LINES and not (found[1] and budget.is_spent(it)) do
+    for _, line in ipairs(redis.call('LRANGE', key, digits(from), digits(from + LINES_AT_ONCE - 1))) do
+      found[#found + 1] = line
+      it.bytes = it.bytes + #line
+    end
+    from = from + LINES_AT_ONCE
+  end
+  return found, trimmed + count
+end
+
+-- Return the state in which the stream of a job without a record has ended, "" without one.
+local function ended_as(base, id)
+  local last = redis.call('XREVRANGE', base .. ':chunks:' .. id, '+', '-', 'COUNT', 1)[1]
+  return last and chunks.end_of(last[2]) or ''
+end
+
+local function read_update(base, id, known, it)
+  local state = reading.state_of(base, id)
+  if not state then return {ended_as(base, id), 0, '', '', 0, known, {}} end
+  local fields = redis.call('HMGET', base .. ':job:' .. id, 'name', 'progress', 'trimmed')
+  local trimmed, is_open = tonumber(fields[3] or 0), redis.call('HEXISTS', base .. ':streamed', id)
+  local lines, total = read_lines(base, id, known, trimmed, it)
+  it.bytes = it.bytes + #(fields[2] or '')
+  return {state, is_open, fields[1] or '', fields[2] or '', trimmed, total, lines}
+end
+
+register('readUpdates', function(base, args)
+  local it, answer = budget.of_answer(), {}
+  for i = 2, #args, 2 do integer('lines', args[i]) end
+  for i = 1, #args - 1, 2 do
+    if i > 1 and budget.is_spent(it) then break end
+    answer[#answer + 1] = read_update(base, args[i], tonumber(args[i + 1]), it)
+  end
+  return answer
+end, {'no-writes'})

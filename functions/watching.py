@@ -1,0 +1,38 @@
+"""Typed calls of the functions for watchers of jobs: `watching.lua`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+
+from glidemq_async.functions.calling import Arg, Calls
+
+
+class UpdateRead(NamedTuple):
+    """The reply for one watched job: its `state`, "" for an unknown id; `watching.lua` describes the rest."""
+
+    state: str
+    is_open: bool
+    name: str
+    progress: bytes
+    trimmed_lines: int
+    total_lines: int
+    lines: Sequence[str]
+
+
+class WatchingCalls(Calls):
+    """Calls of the functions in `watching.lua`."""
+
+    __slots__ = ()
+
+    async def read(self, wanted: Sequence[tuple[str, int]]) -> list[UpdateRead]:
+        """Read the state, the progress and the further log lines of these jobs, at least of the first one."""
+        args: list[Arg] = [arg for one in wanted for arg in one]
+        return [_update(*one) for one in cast("list[list[Any]]", await self._caller.read("readUpdates", args))]
+
+
+def _update(
+    state: bytes, is_open: int, name: bytes, progress: bytes, trimmed: int, total: int, lines: list[bytes]
+) -> UpdateRead:
+    shown = [line.decode(errors="replace") for line in lines]
+    return UpdateRead(state.decode(), bool(is_open), name.decode(errors="replace"), progress, trimmed, total, shown)

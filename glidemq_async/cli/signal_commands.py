@@ -1,0 +1,48 @@
+"""The command that signals a job, or resumes a suspended one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from glidemq_async.cli.command_runner import answer
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
+
+if TYPE_CHECKING:
+    from glidemq_async.cli.output import Document
+
+
+@with_target
+def signal(
+    target: CommandTarget,
+    queue: QueueName,
+    job_id: Annotated[str, typer.Argument(metavar="JOB_ID", help="The id of the job.")],
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The name of the signal.")] = None,
+    data: Annotated[str | None, typer.Option("--data", metavar="JSON", help="The payload of the signal.")] = None,
+    ttl: Annotated[
+        float | None, typer.Option("--ttl", min=0.001, help="Seconds after which the signal is forgotten.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a suspended job without a signal.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send a signal to a job, or resume a suspended job with --resume.
+
+    A job that waits for the signal runs again. In any other state the job receives the signal later.
+    """
+    if resume and (name or data or ttl):
+        raise typer.BadParameter("it takes no NAME, --data or --ttl", param_hint="--resume")
+    if not resume and not name:
+        raise typer.BadParameter("name the signal, or use --resume", param_hint="NAME")
+    payload = None if data is None else parse_json("--data", data)
+
+    from glidemq_async.cli import targets
+
+    async def do() -> Document:
+        async with targets.open_queue(queue, target) as opened:
+            if name is None:
+                await opened.resume_job(job_id)
+                return {"queue": queue, "id": job_id, "resumed": True}
+            return {"queue": queue, "id": job_id, "resumed": await opened.signal(job_id, name, payload, ttl=ttl)}
+
+    answer(do(), lambda done: typer.echo("resumed" if done["resumed"] else "buffered"), as_json=as_json)

@@ -1,0 +1,1 @@
+"""Flows: jobs that start after other jobs, their children, have ended."""

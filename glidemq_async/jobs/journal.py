@@ -1,0 +1,389 @@
+"""The journal of one run: finds the recorded steps of a job by their calls, and records new ones.
+
+functions/journals.lua describes how journals are stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from hashlib import blake2b
+from heapq import heappop, heappush
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+
+import msgpack
+
+from glidemq_async.client.payload_coder import Payloads
+from glidemq_async.durations import from_ms
+from glidemq_async.errors import (
+    ControlFlow,
+    JournalFull,
+    LeaseLost,
+    SerializationError,
+    StepFailed,
+    WorkflowDiverged,
+)
+from glidemq_async.functions.steps import StoredJournal
+from glidemq_async.jobs.reply_codes import check_reply
+from glidemq_async.options.steps import StepLimits
+from glidemq_async.payloads.codecs.chain import PayloadKind
+from glidemq_async.stored.failure import failure_of
+from glidemq_async.stored.names import check_id
+
+_SEPARATOR: Final = "\x1f"
+_VERSION: Final = 1
+_DIGEST_BYTES: Final = 12
+_SHOWN_BYTES: Final = 4096
+"""Arguments up to this size are stored with their step, so that they can be shown."""
+_COMPLETED: Final = "c"
+_FAILED: Final = "f"
+
+
+# The step that was last asked for in this task. A new task inherits it with its context.
+_last: Final[ContextVar[str]] = ContextVar("glidemq_last_step", default="")
+
+
+class StepStore(Protocol):
+    """The part of a client that a journal needs."""
+
+    payloads: Payloads
+
+    @property
+    def step_limits(self) -> StepLimits:
+        """The limits of the journal of each job."""
+        ...
+
+    def encode(self, value: object, kind: PayloadKind, name: str, job_id: str) -> bytes:
+        """Encode a value. Raises SerializationError or PayloadTooLarge."""
+        ...
+
+    def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str) -> object:
+        """Decode a value. Raises SerializationError."""
+        ...
+
+    async def read_steps(self, job_id: str) -> StoredJournal:
+        """Read the journal of a job."""
+        ...
+
+    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+        """Record a step of a run. The future has the status."""
+        ...
+
+
+class StepCall(NamedTuple):
+    """A call of a step. A `key` replaces the arguments as the identity. `code` is the fingerprint of the caller."""
+
+    name: str
+    arguments: object = ()
+    key: str | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedStep:
+    """A recorded step of a job.
+
+    `name` is the name of the step, and `key` the key of its call. `arguments` are the arguments of the call, None if
+    they have more than 4 KiB. `status` is "completed", with a `result`, or "failed", with an `error`. `run` is the
+    fencing token of the run that recorded the step. `code` is the fingerprint of its workflow, "" outside of a
+    workflow. `started_at` and `finished_at` are times of the worker's clock.
+    """
+
+    name: str
+    status: Literal["completed", "failed"]
+    arguments: Any
+    result: Any
+    error: StepFailed | None
+    key: str | None
+    run: int
+    code: str
+    started_at: datetime
+    finished_at: datetime
+
+
+class StoredStep(NamedTuple):
+    """The stored form of a step. `body` is the encoded pair of its arguments and its result."""
+
+    version: int
+    status: str
+    name: str
+    run: int
+    began: int
+    ended: int
+    code: str
+    body: bytes
+
+
+class Numbers:
+    """The numbers of equal calls. A call without a result gives its number to the next equal call."""
+
+    def __init__(self) -> None:
+        self._next: dict[str, int] = {}
+        self._free: dict[str, list[int]] = {}
+
+    def take(self, call: str) -> int:
+        """Return the lowest number that no call of this run has."""
+        free = self._free.get(call)
+        if free:
+            return heappop(free)
+        number = self._next.get(call, 0)
+        self._next[call] = number + 1
+        return number
+
+    def release(self, call: str, number: int) -> None:
+        """Return a number whose call has not received a result."""
+        heappush(self._free.setdefault(call, []), number)
+
+
+# A run asks for its steps in any order: tasks of a group run concurrently, and finish at other times in each run. So a
+# step has no position. Its identity is its name, a digest of its arguments, and the number of equal calls before it.
+# Equal calls are interchangeable, because equal inputs are all that distinguishes them for the program.
+#
+# The number belongs to a call until the call has received its result. If the call is cancelled or fails, the next equal
+# call takes the number. Otherwise a program that repeats a call after a timeout would record its success under the
+# number 1, and the next run would execute the call under the number 0 again.
+class Journal:
+    """The recorded steps of one job, as its present run uses them."""
+
+    def __init__(self, store: StepStore, job_id: str, entry: str, run: int) -> None:
+        self._store = store
+        self._job_id = job_id
+        self._entry = entry
+        self._run = run
+        self._is_loaded = False
+        self._loading = asyncio.Lock()
+        self._kept: dict[str, bytes] = {}
+        self._bytes = 0
+        self._numbers = Numbers()
+        self._running: dict[str, asyncio.Future[None]] = {}
+        """The steps that execute, or whose record has no reply yet. Each future is done afterwards."""
+        self._asked: set[str] = set()
+        self._new: list[str] = []
+        self._left: dict[tuple[str, str], set[str]] = {}
+        """The recorded steps of workflows that this run has not asked for, by name and fingerprint."""
+
+    async def call(
+        self, call: StepCall, execute: Callable[[], Awaitable[object]], *, records_failure: bool = False
+    ) -> object:
+        """Return the result of a step: the recorded one, or the one of `execute`, which is recorded.
+
+        With `records_failure` an exception of `execute` is recorded too, and raised as StepFailed in each run. Raises
+        the exception of `execute`, LeaseLost, JournalFull, SerializationError and PayloadTooLarge.
+        """
+        if not self._is_loaded:
+            await self._load()
+        if call.key is not None:
+            identity = f"{call.name}{_SEPARATOR}={call.key}"
+            found = await self._record_of(identity, call, execute, records_failure)
+            _last.set(identity)
+            return self._outcome(*found)
+        base = self._base_of(call)
+        number = self._numbers.take(base)
+        identity = f"{base}{_SEPARATOR}{number}"
+        try:
+            found = await self._record_of(identity, call, execute, records_failure)
+        except BaseException:
+            self._numbers.release(base, number)
+            raise
+        _last.set(identity)
+        return self._outcome(*found)
+
+    def has_left(self, code: str, name: str | None = None) -> bool:
+        """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
+        return any(left for (each, of), left in self._left.items() if of != code and name in (None, each))
+
+    def new_steps(self) -> list[RecordedStep]:
+        """Return the steps that this run has recorded."""
+        return recorded_steps(self._store, self._job_id, ((name, self._kept[name]) for name in self._new))
+
+    def steps_not_asked(self) -> list[RecordedStep]:
+        """Return the steps that earlier runs have recorded and this run has not asked for."""
+        names = self._kept.keys() - self._asked
+        return recorded_steps(self._store, self._job_id, ((name, self._kept[name]) for name in names))
+
+    async def _load(self) -> None:
+        async with self._loading:
+            if self._is_loaded:
+                return
+            # No step can have been recorded before the first claim, so the first run need not read.
+            if self._run != 1:
+                kept = await self._store.read_steps(self._job_id)
+                for identity, packed in kept.steps.items():
+                    step = unpack_step(packed)
+                    if step.status != _FAILED or step.run > kept.requeued:
+                        self._kept[identity] = packed
+                        if step.code:
+                            self._left.setdefault((step.name, step.code), set()).add(identity)
+                    self._bytes += len(identity) + len(packed)
+            self._is_loaded = True
+
+    def _base_of(self, call: StepCall) -> str:
+        try:
+            serialized = self._store.payloads.serialize(call.arguments)
+        except SerializationError as error:
+            raise SerializationError(
+                f"the arguments of step {call.name!r} of job {self._job_id} cannot be stored, so they cannot identify "
+                f"the step: {error}. Pass a key= that is unique among the job's steps of this name",
+                error.path,
+            ) from error
+        # The id makes equal arguments of several jobs look different to a reader of the store.
+        digest = blake2b(self._job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{call.name}{_SEPARATOR}{digest}"
+
+    async def _record_of(
+        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+    ) -> tuple[bytes, Exception | None]:
+        """Return the stored form of a step, and its exception if it has failed in this run."""
+        while (kept := self._kept.get(identity)) is None:
+            running = self._running.get(identity)
+            if running is None:
+                return await self._execute(identity, call, execute, records_failure)
+            # The other call has the same key, or it was cancelled while its result was being recorded.
+            await asyncio.wait([running])
+        if identity not in self._asked:
+            self._asked.add(identity)
+            for left in self._left.values():
+                left.discard(identity)
+        return kept, None
+
+    async def _execute(
+        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+    ) -> tuple[bytes, Exception | None]:
+        limits = self._store.step_limits
+        if len(self._kept) + len(self._running) >= limits.max_steps:
+            raise JournalFull(self._job_id, call.name, f"it has {limits.max_steps} steps", "max_steps")
+        self._running[identity] = running = asyncio.get_running_loop().create_future()
+        status: asyncio.Future[str] | None = None
+        try:
+            packed, error = await self._packed(call, execute, records_failure)
+            size = len(identity) + len(packed)
+            if self._bytes + size > limits.max_bytes:
+                raise JournalFull(self._job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
+            status = self._store.record_step(self._job_id, self._entry, identity, packed)
+            self._bytes += size
+            recording = status
+            status.add_done_callback(partial(self._recorded, identity, packed, running))
+        finally:
+            if status is None:
+                self._end(identity, running)
+        # The step has happened, so a cancellation of the caller must not take its record back.
+        code = await asyncio.shield(recording)
+        if code == "full":
+            raise JournalFull(self._job_id, call.name, "the server has refused the step", "max_steps or max_bytes")
+        check_reply(code, f"record step {call.name!r} of", self._job_id)
+        return packed, error
+
+    async def _packed(
+        self, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+    ) -> tuple[bytes, Exception | None]:
+        began, error = _now(), None
+        try:
+            result = await execute()
+        except (ControlFlow, LeaseLost, WorkflowDiverged):
+            raise
+        except Exception as raised:
+            if not records_failure:
+                raise
+            error, result = raised, list(failure_of(raised))
+        body = self._store.encode([self._shown(call), result], "step", call.name, self._job_id)
+        status = _COMPLETED if error is None else _FAILED
+        return msgpack.packb(StoredStep(_VERSION, status, call.name, self._run, began, _now(), call.code, body)), error
+
+    def _shown(self, call: StepCall) -> object:
+        """Return the arguments to store for readers, None if they are too large."""
+        try:
+            size = len(self._store.payloads.serialize(call.arguments))
+        except SerializationError:  # only possible with a key
+            return None
+        return call.arguments if size <= _SHOWN_BYTES else None
+
+    def _recorded(
+        self, identity: str, packed: bytes, running: asyncio.Future[None], status: asyncio.Future[str]
+    ) -> None:
+        if not status.cancelled() and status.exception() is None and status.result() == "ok":
+            self._kept[identity] = packed
+            self._asked.add(identity)
+            self._new.append(identity)
+        else:
+            self._bytes -= len(identity) + len(packed)
+        self._end(identity, running)
+
+    def _end(self, identity: str, running: asyncio.Future[None]) -> None:
+        del self._running[identity]
+        running.set_result(None)
+
+    def _outcome(self, packed: bytes, error: Exception | None) -> object:
+        """Return the result of a step, or raise its failure."""
+        # The first run decodes its result too. So it gets the value that later runs will get, for example a list
+        # instead of a tuple.
+        step = unpack_step(packed)
+        _, result = _body_of(self._store, self._job_id, step)
+        if step.status == _FAILED:
+            raise StepFailed(step.name, *cast("list[str]", result)) from error
+        return result
+
+
+def last_step() -> str:
+    """Return the identity of the step that was last asked for in this task, "" if there is none."""
+    return _last.get()
+
+
+def forget_last_step() -> None:
+    """Begin a run: this task has asked for no step yet."""
+    _last.set("")
+
+
+def recorded_steps(store: StepStore, job_id: str, kept: Iterable[tuple[str, bytes]]) -> list[RecordedStep]:
+    """Return the steps of a journal in the order in which they ended."""
+    found = [_step(store, job_id, identity, unpack_step(packed)) for identity, packed in kept]
+    return sorted(found, key=lambda step: (step.finished_at, step.started_at))
+
+
+def check_step(name: str, key: str | None) -> None:
+    """Check the name and the key of a step. Raises TypeError or ValueError."""
+    check_id("step name", name)
+    if key is not None:
+        check_id("step key", key)
+
+
+def _step(store: StepStore, job_id: str, identity: str, step: StoredStep) -> RecordedStep:
+    arguments, result = _body_of(store, job_id, step)
+    has_failed = step.status == _FAILED
+    last = identity.rpartition(_SEPARATOR)[2]
+    return RecordedStep(
+        name=step.name,
+        status="failed" if has_failed else "completed",
+        arguments=arguments,
+        result=None if has_failed else result,
+        error=StepFailed(step.name, *cast("list[str]", result)) if has_failed else None,
+        key=last[1:] if last.startswith("=") else None,
+        run=step.run,
+        code=step.code,
+        started_at=from_ms(step.began),
+        finished_at=from_ms(step.ended),
+    )
+
+
+def unpack_step(packed: bytes) -> StoredStep:
+    """Return a step from its stored form. Raises SerializationError."""
+    try:
+        step = StoredStep(*cast("list[Any]", msgpack.unpackb(packed)))
+    except (ValueError, TypeError) as error:
+        raise SerializationError(f"a recorded step cannot be read: {error!r}") from error
+    if step.version != _VERSION:
+        raise SerializationError(f"a recorded step has the form {step.version}, which a newer version has written")
+    return step
+
+
+def _body_of(store: StepStore, job_id: str, step: StoredStep) -> tuple[object, object]:
+    arguments, result = cast("list[object]", store.decode(step.body, "step", step.name, job_id))
+    return arguments, result
+
+
+def _now() -> int:
+    return round(time.time() * 1000)

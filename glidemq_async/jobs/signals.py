@@ -1,0 +1,204 @@
+"""Signals to jobs, and the methods by which a handler suspends or delays its job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, NoReturn, TypeVar
+
+from glidemq_async._internal.forgotten_calls import noted
+from glidemq_async._internal.generics import Data, Result
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.durations import from_ms, instant_to_ms, to_ms
+from glidemq_async.errors import DuplicateSignal, JobStateError, MailboxFull, PayloadTooLarge, Postponed, Suspended
+from glidemq_async.jobs.fields import JobFields
+from glidemq_async.jobs.reply_codes import check_reply
+from glidemq_async.jobs.signal_types import decoded, name_of, signal_type
+from glidemq_async.options.validation import reason as check_reason
+from glidemq_async.stored.names import check_id
+
+__all__ = ["MOST_BYTES", "Signal", "SignalMethods", "Suspension", "mailbox_of", "send_signal", "send_typed"]
+
+T = TypeVar("T")
+
+MOST_BYTES: Final = 65_536
+"""Maximum size of the payload of a signal, encoded."""
+_MOST_NAMES: Final = 100
+"""Maximum number of names that a suspended job waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """A signal to a job: its `name`, its payload `data`, and the server's time `sent_at` when it was sent."""
+
+    name: str
+    data: Any
+    sent_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Suspension:
+    """The wait of a suspended job.
+
+    `reason` is the text that the handler gave. `signals` has the names for which the job waits, None for any signal.
+    `deadline` is the end of the timeout, None without one.
+    """
+
+    reason: str | None
+    signals: tuple[str, ...] | None
+    deadline: datetime | None
+
+
+async def send_signal(
+    client: QueueClient, job_id: str, name: str, data: object, ttl: float | timedelta | None, once: str | None
+) -> bool:
+    """Deliver a signal to a job; see `Queue.signal`."""
+    check_id("name", name)
+    ttl_ms = 0 if ttl is None else to_ms("ttl", ttl, allow_zero=False)
+    packed = client.encode(data, "signal", "", job_id)
+    if len(packed) > MOST_BYTES:
+        raise PayloadTooLarge(f"signal {name!r} to job {job_id}", len(packed), MOST_BYTES)
+    text = "" if once is None else check_id("once", once)
+    code = await client.functions.signals.send(job_id, name, packed, ttl_ms, text)
+    if code == "full":
+        raise MailboxFull(job_id)
+    if code == "duplicate":
+        raise DuplicateSignal(job_id, text)
+    if code not in {"resumed", "buffered"}:
+        check_reply(code, "signal", job_id)
+    return code == "resumed"
+
+
+async def send_typed(
+    client: QueueClient, job_id: str, signal: object, ttl: float | timedelta | None, once: str | None
+) -> bool:
+    """Deliver an instance of a class with `@mq.signal`; see `Queue.send`."""
+    found = signal_type(type(signal))
+    return await send_signal(client, job_id, found.name, found.encode(signal), ttl, once)
+
+
+async def mailbox_of(client: QueueClient, job_id: str) -> list[Signal]:
+    """Return the buffered signals of a job; see `Queue.get_mailbox`."""
+    buffered = await client.functions.signals.mailbox(job_id)
+    return [Signal(one.name, client.decode(one.data, "signal", "", job_id), from_ms(one.sent)) for one in buffered]
+
+
+class SignalMethods(JobFields[Data, Result]):
+    """The methods of a job for signals, suspension and steps of a handler."""
+
+    __slots__ = ()
+
+    @property
+    def signals(self) -> tuple[Signal, ...]:
+        """The signals with which the job was resumed, in the order in which they were sent.
+
+        Every run after a resume gets the same signals, also after a failure or a lost lease. They are consumed when a
+        run suspends the job again or ends it. Raises SerializationError.
+        """
+        return tuple(
+            Signal(one.name, self._client.decode(one.data, "signal", "", self.id), from_ms(one.sent))
+            for one in self._hand_over().signals
+        )
+
+    @property
+    def suspension(self) -> Suspension | None:
+        """The wait of a suspended job, None in any other state."""
+        if self.state != "suspended" or self._waits is None:
+            return None
+        return Suspension(self._waits.reason or None, self._waits.names, self.due_at)
+
+    @noted
+    async def suspend(
+        self,
+        reason: str | None = None,
+        *,
+        timeout: float | timedelta | None = None,
+        signals: Iterable[str | type] | None = None,
+        single: bool = False,
+        step: str | None = None,
+    ) -> NoReturn:
+        """End the run, and run the job again when it gets a signal or after `timeout` seconds. Only for handlers.
+
+        The job is `suspended` until then. It occupies no slot, no ordering key and no limit, and no attempt is counted.
+        The next run starts the handler from its beginning with `signals`, `resumed_by` and `step_name`. A signal that
+        was sent before the suspension resumes the job immediately.
+
+        - `reason` is shown in `suspension`: one line of at most 500 characters.
+        - `signals`: the names or the classes to wait for. None means any signal; other signals remain in the mailbox.
+        - `single`: take only the oldest of these signals from the mailbox, not all of them.
+        - `step` becomes the `step_name` of the next run. None keeps the current one.
+
+        Never returns: it raises Suspended, which the handler must not catch. Raises JobStateError outside of a handler,
+        and TypeError or ValueError for a bad argument.
+        """
+        names = _names(signals)
+        timeout_ms = None if timeout is None else to_ms("timeout", timeout)
+        if names == () and timeout_ms is None:
+            raise ValueError("signals is empty, so nothing can resume the job; name a signal, or pass a timeout")
+        self._check_runs("suspend")
+        raise Suspended(
+            check_reason("reason", reason), timeout_ms=timeout_ms, signals=names, single=single, step=_step(step)
+        )
+
+    @noted
+    async def move_to_delayed(self, until: datetime | float | timedelta, *, step: str | None = None) -> NoReturn:
+        """End the run, and run the job again at an instant or after a number of seconds. Only for handlers.
+
+        No attempt is counted. `step` becomes the `step_name` of the next run, so that a handler can continue where it
+        ended; None keeps the current one. An instant is compared with the server's clock.
+
+        Never returns: it raises Postponed, which the handler must not catch. Raises JobStateError outside of a handler,
+        and TypeError or ValueError for a bad argument.
+        """
+        is_instant = isinstance(until, datetime)
+        milliseconds = instant_to_ms("until", until) if isinstance(until, datetime) else to_ms("until", until)
+        self._check_runs("delay")
+        raise Postponed(milliseconds, is_instant=is_instant, step=_step(step))
+
+    async def signal(
+        self, name: str, data: object = None, *, ttl: float | timedelta | None = None, once: str | None = None
+    ) -> bool:
+        """Deliver a signal to this job; see `Queue.signal`."""
+        return await send_signal(self._client, self.id, name, data, ttl, once)
+
+    async def send(self, signal: object, *, ttl: float | timedelta | None = None, once: str | None = None) -> bool:
+        """Send an instance of a class with `@mq.signal` to this job; see `Queue.send`."""
+        return await send_typed(self._client, self.id, signal, ttl, once)
+
+    def received(self, kind: type[T]) -> tuple[T, ...]:
+        """Return the signals of this class in `signals`, in their order.
+
+        Raises TypeError for a class without `@mq.signal`, and SerializationError for a payload of another form.
+        """
+        name = signal_type(kind).name
+        return tuple(decoded(kind, one.data) for one in self.signals if one.name == name)
+
+    async def resume(self) -> None:
+        """Run a suspended job again without a signal; see `Queue.resume_job`. Raises JobStateError, JobNotFound."""
+        check_reply(await self._client.functions.signals.resume(self.id), "resume", self.id)
+
+    def _check_runs(self, asked: str) -> None:
+        if not self._entry:
+            raise JobStateError(f"{asked} job {self.id}", "not running here", "call this in the handler of the job")
+
+
+def _names(signals: Iterable[str | type] | None) -> tuple[str, ...] | None:
+    if signals is None:
+        return None
+    if isinstance(signals, str | type):
+        raise TypeError(f"signals must be a list, not one {type(signals).__name__}; pass [{_shown(signals)}]")
+    names = tuple(dict.fromkeys(check_id("signal name", name_of(one)) for one in signals))
+    if len(names) > _MOST_NAMES:
+        raise ValueError(
+            f"signals must be at most {_MOST_NAMES} names, got {len(names)}; wait for any signal with None"
+        )
+    return names
+
+
+def _shown(signal: str | type) -> str:
+    return signal.__name__ if isinstance(signal, type) else repr(signal)
+
+
+def _step(step: str | None) -> str:
+    return "" if step is None else check_id("step", step)

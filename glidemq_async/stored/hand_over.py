@@ -1,0 +1,76 @@
+"""The signals, the step and the cause of a resume that the runs of a job get, as stored by functions/signals.lua."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
+
+import msgpack
+
+ResumeCause: TypeAlias = Literal["signal", "timeout", "operator"]
+"""Why a suspended job runs again: a signal, its timeout, or a call of `resume_job`."""
+
+SEPARATOR: Final = "\x1f"
+_SEPARATOR: Final = SEPARATOR.encode()
+
+
+class StoredSignal(NamedTuple):
+    """A signal with its payload as stored. `sent` is in server milliseconds."""
+
+    name: str
+    data: bytes
+    sent: int
+
+
+class HandOver(NamedTuple):
+    """What the runs of a job get. `cause` is "" unless the job was resumed, and `step` is "" if none is set."""
+
+    cause: ResumeCause | Literal[""]
+    step: str
+    signals: tuple[StoredSignal, ...]
+
+
+NOTHING: Final = HandOver("", "", ())
+
+
+def read_hand_over(packed: bytes | None) -> HandOver:
+    """Decode a stored hand-over. Bytes that somebody has damaged count as none."""
+    if not packed:
+        return NOTHING
+    try:
+        cause, step, *signals = cast("list[bytes]", msgpack.unpackb(packed, raw=True))
+        return HandOver(cast("ResumeCause", cause.decode()), step.decode(), tuple(map(_signal, signals)))
+    except (TypeError, ValueError, AttributeError):
+        return NOTHING
+
+
+def packed_hand_over(cause: str, step: str, signals: Iterable[StoredSignal]) -> bytes:
+    """Encode a hand-over in its stored form."""
+    texts = [b"%d 0 %s%s%s" % (one.sent, one.name.encode(), _SEPARATOR, one.data) for one in signals]
+    return msgpack.packb([cause.encode(), step.encode(), *texts])
+
+
+def _signal(stored: bytes) -> StoredSignal:
+    head, _, data = stored.partition(_SEPARATOR)
+    sent, _, name = head.decode().split(" ", 2)
+    return StoredSignal(name, data, int(sent))
+
+
+class Waits(NamedTuple):
+    """What a suspended job waits for. `names` is None for any signal. `single`: the resume takes one signal."""
+
+    reason: str
+    names: tuple[str, ...] | None
+    single: bool = False
+
+    def stored(self) -> str:
+        """Return the stored form, the field `waits` of a record."""
+        kind = "a" if self.names is None else "n"
+        kind = kind.upper() if self.single else kind
+        return SEPARATOR.join([kind + self.reason, *(self.names or ())])
+
+
+def read_waits(stored: bytes) -> Waits:
+    """Decode the field `waits` of a record."""
+    reason, *names = stored.decode(errors="replace").split(SEPARATOR)
+    return Waits(reason[1:], None if reason[:1] in {"a", "A"} else tuple(names), reason[:1].isupper())

@@ -1,0 +1,136 @@
+"""Workflows: tasks whose functions call steps, and the handles of their runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
+
+from glidemq_async.errors import WorkflowExists
+from glidemq_async.jobs.context import current_job
+from glidemq_async.jobs.job import Job, journal_of
+from glidemq_async.jobs.journal import RecordedStep, forget_last_step
+from glidemq_async.options.job_options import JobOptions
+from glidemq_async.stored.record import State
+from glidemq_async.tasks.task import Task
+from glidemq_async.workflows.fingerprint import fingerprint_of
+from glidemq_async.workflows.run import POLICIES, OnDivergence, WorkflowRun, running
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OnConflict: TypeAlias = Literal["return", "refuse"]
+
+
+class RunHandle(Generic[R]):
+    """A run of a workflow. Created by `workflow.start`. `job` is its job."""
+
+    def __init__(self, job: Job[Any, R]) -> None:
+        self.job = job
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.id} of workflow {self.job.name!r}>"
+
+    @property
+    def id(self) -> str:
+        """The id of the run, which is the id of its job."""
+        return self.job.id
+
+    async def result(self, timeout: float | timedelta | None = None) -> R:
+        """Wait until the run has ended, and return its result. Raises the errors of `Job.result`."""
+        return await self.job.result(timeout)
+
+    async def state(self) -> State:
+        """Return the current state of the job. Raises JobNotFound."""
+        return await self.job.get_state()
+
+    async def steps(self) -> list[RecordedStep]:
+        """Return the recorded steps, in the order in which they ended; see `Job.get_steps`."""
+        return await self.job.get_steps()
+
+
+class Workflow(Generic[P, R]):
+    """A coroutine function whose steps are executed once for each run. Created by `mq.workflow`.
+
+    `start` starts a run, which is a job of the workflow's task. Calling the workflow calls the function directly, and
+    nothing is recorded.
+    """
+
+    def __init__(self, task: Task[P, R], function: Callable[P, Coroutine[Any, Any, R]]) -> None:
+        self.task = task
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name!r} of queue {self.queue!r}>"
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Call the function directly. Await the return value."""
+        return self.function(*args, **kwargs)
+
+    @property
+    def name(self) -> str:
+        """The name of its jobs."""
+        return self.task.name
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue for its jobs."""
+        return self.task.queue
+
+    async def start(
+        self,
+        /,
+        *args: Any,
+        id: str | None = None,  # noqa: A002
+        on_conflict: OnConflict = "return",
+        **kwargs: Any,
+    ) -> RunHandle[R]:
+        """Start a run with these arguments, and return its handle.
+
+        If a job with this `id` exists, in any state, no run is started: "return" returns the handle of that job, and
+        "refuse" raises WorkflowExists. Raises TypeError, which names the argument, if the arguments do not fit, and the
+        errors of `Queue.add`.
+        """
+        if on_conflict not in get_args(OnConflict):
+            raise ValueError(f'on_conflict must be "return" or "refuse", got {on_conflict!r}')
+        options = JobOptions() if id is None else JobOptions(job_id=id)
+        add = cast("Callable[..., Coroutine[Any, Any, Job[Any, R]]]", self.task.options(options).add)
+        job = await add(*args, **kwargs)
+        if job.outcome != "added" and on_conflict == "refuse":
+            raise WorkflowExists(self.name, job.id, "gone" if job.gone else job.state)
+        return RunHandle(job)
+
+
+class WorkflowDecorator(Protocol):
+    """Turns a coroutine function into a workflow and keeps its signature."""
+
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
+
+
+def body_of(
+    function: Callable[P, Coroutine[Any, Any, R]], on_divergence: OnDivergence
+) -> Callable[P, Coroutine[Any, Any, R]]:
+    """Return the function of a workflow's task. Raises ValueError for a bad policy."""
+    if on_divergence not in POLICIES:
+        raise ValueError(f"on_divergence must be one of {', '.join(POLICIES)}, got {on_divergence!r}")
+    code = fingerprint_of(function)
+
+    @functools.wraps(function)
+    async def body(*args: P.args, **kwargs: P.kwargs) -> R:
+        job = current_job()
+        run = WorkflowRun(journal_of(job), job.name, code, on_divergence)
+        forget_last_step()
+        with running(run):
+            try:
+                result = await function(*args, **kwargs)
+            except Exception as error:
+                failure = run.failure(error)
+                if failure is error:
+                    raise
+                raise failure from error
+        run.end()
+        return result
+
+    return body

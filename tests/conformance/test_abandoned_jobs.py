@@ -1,0 +1,315 @@
+"""Callers of `add_and_wait` that leave: cancelled, out of time or dead, at each moment in the life of their job."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from glidemq_async import JobFailed, Queue, QueueClosed, ResultTimeout
+from glidemq_async.queues import awaited_add
+from glidemq_async.storage import Storage
+from tests.support.clocked_queue import Timed
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, soon, worker_of
+from tests.support.stores import RunningStore
+
+REASON = "revoked: its caller stopped waiting"
+
+
+class Calls:
+    """The calls of a storage, and a gate for one function."""
+
+    def __init__(self, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, function: str = "", *, after: bool = True):
+        self.made: list[str] = []
+        self.reached, self.go_on = asyncio.Event(), asyncio.Event()
+        original = type(queue.storage).call
+
+        async def call(storage: Any, name: str, key: str, args: Sequence[Any], **options: Any) -> object:
+            self.made.append(name)
+            if name == function and not after:
+                self.reached.set()
+                await self.go_on.wait()
+            reply = await original(storage, name, key, args, **options)
+            if name == function and after:
+                self.reached.set()
+                await self.go_on.wait()
+            return reply
+
+        monkeypatch.setattr(type(queue.storage), "call", call)
+
+
+async def ended(queue: AnyQueue, job_id: str) -> str:
+    """Wait until a job has failed, and return its reason."""
+    async with asyncio.timeout(PATIENCE):
+        while (job := await queue.get_job(job_id)) is None or job.state != "failed":  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    return job.failed_reason or ""
+
+
+async def left(task: asyncio.Task[Any]) -> None:
+    """Cancel a caller."""
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def waiting(queue: AnyQueue, store: RunningStore, job_id: str = "mine") -> None:
+    """Wait until a client waits for the job."""
+    async with asyncio.timeout(PATIENCE):
+        while await store.ask("HGET", f"glide:{{{queue.name}}}:waiters", job_id) is None:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def test_a_caller_that_leaves_before_the_add_stores_nothing(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never = asyncio.Event()
+
+    async def subscribe(*_: object) -> Any:
+        await never.wait()
+
+    monkeypatch.setattr(type(queue.storage), "subscribe", subscribe)
+    calls = Calls(queue, monkeypatch)
+    with pytest.raises(ResultTimeout):
+        await queue.add_and_wait("n", 1, wait_timeout=0.05)
+    with pytest.raises(ResultTimeout):
+        await queue.add_and_wait("n", 1, wait_timeout=0)
+    assert not calls.made
+    assert await queue.count() == 0
+
+
+@pytest.mark.parametrize("after", [True, False], ids=["executed", "not executed"])
+async def test_a_caller_that_leaves_during_the_add_has_the_job_revoked(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    calls = Calls(queue, monkeypatch, "addJob", after=after)
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+    await soon(calls.reached.wait())
+    await left(asked)
+    calls.go_on.set()
+    assert await ended(queue, "mine") == REASON
+
+
+@pytest.mark.everywhere
+async def test_a_waiting_job_is_revoked(queue: AnyQueue, store: RunningStore) -> None:
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+    await waiting(queue, store)
+    await left(asked)
+    assert await ended(queue, "mine") == REASON
+    with pytest.raises(ResultTimeout, match=r"0\.05 s; .* is revoked; pass revoke_if_abandoned=False"):
+        await queue.add_and_wait("n", 2, job_id="other", wait_timeout=0.05)
+    assert await ended(queue, "other") in {REASON, "expired"}
+
+
+@pytest.mark.everywhere
+async def test_a_running_job_is_stopped(queue: AnyQueue) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+        await gate.running()
+        await left(asked)
+        await gate.stopped()
+        assert await ended(queue, "mine") == REASON
+        with pytest.raises(ResultTimeout):
+            await queue.add_and_wait("n", 1, job_id="other", wait_timeout=0.3)
+        await gate.stopped()
+
+
+async def test_a_job_that_has_completed_is_left_alone(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(queue, monkeypatch, "abandonJob", after=False)
+    gate = Gate()
+    async with worker_of(queue, gate):
+        asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", keep_completed=False))
+        await gate.running()
+        await left(asked)
+        await soon(calls.reached.wait())
+        gate.release()
+        async with asyncio.timeout(PATIENCE):
+            while (job := await queue.get_job("mine")) is None or job.state == "active":  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+        calls.go_on.set()
+        async with asyncio.timeout(PATIENCE):  # its record was held for the caller only
+            while await queue.get_job("mine") is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+
+async def test_a_result_that_arrives_with_the_timeout_is_returned(
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", wait_timeout=0.5))
+    await waiting(queue, store)
+    await asyncio.sleep(0.05)
+    calls = Calls(queue, monkeypatch)
+    results = queue._client.results  # pyright: ignore[reportPrivateUsage]
+    results._on_message(b"completed 4 mine\x07")  # pyright: ignore[reportPrivateUsage]
+    time.sleep(0.6)  # noqa: ASYNC251 - the loop finds the message and the timeout in the same turn
+    assert await asked == 7
+    assert "abandonJob" not in calls.made
+    await queue.remove("mine")
+
+
+async def test_a_result_that_arrives_with_a_cancellation_revokes_nothing(
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+    await waiting(queue, store)
+    await asyncio.sleep(0.05)
+    calls = Calls(queue, monkeypatch)
+    results = queue._client.results  # pyright: ignore[reportPrivateUsage]
+    results._on_message(b"completed 4 mine\x07")  # pyright: ignore[reportPrivateUsage]
+    await left(asked)
+    await asyncio.sleep(0.1)
+    assert "abandonJob" not in calls.made
+    await queue.remove("mine")
+
+
+async def test_a_job_that_another_caller_waits_for_continues(queue: AnyQueue, storage: Storage) -> None:
+    gate = Gate()
+    async with Queue[Any, Any](queue.name, storage) as other, worker_of(queue, gate):
+        first = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+        await gate.running()
+        second = asyncio.create_task(other.add_and_wait("n", 2, job_id="mine", wait_timeout=PATIENCE))
+        third = asyncio.create_task(queue.add_and_wait("n", 3, job_id="mine", wait_timeout=PATIENCE))
+        await asyncio.sleep(0.1)
+        await left(first)
+        await asyncio.sleep(0.1)
+        await left(third)
+        await asyncio.sleep(0.1)
+        gate.release()
+        assert await second == 1
+
+
+async def test_the_caller_of_a_duplicate_never_revokes_the_job(queue: AnyQueue) -> None:
+    gate = Gate()
+    job = await queue.add("n", 1, job_id="mine")
+    async with worker_of(queue, gate):
+        await gate.running()
+        with pytest.raises(ResultTimeout):
+            await queue.add_and_wait("n", 2, job_id="mine", wait_timeout=0.1)
+        await asyncio.sleep(0.1)
+        gate.release()
+        assert await job.result(PATIENCE) == 1
+
+
+async def test_an_abandoned_job_may_continue(queue: AnyQueue, store: RunningStore) -> None:
+    with pytest.raises(ResultTimeout, match="If the job was stored, it continues"):
+        await queue.add_and_wait("n", 1, job_id="mine", wait_timeout=0.1, revoke_if_abandoned=False)
+    asked = asyncio.create_task(queue.add_and_wait("n", 2, job_id="other", revoke_if_abandoned=False))
+    await waiting(queue, store, "other")
+    await left(asked)
+    async with worker_of(queue, echo):
+        jobs = [await queue.get_job(job_id) for job_id in ("mine", "other")]
+        assert [await job.result(PATIENCE) for job in jobs if job] == [1, 2]
+
+
+async def test_only_a_caller_with_a_time_limit_limits_the_start(queue: AnyQueue, store: RunningStore) -> None:
+    expiry = f"glide:{{{queue.name}}}:expiry"
+    asked = [
+        asyncio.create_task(queue.add_and_wait("n", 1, job_id="a")),
+        asyncio.create_task(queue.add_and_wait("n", 1, job_id="b", wait_timeout=60, revoke_if_abandoned=False)),
+        asyncio.create_task(queue.add_and_wait("n", 1, job_id="c", wait_timeout=60)),
+    ]
+    for job_id in ("a", "b", "c"):
+        await waiting(queue, store, job_id)
+    assert await store.ask("ZRANGE", expiry, 0, -1) == [b"c"]
+    found = await queue.get_job("c")
+    assert found is not None
+    assert found.options.ttl is None
+    async with worker_of(queue, echo):
+        assert await asyncio.gather(*asked) == [1, 1, 1]
+
+
+LATE_CALLER = """
+import asyncio, sys
+from glidemq_async import Queue
+
+async def main():
+    async with Queue(sys.argv[2], sys.argv[1]) as queue:
+        await queue.add("n", "by hand")
+        asked = asyncio.create_task(queue.add_and_wait("n", "asked", job_id="mine", wait_timeout=0.5))
+        while await queue.get_job("mine") is None:
+            await asyncio.sleep(0.01)
+        print("added", flush=True)
+        await asked
+
+asyncio.run(main())
+"""
+
+
+async def test_a_job_does_not_start_after_the_deadline_of_a_dead_caller(queue: AnyQueue, store: RunningStore) -> None:
+    server = store.primaries[0]
+    url = f"unix://{server.path}" if server.path else f"redis://{server.where}"
+    command = [sys.executable, "-c", LATE_CALLER, url, queue.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: ASYNC220
+        assert child.stdout is not None
+        assert await asyncio.to_thread(child.stdout.readline) == b"added\n"
+        child.kill()
+    await asyncio.sleep(0.6)
+    ran: list[Any] = []
+
+    async def note(job: AnyJob) -> None:
+        ran.append(job.data)
+
+    await worker_of(queue, note).run(until_empty=True)
+    assert ran == ["by hand"]
+    assert await ended(queue, "mine") == "expired"
+    await queue.obliterate()  # the server keeps the record for the dead caller for a minute
+
+
+async def test_a_lost_connection_does_not_prevent_the_revocation(queue: AnyQueue, store: RunningStore) -> None:
+    gate = Gate()
+    async with worker_of(queue, gate):
+        asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+        await gate.running()
+        asked.cancel()
+        for kind in ("normal", "pubsub"):
+            await store.command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        await gate.stopped()
+        assert await ended(queue, "mine") == REASON
+
+
+async def test_a_job_that_expires_at_the_deadline_is_a_timeout_of_the_caller(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(awaited_add, "LATE_MS", 60_000)
+    queue = timed.queue
+    await queue.pause()
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", wait_timeout=30))
+    await waiting(queue, timed.store)
+    await timed.clock.advance(31_000)
+    await queue.resume()
+    async with worker_of(queue, echo):
+        with pytest.raises(ResultTimeout):
+            await soon(asked)
+
+
+async def test_the_end_of_a_users_ttl_is_a_failure(timed: Timed) -> None:
+    queue = timed.queue
+    await queue.pause()
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", ttl=2, wait_timeout=30))
+    await waiting(queue, timed.store)
+    await timed.clock.advance(3_000)
+    await queue.resume()
+    async with worker_of(queue, echo):
+        with pytest.raises(JobFailed, match="expired"):
+            await soon(asked)
+
+
+async def test_closing_the_queue_revokes_the_jobs_of_its_callers(
+    storage: Storage, store: RunningStore, name: str
+) -> None:
+    queue = Queue[Any, Any](name, storage)
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
+    await waiting(queue, store)
+    await queue.close()
+    with pytest.raises(QueueClosed):
+        await asked
+    async with Queue[Any, Any](name, storage) as other:
+        assert await ended(other, "mine") == REASON

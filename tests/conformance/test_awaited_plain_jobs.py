@@ -1,0 +1,130 @@
+"""Plain jobs that a client waits for, or that have a time to live, need no record."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from glidemq_async import JobOptions
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.outcomes import Retention
+from glidemq_async.options.stored_options import ReplyTo, pack_extra
+from tests.support.fake_worker import FakeWorker
+from tests.support.helpers import AnyQueue, counts
+from tests.support.stores import RunningStore
+
+everywhere = pytest.mark.everywhere
+CLIENT = "client"
+
+
+@pytest.fixture
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    made = FakeWorker(queue, store)
+    yield made
+    await made.leave()
+
+
+@pytest.fixture
+def functions(queue: AnyQueue) -> Functions:
+    return Functions(queue.storage, f"glide:{{{queue.name}}}")
+
+
+async def add_awaited(functions: Functions, count: int, options: JobOptions | None = None) -> list[str]:
+    """Add jobs as a client that waits for their results. Return their ids."""
+    extra = pack_extra(options or JobOptions(), ReplyTo(CLIENT))
+    return (await functions.add.jobs([AddRequest("", "n", b"\xc0", b"", extra)] * count)).ids
+
+
+async def records(queue: AnyQueue, store: RunningStore, ids: list[str]) -> list[str]:
+    """Return the ids of the jobs with a record."""
+    return [id_ for id_ in ids if await store.ask("EXISTS", f"glide:{{{queue.name}}}:job:{id_}")]
+
+
+@everywhere
+async def test_awaited_jobs_and_jobs_with_a_time_to_live_have_no_record(
+    queue: AnyQueue, store: RunningStore, functions: Functions, fake_worker: FakeWorker
+) -> None:
+    ids = await add_awaited(functions, 2, JobOptions(ttl=60))
+    later = await queue.add("n", None, ttl=60)
+    assert await functions.job_waiters.add(later.id, CLIENT) == ("waiting", {})
+    assert await records(queue, store, [*ids, later.id]) == []
+    leases = await fake_worker.claim(3)
+    assert [lease.id for lease in leases] == [*ids, later.id]
+    await fake_worker.complete(*leases)
+    assert await records(queue, store, [*ids, later.id]) == []
+    assert await queue.check() == []
+    await functions.job_waiters.confirm(CLIENT, [*ids, later.id])
+
+
+@everywhere
+async def test_retention_leaves_the_result_of_a_plain_job_to_its_client(
+    queue: AnyQueue, functions: Functions, fake_worker: FakeWorker
+) -> None:
+    [awaited] = await add_awaited(functions, 1)
+    others = [job.id for job in await queue.add_bulk([("n", number) for number in range(20)])]
+    for lease in await fake_worker.claim(21):
+        await fake_worker.complete(lease, retention=[Retention(10)])
+    kept = {job.id for job in await queue.get_jobs("completed")}
+    assert kept == {awaited, *others[-10:]}
+    assert await queue.check() == []
+    await functions.job_waiters.confirm(CLIENT, [awaited])
+    kept = {job.id for job in await queue.get_jobs("completed")}
+    assert kept == {*others[-10:]}
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_an_awaited_result_outlives_a_retention_that_keeps_nothing(
+    queue: AnyQueue, functions: Functions, fake_worker: FakeWorker
+) -> None:
+    [awaited] = await add_awaited(functions, 1)
+    await queue.add("n")
+    leases = await fake_worker.claim(2)
+    await fake_worker.complete(*leases, retention=[Retention(0)] * 2)
+    assert await counts(queue) == {"completed": 1}
+    await functions.job_waiters.confirm(CLIENT, [awaited])
+    assert await counts(queue) == {}
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_many_held_results_of_plain_jobs_survive_retention(
+    queue: AnyQueue, functions: Functions, fake_worker: FakeWorker
+) -> None:
+    """More results are held than one call gives a record."""
+    ids = await add_awaited(functions, 100)
+    await queue.add_bulk([("n", number) for number in range(100)])
+    for _ in range(4):
+        leases = await fake_worker.claim(50)
+        await fake_worker.complete(*leases, retention=[Retention(1)] * len(leases))
+    ended = {job.id for job in await queue.get_jobs("completed", 0, 500)}
+    assert ended >= set(ids)
+    assert await queue.check() == []
+    await functions.job_waiters.confirm(CLIENT, ids)
+    assert len(await queue.get_jobs("completed", 0, 500)) <= 100
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_removed_plain_job_has_no_client_left(queue: AnyQueue, functions: Functions) -> None:
+    [awaited] = await add_awaited(functions, 1, JobOptions(ttl=60))
+    await queue.drain()
+    assert await functions.job_waiters.add(awaited, CLIENT) == ("missing", {})
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_the_outcome_of_a_long_run_is_kept_by_its_end(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    """Without a record it would keep the outcomes of later jobs beyond their age."""
+    jobs = [job.id for job in await queue.add_bulk([("n", number) for number in range(3)])]
+    first, *others = await fake_worker.claim(3)
+    a_minute_ago = first._replace(plain_since=int(first.plain_since) - 60_000)
+    await fake_worker.complete(a_minute_ago, retention=[Retention(age_ms=600_000)])
+    await fake_worker.complete(*others, retention=[Retention(age_ms=600_000)] * 2)
+    assert await records(queue, store, jobs) == [first.id]
+    assert await counts(queue) == {"completed": 3}
+    assert await queue.check() == []

@@ -1,0 +1,97 @@
+"""Ways to break flows, each one statement. The random flows must detect each of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
+    "a parent is released one child too early": (
+        "  if left == 0 and not runs then push_work(base, 'r'",
+        "  if left <= 1 and not runs then push_work(base, 'r'",
+    ),
+    "an end that arrives twice counts twice": (
+        "  if redis.call('HSETNX', key, 'e' .. digits(number), ending .. value) == 0 then return false end\n",
+        "  redis.call('HSETNX', key, 'e' .. digits(number), ending .. value)\n",
+    ),
+    "a failed child counts like a completed one": (
+        "if ending == 'f' and not PATIENT[node[4]] then",
+        "if false then",
+    ),
+    "the policy wait does not fail the parent": (
+        "if ending == 'f' and (node[4] == 'f' or node[4] == 'w') then",
+        "if ending == 'f' and node[4] == 'f' then",
+    ),
+    "the policy ignore fails the parent": (
+        "local PATIENT = {w = true, c = true, i = true,",
+        "local PATIENT = {w = true, c = true,",
+    ),
+    "an end on the server does not reach the plan": (
+        "  if seen.flowed then record.resolve(base, ids, call) end    -- see flows.lua\n",
+        "",
+    ),
+    "the children of a failed parent stay": (
+        "  cancel_children(base, key, flow, edge.node, call)\n",
+        "",
+    ),
+    "a child is cancelled that another parent needs": (
+        "    if not has_ended(key, parent) then return false end\n",
+        "    if not has_ended(key, parent) then return true end\n",
+    ),
+    "a cancelled subtree stays below its first node": (
+        "      cancel_children(base, key, flow, child, call)\n",
+        "",
+    ),
+    "a cancelled job keeps its mark": (
+        "    if not is_same then return end\n    forget_edge(base, id, mark)\n",
+        "    if not is_same then return end\n",
+    ),
+    "jobs of other queues are not told to stop": (
+        "if node[1] == '' then carry_out(base, message, call) else post(base, node[1], message, call) end",
+        "if node[1] == '' then carry_out(base, message, call) end",
+    ),
+    "work that is left is forgotten": (
+        "    call.ends_jobs = top and string.sub(top, 1, 1) ~= MAKE\n",
+        "    if top then redis.call('UNLINK', key) end\n",
+    ),
+    "a released parent stays among those that wait": (
+        "  redis.call('ZREM', base .. ':parents', id)\n",
+        "",
+    ),
+    "the values of children are those of another node": (
+        "  local found = children_of(key, number)\n",
+        "  local found = children_of(key, 0)\n",
+    ),
+    "a refused job of another queue is not reported": (
+        "    report(base, job.id, edge_of(job.home, job.flow, job.stamp, job.node), 'f', refused, call)\n",
+        "",
+    ),
+    "an add in another queue loses its place in the flow": (
+        "  redis.call('HSET', queue_flags.create(base, 'flowed', call.seen), id, edge)",
+        "  redis.call('HSET', queue_flags.create(base, 'flowed', call.seen), SEP, edge)",
+    ),
+    "a plan does not know how many of its nodes live": (
+        "  if redis.call('HINCRBY', key, 'live', -1) == 0 then",
+        "  if redis.call('HINCRBY', key, 'live', 0) == 0 then",
+    ),
+    "a node that nobody needs is made": ("  if is_needless(key, parents) then\n", "  if false then\n"),
+    "a job that waits for ended children is not released": (
+        "if runs == 'f' or left <= 0 then push_work(",
+        "if runs == 'f' then push_work(",
+    ),
+    "the failure of an added child is forgotten while its parent runs": (
+        "if runs == 'f' or left <= 0 then push_work(",
+        "if left <= 0 then push_work(",
+    ),
+    "the children that a job has added stay when it ends": (
+        "    if own ~= '' then ended(base, parse_edge(own_edge(own)), ending, '', call) end\n",
+        "",
+    ),
+    "a job that is cancelled forgets the children that it has added": (
+        "  if own == '' then\n    redis.call('HDEL', base .. ':flowed', id)\n",
+        "  if true then\n    redis.call('HDEL', base .. ':flowed', id)\n",
+    ),
+    "a job that waits does not wait": (
+        "local edge = own ~= '' and parse_edge(own_edge(own))\n  local key = edge",
+        "local edge = false\n  local key = edge",
+    ),
+}

@@ -1,0 +1,91 @@
+"""The model of suspended jobs and their signals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tests.model.lines import NEVER, Lines
+from tests.model.parts import Job, Settled
+
+MOST_SIGNALS = 4
+
+
+class Sent(NamedTuple):
+    """A signal. `expires` is 0 for one that does not expire."""
+
+    sent: int
+    expires: int
+    name: str
+    data: str
+
+    def stored(self) -> str:
+        return f"{self.sent} {self.expires} {self.name}\x1f{self.data}"
+
+
+class SuspendingLines(Lines):
+    """A queue whose jobs wait for signals."""
+
+    def take(self, job: Job, names: tuple[str, ...] | None, most: int = MOST_SIGNALS) -> list[Sent]:
+        """Take up to `most` signals with these names out of the mailbox, and forget the expired ones."""
+        fresh = [one for one in job.mailbox if not 0 < one.expires <= self.now]
+        taken = [one for one in fresh if names is None or one.name in names][:most]
+        job.mailbox = [one for one in fresh if one not in taken]
+        return taken
+
+    def suspend(self, job: Job, run: Settled) -> None:
+        self.note("suspended", job.id)
+        step = run.step or job.handed[1]
+        given = self.take(job, run.names, 1 if run.single else MOST_SIGNALS)
+        if given:
+            self.wake(job, "signal", given, step)
+            return
+        job.state, job.waits_for, job.plain = "suspended", run.names, False
+        job.due = NEVER if run.delay < 0 else self.now + run.delay
+        job.handed = "", step, []
+
+    def wake(self, job: Job, how: str, given: list[Sent], step: str | None = None) -> None:
+        job.handed = how, job.handed[1] if step is None else step, given
+        job.changes += 1  # a drain that began before may have passed the line that the job enters
+        self.to_line(job)
+        self.note("waiting", job.id, how)
+
+    def resume_due(self) -> None:
+        """Resume the jobs whose timeout is over, as many as one call does."""
+        due = [job for job in self.suspended() if job.due <= self.now][: self.step]
+        self.behind = self.behind or len(due) == self.step
+        for job in due:
+            if job.record_lost:
+                self.forget(job)
+                self.note("dropped", job.id, "missing")
+            else:
+                self.wake(job, "timeout", [])
+
+    def send(self, id_: str, name: str, data: str, ttl: int) -> str:
+        """Deliver a signal."""
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if job.over:
+            return f"state {job.state}"
+        signal = Sent(self.now, self.now + ttl if ttl else 0, name, data)
+        resumes = job.state == "suspended" and (job.waits_for is None or name in job.waits_for)
+        job.plain = False
+        if not resumes and len(job.mailbox) >= MOST_SIGNALS:
+            self.take(job, ())
+            if len(job.mailbox) >= MOST_SIGNALS:
+                return "full"
+        self.note("signalled", id_, name)
+        if resumes:
+            self.wake(job, "signal", [signal])
+            return "resumed"
+        job.mailbox.append(signal)
+        return "buffered"
+
+    def resume_by_operator(self, id_: str) -> str:
+        job = self.get(id_)
+        if job is None:
+            return "missing"
+        if job.state != "suspended":
+            return f"state {job.state}"
+        self.wake(job, "operator", [])
+        return "ok"

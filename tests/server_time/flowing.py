@@ -1,0 +1,189 @@
+"""Cases of the functions for flows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glidemq_async.flows.added_children import MOST_JOBS_OF_A_CALL
+from glidemq_async.flows.nodes import DagNode, FlowJob
+from glidemq_async.flows.plan import (
+    MOST_BYTES,
+    MOST_CHILDREN,
+    MOST_NODES,
+    MOST_PARENTS,
+    PAGE_BYTES,
+    PlannedNode,
+    pages_of,
+    plan_dag,
+    plan_tree,
+)
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.children import AddedChildren, Pages
+from glidemq_async.functions.flows import FlowReply
+from tests.server_time.bench import MIB, NIL, Bench, largest
+
+STAMP = "stamp"
+
+
+def star(children: int, queue: str = "home") -> list[PlannedNode]:
+    """Return the plan of a parent with this many children, which are in `queue`."""
+    return plan_tree(FlowJob("parent", "home", None, children=[FlowJob("n", queue) for _ in range(children)]))
+
+
+async def store(b: Bench, plan: Sequence[PlannedNode], data: bytes = NIL, other: str = "") -> FlowReply:
+    """Store a flow. Nodes outside of its home are sent to the queue with the base key `other`."""
+    requests = [AddRequest("", planned.node.name, data, b"", b"") for planned in plan]
+    bases = ["" if planned.node.queue_name == "home" else other for planned in plan]
+    return await b.functions.flows.add("", STAMP, len(plan), [], pages_of(plan, requests, bases), "default")
+
+
+async def advance(b: Bench) -> None:
+    """Do all work of flows."""
+    while await b.functions.flows.advance():
+        pass
+
+
+def wide(nodes: int) -> list[PlannedNode]:
+    """Return the plan of a tree with this many nodes and as few parents as possible."""
+    groups, rest = divmod(nodes - 1, MOST_CHILDREN + 1)
+    sizes = [MOST_CHILDREN] * groups + [rest - 1] * (rest > 0)
+    parents = [FlowJob("middle", "home", children=[FlowJob("n", "home")] * size) for size in sizes]
+    return plan_tree(FlowJob("parent", "home", children=parents))
+
+
+@largest("addFlow", "many nodes")
+async def add_many_nodes(b: Bench) -> None:
+    await b.crowd()
+    await store(b, wide(min(100 * b.many, MOST_NODES)))
+
+
+@largest("stageFlow", "many nodes")
+async def stage_many_nodes(b: Bench) -> None:
+    await store(b, wide(min(100 * b.many, MOST_NODES)))
+
+
+@largest("advanceFlows", "many nodes")
+async def advance_many_nodes(b: Bench) -> None:
+    await store(b, wide(min(20 * b.many, MOST_NODES)))
+    await advance(b)
+
+
+@largest("stageFlow", "much data")
+async def stage_much_data(b: Bench) -> None:
+    children = MOST_BYTES // MIB - 1
+    await store(b, star(children), b"x" * (MIB - PAGE_BYTES // 100))
+
+
+@largest("addFlow", "much data")
+async def add_much_data(b: Bench) -> None:
+    await store(b, star(1), b"x" * MIB)
+
+
+@largest("addFlow", "many parents")
+async def add_many_parents(b: Bench) -> None:
+    await store(b, crossed())
+
+
+@largest("settleAndClaim", "many parents")
+async def settle_many_parents(b: Bench) -> None:
+    await store(b, crossed())
+    await advance(b)
+    await b.end(100)
+
+
+def crossed() -> list[PlannedNode]:
+    """Return the plan of a graph in which each of 100 jobs has as many parents as possible."""
+    deps = [f"child{number}" for number in range(100)]
+    parents = [DagNode(f"parent{number}", "home", deps=deps) for number in range(MOST_PARENTS)]
+    return plan_dag([*(DagNode(name, "home") for name in deps), *parents])
+
+
+@largest("addFlow", "to another queue")
+async def add_to_another_queue(b: Bench) -> None:
+    await store(b, star(10 * b.many, "other"), b"x" * 300, f"{b.base}-other")
+
+
+@largest("advanceFlows", "10,000 children")
+async def advance_many(b: Bench) -> None:
+    await store(b, star(10_000), b"x" * 300)
+    await advance(b)
+    await b.end(10_000)
+    await advance(b)
+
+
+@largest("advanceFlows", "a failed child of 10,000")
+async def cancel_many(b: Bench) -> None:
+    await store(b, star(10_000))
+    await advance(b)
+    await b.end(1, "f")
+    await advance(b)
+
+
+@largest("advanceFlows", "to another queue")
+async def advance_to_another_queue(b: Bench) -> None:
+    await store(b, star(min(10 * b.many, 10_000), "other"), b"x" * 5_000, f"{b.base}-other")
+    await advance(b)
+
+
+@largest("settleAndClaim", "children of one parent")
+async def settle_children(b: Bench) -> None:
+    await store(b, star(10_000))
+    await advance(b)
+    await b.end(10_000)
+
+
+@largest("settleAndClaim", "a failed child of 10,000")
+async def fail_child(b: Bench) -> None:
+    await store(b, star(10_000))
+    await advance(b)
+    await b.end(1, "f")
+
+
+async def read_children(b: Bench, children: int, result: bytes) -> None:
+    added = await store(b, star(children))
+    await advance(b)
+    await b.end(children, "c", result)
+    assert len(await b.functions.children.read(added.id, STAMP, 0) or ()) == children
+
+
+@largest("getChildren", "many")
+async def read_many_children(b: Bench) -> None:
+    await read_children(b, 10_000, NIL)
+
+
+@largest("getChildren", "large results")
+async def read_large_children(b: Bench) -> None:
+    await read_children(b, 40, b"x" * MIB)
+
+
+async def add_to_a_run(b: Bench, calls: int, children: int, queue: str = "home", data: bytes = NIL) -> None:
+    """Let a run add children to its job in several calls, and then let the job wait for them."""
+    await b.functions.add.jobs([AddRequest("", "parent", NIL, b"", b"")])
+    [run] = await b.claim(1)
+    first = 1
+    for _ in range(calls):
+        nodes = [FlowJob("n", queue) for _ in range(children)]
+        plan = [PlannedNode(node, [0]) for node in nodes]
+        bases = ["" if queue == "home" else f"{b.base}-{queue}"] * children
+        pages = pages_of(plan, [AddRequest("", "n", data, b"", b"")] * children, bases, first)
+        numbers = [(number, f"{b.base}{number}") for number in range(first, first + children)]
+        reply = await b.functions.children.add(run.id, run.entry, STAMP, first, numbers, Pages(pages, children))
+        assert isinstance(reply, AddedChildren)
+        first += children
+    await b.settle([run], "w", "")
+
+
+@largest("addChildren", "10,000 children")
+async def add_children(b: Bench) -> None:
+    await b.crowd()
+    await add_to_a_run(b, MOST_CHILDREN // MOST_JOBS_OF_A_CALL, MOST_JOBS_OF_A_CALL)
+
+
+@largest("addChildren", "much data")
+async def add_children_with_much_data(b: Bench) -> None:
+    await add_to_a_run(b, 2, 1, data=b"x" * MIB)
+
+
+@largest("addChildren", "to another queue")
+async def add_children_to_another_queue(b: Bench) -> None:
+    await add_to_a_run(b, 10, MOST_JOBS_OF_A_CALL, "other", b"x" * 300)

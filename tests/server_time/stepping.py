@@ -1,0 +1,96 @@
+"""Cases of the functions that record, read and remove steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from glidemq_async.client.run_writer import MAX_ITEMS
+from glidemq_async.functions.lease import Held
+from glidemq_async.functions.steps import StepGroup
+from tests.server_time.bench import MIB, Bench, largest
+
+STEP = b"x" * 200
+LIMITS = (10_000, 16 * MIB)
+
+
+async def record(b: Bench, groups: Sequence[StepGroup]) -> None:
+    """Record steps in as many calls as the server needs."""
+    b.functions.caller.consumer = "bench"
+    while groups:
+        statuses = await b.functions.steps.record(groups)
+        assert {*statuses} == {"ok"}
+        groups = groups[len(statuses) :]
+
+
+async def step(b: Bench, held: Sequence[Held], names: Sequence[str] = ("a",), value: bytes = STEP) -> None:
+    """Record these steps of each run."""
+    at_once = MAX_ITEMS // len(names)
+    steps = [(name, value) for name in names]
+    for start in range(0, len(held), at_once):
+        await record(b, [StepGroup(run.id, run.entry, *LIMITS, steps) for run in held[start : start + at_once]])
+
+
+@largest("recordSteps")
+async def record_steps(b: Bench) -> None:
+    await b.add(b.many)
+    held = await b.claim(b.many)
+    await step(b, held)
+    for start in range(0, 9_750, 250):
+        await step(b, held[:1], [f"step {start + number}" for number in range(250)])
+
+
+@largest("recordSteps", "large steps")
+async def record_large_steps(b: Bench) -> None:
+    await b.add(1)
+    held = await b.claim(1)
+    for number in range(15):
+        await step(b, held, [str(number)], b"x" * MIB)
+
+
+@largest("readSteps")
+async def read_steps(b: Bench) -> None:
+    await b.add(3)
+    held = await b.claim(3)
+    for start in range(0, 10_000, 250):
+        await step(b, held[:1], [f"step {start + number}" for number in range(250)])
+    for number in range(15):
+        await step(b, held[1:2], [str(number)], b"x" * MIB)
+    await step(b, held[2:], [f"small {number}" for number in range(250)], b"x")
+    for run, count in zip(held, (10_000, 15, 250), strict=True):
+        assert len((await b.functions.steps.read(run.id)).steps) == count
+
+
+@largest("checkJournals")
+async def check_journals(b: Bench) -> None:
+    await b.add(b.many)
+    held = await b.claim(b.many)
+    await step(b, held)
+    for start in range(0, len(held), 200):
+        assert not await b.functions.check.journals([run.id for run in held[start : start + 200]])
+
+
+@largest("settleAndClaim", "jobs with steps that complete")
+async def complete_jobs_with_steps(b: Bench) -> None:
+    await b.add(b.many)
+    held = await b.claim(b.many)
+    await step(b, held)
+    await b.settle(held, "c", "-1 -1")
+
+
+@largest("settleAndClaim", "large journals that are not kept")
+async def forget_large_journals(b: Bench) -> None:
+    await b.add(100)
+    held = await b.claim(100)
+    for number in range(3):
+        await step(b, held, [str(number)], b"x" * (MIB // 2))
+    await b.settle(held, "c", "-1 -1")
+
+
+@largest("obliterateQueue", "journals")
+async def remove_journals(b: Bench) -> None:
+    await b.add(b.many)
+    await step(b, await b.claim(b.many))
+    cursor = "go"
+    while cursor:
+        names = ["meta2", "events", "idle", "stepped"]
+        cursor = (await b.functions.obliterate.step("" if cursor == "go" else cursor, names, force=True)).cursor

@@ -1,0 +1,281 @@
+"""Random asyncio programs of steps, and an event loop with its own time, which runs them in a random interleaving."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import selectors
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from typing_extensions import override
+
+from glidemq_async import workflows
+from glidemq_async.client.payload_coder import Payloads
+from glidemq_async.functions.steps import StoredJournal
+from glidemq_async.jobs.journal import Journal, forget_last_step
+from glidemq_async.options.steps import StepLimits
+from glidemq_async.payloads.codecs.chain import PayloadKind
+from glidemq_async.tasks.steps import Step, step_of
+from glidemq_async.workflows.run import WorkflowRun, running
+
+TURN: Final = 0.001
+"""The time that one turn of the loop takes, in its own time."""
+LONGEST: Final = 50
+"""The time in which every run must end, in the loop's own time."""
+
+
+class _TurnSelector(selectors.DefaultSelector):
+    """Never waits: the time of the loop passes instead."""
+
+    now = 0.0
+
+    @override
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        assert timeout is not None, "the program waits for nothing that will happen"
+        self.now += TURN + timeout
+        return []
+
+
+class TurnLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time is the number of its turns, and passes at once when nothing is ready."""
+
+    def __init__(self) -> None:
+        self._turns = _TurnSelector()
+        super().__init__(self._turns)
+
+    @override
+    def time(self) -> float:
+        return self._turns.now
+
+
+class Flaky(Exception):
+    """The failure of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A node of a random program."""
+
+    kind: str
+    number: int = 0
+    parts: tuple[Program, ...] = ()
+
+    def nodes(self) -> Iterator[Program]:
+        """Return all nodes."""
+        yield self
+        for part in self.parts:
+            yield from part.nodes()
+
+    @property
+    def is_timed(self) -> bool:
+        """True if the program asks for other steps when they are faster."""
+        return any(node.kind in ("timeout", "race") for node in self.nodes())
+
+
+def random_program(draw: random.Random, depth: int = 3) -> Program:
+    """Return a random program."""
+    if depth == 0 or draw.random() < 0.25:
+        kind = draw.choice(["step", "step", "step", "key", "pause", "id", "retry"])
+        return Program(kind, draw.randrange(4) if kind == "step" else draw.randrange(10**6))
+    kind = draw.choice(["seq", "gather", "group", "gather", "group", "workers", "timeout", "race"])
+    parts = tuple(random_program(draw, depth - 1) for _ in range(draw.randrange(1, 5)))
+    return Program(kind, draw.randrange(1, 12), parts)
+
+
+class World:
+    """The store of one job and the effects of its steps, over all of its runs."""
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+        self.journal: dict[str, bytes] = {}
+        self.recorded: Counter[str] = Counter()
+        """How often each step was recorded."""
+        self.executed = 0
+        """The number of steps that have returned in a run that was alive."""
+        self.lost = 0
+        """The number of these steps whose run was killed before the store had recorded them."""
+        self.in_flight = 0
+        """The number of calls to the store without a reply."""
+
+
+class RunStore:
+    """The store as one run sees it. A run that was killed can write nothing more."""
+
+    step_limits: Final = StepLimits()
+
+    def __init__(self, world: World) -> None:
+        self.payloads = Payloads("glide:{q}", None, ())
+        self.world = world
+        self.is_alive = True
+
+    def encode(self, value: object, kind: PayloadKind, name: str, job_id: str) -> bytes:
+        return self.payloads.encode(value, kind, name, job_id)
+
+    def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str) -> object:
+        return self.payloads.decode(data, kind, name, job_id)
+
+    async def read_steps(self, job_id: str) -> StoredJournal:
+        await asyncio.sleep(TURN * self.world.draw.randrange(3))
+        return StoredJournal(dict(self.world.journal), 0)
+
+    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+        loop = asyncio.get_running_loop()
+        status: asyncio.Future[str] = loop.create_future()
+
+        counts = self.is_alive and not identity.startswith("workflow.")
+        self.world.in_flight += 1
+
+        def arrive() -> None:
+            self.world.in_flight -= 1
+            if not self.is_alive:
+                self.world.lost += counts
+                status.set_result("stale")
+                return
+            self.world.recorded[identity] += 1
+            self.world.journal[identity] = packed
+            status.set_result("ok")
+
+        loop.call_later(TURN * self.world.draw.randrange(4), arrive)
+        return status
+
+
+class ProgramRun:
+    """One run of a program."""
+
+    def __init__(self, store: RunStore, step: Step[[str, int], Any], effect: Step[..., Any]) -> None:
+        self.store = store
+        self.step = step
+        self.flaky = effect
+
+    async def execute(self, node: Program) -> Any:
+        """Execute a node. Return a value that does not depend on the interleaving."""
+        return await getattr(self, f"_{node.kind}")(node)
+
+    async def _step(self, node: Program) -> Any:
+        return await self.step("s", node.number)
+
+    async def _key(self, node: Program) -> Any:
+        return (await self.step.with_key(str(node.number))("key", random.randrange(10**9)))[0]
+
+    async def _pause(self, node: Program) -> None:
+        await asyncio.sleep(TURN * self.store.world.draw.randrange(5))
+
+    async def _id(self, node: Program) -> Any:
+        await self.step("before", node.number)
+        made = await workflows.uuid4()
+        return (await self.step(f"id {made}", node.number))[1]
+
+    async def _retry(self, node: Program) -> Any:
+        while True:
+            with suppress(Flaky):
+                return await self.flaky("flaky", node.number)
+
+    async def _seq(self, node: Program) -> Any:
+        return [await self.execute(part) for part in node.parts]
+
+    async def _gather(self, node: Program) -> Any:
+        return await asyncio.gather(*map(self.execute, node.parts))
+
+    async def _group(self, node: Program) -> Any:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self.execute(part)) for part in node.parts]
+        return [task.result() for task in tasks]
+
+    async def _workers(self, node: Program) -> Any:
+        waiting, done = [*range(node.number)], list[Any]()
+
+        async def work() -> None:
+            while waiting:
+                done.append(await self.step("item", waiting.pop()))
+
+        await asyncio.gather(*(work() for _ in node.parts))
+        return sorted(done)
+
+    async def _timeout(self, node: Program) -> Any:
+        try:
+            async with asyncio.timeout(TURN * node.number):
+                return [await self.execute(part) for part in node.parts]
+        except TimeoutError:
+            return await self.step("late", node.number)
+
+    async def _race(self, node: Program) -> Any:
+        tasks = [asyncio.ensure_future(self.execute(part)) for part in node.parts]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+
+async def execute(program: Program, store: RunStore) -> Any:
+    """Execute a program in the current run. Return its result."""
+    return await ProgramRun(store, *_steps_of(store)).execute(program)
+
+
+def _steps_of(store: RunStore) -> tuple[Step[[str, int], Any], Step[..., Any]]:
+    world, draw = store.world, store.world.draw
+
+    async def effect(name: str, number: int) -> list[Any]:
+        await asyncio.sleep(TURN * draw.randrange(6))
+        world.executed += store.is_alive
+        return [name, number]
+
+    async def flaky(name: str, number: int) -> list[Any]:
+        if draw.random() < 0.4:
+            await asyncio.sleep(TURN * draw.randrange(3))
+            raise Flaky
+        return await effect(name, number)
+
+    return step_of(effect, {}), step_of(flaky, {})
+
+
+async def run_once(program: Program, world: World, number: int, *, kill_at: int | None) -> tuple[Journal, Any]:
+    """Run a program. Kill the run when the journal has `kill_at` steps. Return its journal and its result, or None."""
+    store = RunStore(world)
+    journal = Journal(store, "1", "p1-1", number)
+    task = asyncio.ensure_future(_body(program, store, journal))
+    if kill_at is not None:
+        while len(world.journal) < kill_at and not task.done():  # noqa: ASYNC110 - in the time of the loop
+            await asyncio.sleep(TURN)
+        store.is_alive = False
+        task.cancel()
+        await asyncio.wait([task], timeout=LONGEST)
+        assert task.done(), "a killed run did not end"
+        if task.cancelled() or task.exception() is not None:
+            return journal, None
+    async with asyncio.timeout(LONGEST):
+        return journal, await task
+
+
+async def _body(program: Program, store: RunStore, journal: Journal) -> Any:
+    run = WorkflowRun(journal, "random", "code", "fail")
+    forget_last_step()
+    with running(run):
+        result = await execute(program, store)
+    run.end()
+    return result
+
+
+def expected(program: Program) -> Any:
+    """Return the result of a program without timed nodes."""
+    parts = [expected(part) for part in program.parts]
+    match program.kind:
+        case "step":
+            return ["s", program.number]
+        case "key":
+            return "key"
+        case "pause":
+            return None
+        case "id":
+            return program.number
+        case "retry":
+            return ["flaky", program.number]
+        case "workers":
+            return sorted(["item", number] for number in range(program.number))
+        case _:
+            return parts
