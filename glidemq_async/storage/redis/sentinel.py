@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis.connections import Endpoint, connection_options, dial
+from glidemq_async.storage.redis.handover import abandon
 from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.retry import TRY_SECONDS
 from glidemq_async.storage.redis.sentinel_watch import Address, SentinelWatch
@@ -25,6 +26,7 @@ from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
 
 if TYPE_CHECKING:
     from redis.asyncio import Sentinel
+    from redis.asyncio.connection import AbstractConnection
 
 LEFT_SECONDS: Final = 15.0
 """Seconds for which the old primary of a failover is avoided. Sentinel demotes it within ten."""
@@ -79,8 +81,7 @@ class WatchedServer(OneServer):
             try:
                 host, port = await self._ask(sentinel, service)
                 self._refuse_left((host, port))
-                wire = await dial(self.endpoint.at(host, port))
-                await self._require_primary(wire, service)
+                wire = await self._dial_primary(self.endpoint.at(host, port), service)
             except OSError as error:
                 problems.append(f"{sentinel.where}: {error}")
                 continue
@@ -174,8 +175,15 @@ class WatchedServer(OneServer):
         # redis-py would stop at the first sentinel that answers. That sentinel may still name the former primary, so
         # each one is asked separately, and `dial` checks its answer.
         kind, kwargs = connection_options(sentinel)
+        opened: list[AbstractConnection] = []
+
+        def connection(**kwargs: Any) -> AbstractConnection:
+            opened.append(kind(**kwargs))
+            return opened[-1]
+
         client = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
-        client.sentinels = [Redis.from_pool(ConnectionPool(connection_class=kind, **kwargs))]
+        pool = ConnectionPool(connection_class=connection, **kwargs)  # type: ignore[arg-type]
+        client.sentinels = [Redis.from_pool(pool)]
         try:
             async with asyncio.timeout(TRY_SECONDS):
                 yield client
@@ -184,14 +192,24 @@ class WatchedServer(OneServer):
         except RedisError as error:
             raise ConnectionError(f"{problem} ({error})") from error
         finally:
-            await client.aclose()
+            # Not `client.aclose`: it awaits, and a caller that is cancelled meanwhile would leave the connection open.
+            for one in opened:
+                abandon(one)
+
+    async def _dial_primary(self, endpoint: Endpoint, service: str) -> Wire:
+        wire = await dial(endpoint)
+        try:
+            await self._require_primary(wire, service)
+        except BaseException:
+            wire.drop("not known to be the primary")
+            raise
+        return wire
 
     async def _require_primary(self, wire: Wire, service: str) -> None:
         reply = await wire.send(pack("ROLE"), asyncio.get_running_loop().time() + TRY_SECONDS)
         role = as_list(reply)
         if role is not None and role[0] == b"master":
             return
-        wire.drop("not the primary")
         found = "a replica" if role is not None else str(reply)
         if isinstance(reply, ReplyError) and str(reply).startswith("LOADING"):
             found = "loading its data"
