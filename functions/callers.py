@@ -18,6 +18,7 @@ from glidemq_async.functions.inbox import InboxCalls
 from glidemq_async.functions.job_waiters import JobWaiterCalls
 from glidemq_async.functions.jobs import JobCalls
 from glidemq_async.functions.key_limits import LimitCalls
+from glidemq_async.functions.known_tasks import KnownTaskCalls
 from glidemq_async.functions.lease import LeaseCalls
 from glidemq_async.functions.metrics import MetricsCalls
 from glidemq_async.functions.migration import MigrationCalls
@@ -69,6 +70,7 @@ class Functions:
         self.scheduler_list = SchedulerListCalls(caller)
         self.reading = ReadingCalls(caller)
         self.searching = SearchingCalls(caller)
+        self.known_tasks = KnownTaskCalls(caller)
         self.metrics = MetricsCalls(caller)
         self.check = CheckCalls(caller)
         self.cleaning = CleaningCalls(caller)

@@ -88,6 +88,7 @@ FILES: Final = (
     "history",
     "checking",
     "searching",
+    "known_tasks",
     "cleaning",
     "obliterate",
 )

@@ -1,5 +1,6 @@
 -- reading: returns stored data. Every function is `no-writes`, so it also runs when memory is full.
 --   version    -> text
+--   now        -> ms by the server's clock
 --   countJobs  -> flat { state, count }
 --   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent: the
 --                                              caller asks again for the rest. Three fields are not stored: `limited`
@@ -265,6 +266,8 @@ function list.failed(base, cursor, count, ids, backwards)
 end
 
 register('version', function() return VERSION end, {'no-writes'})
+
+register('now', function() return clock.now() end, {'no-writes'})
 
 register('countJobs', reading.counts, {'no-writes'})
 

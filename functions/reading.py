@@ -26,6 +26,10 @@ class ReadingCalls(Calls):
         """Return True if claiming is paused."""
         return await self._caller.read("isPaused") == 1
 
+    async def now(self) -> int:
+        """Return the server's time in ms."""
+        return cast("int", await self._caller.read("now"))
+
     async def count_jobs(self) -> dict[str, int]:
         """Return the number of jobs in each state, computed from the structures."""
         return counts(await self._caller.read("countJobs"))

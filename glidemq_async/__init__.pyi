@@ -19,6 +19,7 @@ from glidemq_async.errors import CycleError as CycleError
 from glidemq_async.errors import DuplicateSignal as DuplicateSignal
 from glidemq_async.errors import EmbeddedServerMissing as EmbeddedServerMissing
 from glidemq_async.errors import ExecutorError as ExecutorError
+from glidemq_async.errors import FilterError as FilterError
 from glidemq_async.errors import GlideMQError as GlideMQError
 from glidemq_async.errors import HandlerError as HandlerError
 from glidemq_async.errors import IncompatibleQueueError as IncompatibleQueueError
@@ -52,6 +53,7 @@ from glidemq_async.errors import WaitingForChildren as WaitingForChildren
 from glidemq_async.errors import WorkflowDiverged as WorkflowDiverged
 from glidemq_async.errors import WorkflowExists as WorkflowExists
 from glidemq_async.executors import Permissions as Permissions
+from glidemq_async.filters.filter import Filter as Filter
 from glidemq_async.flows.nodes import DagNode as DagNode
 from glidemq_async.flows.nodes import FlowJob as FlowJob
 from glidemq_async.flows.nodes import JobNode as JobNode

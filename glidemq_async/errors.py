@@ -64,6 +64,7 @@ __all__ = [
     "DuplicateSignal",
     "EmbeddedServerMissing",
     "ExecutorError",
+    "FilterError",
     "GlideMQError",
     "HandlerError",
     "IncompatibleQueueError",
@@ -381,6 +382,18 @@ class CycleError(GlideMQError, ValueError):
 
     def __reduce__(self) -> tuple[Callable[..., CycleError], tuple[object, ...]]:
         return type(self), (self.cycle,)
+
+
+class FilterError(GlideMQError, ValueError):
+    """Raised for a filter of jobs that cannot be understood. `position` is the place of the mistake, from 1."""
+
+    def __init__(self, problem: str, position: int) -> None:
+        super().__init__(f"the filter is wrong at character {position}: {problem}")
+        self.problem = problem
+        self.position = position
+
+    def __reduce__(self) -> tuple[Callable[..., FilterError], tuple[object, ...]]:
+        return type(self), (self.problem, self.position)
 
 
 class IncompatibleQueueError(GlideMQError):

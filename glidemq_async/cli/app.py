@@ -23,6 +23,7 @@ COMMANDS: Final = {
     "pipeline": (RUN, "glidemq_async.cli.pipeline"),
     "queues": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "jobs": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "find": (INSPECT, "glidemq_async.cli.find_command"),
     "job": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "events": (INSPECT, "glidemq_async.cli.events_command"),
     "workers": (INSPECT, "glidemq_async.cli.inspect_commands"),

@@ -329,6 +329,7 @@ def dlq(
 ) -> None:
     """List the dead letters of a queue (jobs that failed for good), or replay them."""
     from glidemq_async.cli import documents, targets
+    from glidemq_async.queues.finding import task_parameters
 
     listed = limit or _LISTED
 
@@ -339,7 +340,8 @@ def dlq(
                 more = limit is not None and bool(await opened.get_dead_letter_jobs(0, 0, cause=cause))
                 return {"queue": queue, "replayed": replayed, "more": more}
             found = await opened.get_dead_letter_jobs(0, listed, cause=cause)  # one more than is shown
-            shown = [documents.job_document(job) for job in found[:listed]]
+            tasks = await task_parameters(opened)
+            shown = [documents.job_document(job, tasks) for job in found[:listed]]
             return {"dead_letters": shown, "more": len(found) > listed}
 
     def show(done: Document) -> None:

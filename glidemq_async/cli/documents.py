@@ -13,6 +13,7 @@ from glidemq_async.options.job_options import explicit
 from glidemq_async.queues.events import EventGap, QueueEvent
 from glidemq_async.queues.inspection import WorkerInfo
 from glidemq_async.queues.schedulers import JobScheduler
+from glidemq_async.stored.call import TaskParameters, named_call
 from glidemq_async.stored.dead_letter import DeadLetter
 
 
@@ -23,8 +24,8 @@ def cell_value(document: Document, column: str) -> object:
     return "(unreadable)" if column in document["unreadable"] else document[column]
 
 
-def job_document(job: Job[Any, Any]) -> Document:
-    """Return a job as a document.
+def job_document(job: Job[Any, Any], tasks: TaskParameters) -> Document:
+    """Return a job as a document. The arguments of a call of a task are shown by name; see `task_parameters`.
 
     A payload that cannot be decoded is null. `unreadable` has the reason, and `sealed` names the payloads that codecs
     refused.
@@ -49,7 +50,7 @@ def job_document(job: Job[Any, Any]) -> Document:
         "queue": job.queue,
         "name": job.name,
         "state": job.state,
-        "data": read("data", lambda: job.data),
+        "data": read("data", lambda: named_call(job.data, tasks.get(job.name))),
         "options": read("options", lambda: {name: _option(value) for name, value in explicit(job.options).items()}),
         "key": job.key,
         "priority": job.priority,

@@ -38,6 +38,8 @@ def code_of(error: Exception) -> int:
 
     if isinstance(error, CommandError):
         return error.code
+    if isinstance(error, errors.FilterError):
+        return USAGE
     if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound):
         return NOT_FOUND
     if isinstance(error, errors.JobStateError | errors.QueueBusy):

@@ -45,6 +45,12 @@ JobName = Annotated[str | None, typer.Option("--name", help="Only jobs of this n
 Data = Annotated[
     str | None, typer.Option("--data", metavar="JSON", help="Only jobs whose data has these items, or is this value.")
 ]
+OptionalFilter = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="FILTER", help="For example 'state:failed added:>1h'; see docs/finding.md.", show_default="all"
+    ),
+]
 OneQueue = Annotated[
     str | None, typer.Argument(metavar="QUEUE", help="The name of a queue.", show_default="every queue")
 ]
@@ -98,6 +104,7 @@ async def _queue(store: Store, name: str) -> Document:
 def jobs(
     target: CommandTarget,
     queue: QueueName,
+    wanted: OptionalFilter = None,
     state: StateOption = None,
     name: JobName = None,
     data: Data = None,
@@ -108,19 +115,29 @@ def jobs(
 ) -> None:
     """List jobs of a queue in the order in which they will start. Ended jobs are listed newest first."""
     from glidemq_async.cli import documents, targets
+    from glidemq_async.queues.finding import task_parameters
 
-    wanted = None if data is None else parse_json("--data", data)
+    fields = None if data is None else parse_json("--data", data)
     states: list[State] | None = None if not state else [one.value for one in state]
     if offset and (states is None or name is not None or data is not None):
         raise typer.BadParameter(
             "it can only be used with --state, and without --name and --data", param_hint="--offset"
         )
+    if wanted is not None and (states is not None or name is not None or data is not None):
+        raise typer.BadParameter(
+            "pass either a filter or the options --state, --name and --data: 'state:failed name:resize data.to:ada@x'",
+            param_hint="FILTER",
+        )
 
     async def look() -> Document:
         async with targets.open_queue(queue, target) as opened:
             # One job more than is shown, to learn if there are others.
-            found = await _jobs(opened, states, name, wanted, newest_first, limit + 1, offset)
-            shown = [documents.job_document(job) for job in found[:limit]]
+            if wanted is None:
+                found = await _jobs(opened, states, name, fields, newest_first, limit + 1, offset)
+            else:
+                found = await opened.find(wanted, limit + 1, newest_first=newest_first)
+            tasks = await task_parameters(opened)
+            shown = [documents.job_document(job, tasks) for job in found[:limit]]
             return {"jobs": shown, "more": len(found) > limit}
 
     def show(found: Document) -> None:
@@ -151,6 +168,7 @@ def job(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson 
     """Show everything about one job: its data, its result or failure, and its log."""
     from glidemq_async.cli import documents, targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
+    from glidemq_async.queues.finding import task_parameters
 
     async def look() -> Document:
         async with targets.open_queue(queue, target) as opened:
@@ -160,7 +178,8 @@ def job(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson 
                     f"queue {queue!r} has no job {job_id!r}; it was never added, was removed, or its retention is over",
                     NOT_FOUND,
                 )
-            return {**documents.job_document(found), "logs": await opened.get_job_logs(job_id)}
+            document = documents.job_document(found, await task_parameters(opened))
+            return {**document, "logs": await opened.get_job_logs(job_id)}
 
     def show(found: Document) -> None:
         _show_job(found)

@@ -40,6 +40,7 @@ SINGLE_KEYS: Final = frozenset(
         "streamed",
         "signalled",
         "stepped",
+        "tasks",
         "events",
         "meta",
         "meta2",

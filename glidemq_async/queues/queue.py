@@ -43,6 +43,7 @@ from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
@@ -68,6 +69,7 @@ class Queue(
     Schedulers[Data, Result],
     DeadLetters[Data, Result],
     Signals[Data, Result],
+    JobSearch[Data, Result],
     Connectable,
 ):
     """A named queue in a storage.

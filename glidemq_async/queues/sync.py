@@ -9,6 +9,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
@@ -30,6 +31,9 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     search_jobs = blocking(Inspection[Data, Result].search_jobs)
     get_metrics = blocking(Inspection[Data, Result].get_metrics)
     get_workers = blocking(Inspection[Data, Result].get_workers)
+
+    find = blocking(JobSearch[Data, Result].find)
+    iter_find = blocking(JobSearch[Data, Result].iter_find)
 
     revoke = blocking(Cleaning[Data, Result].revoke)
     remove = blocking(Cleaning[Data, Result].remove)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -11,6 +12,8 @@ from typing import Any, Final
 from typing_extensions import override
 
 from glidemq_async._internal.waits import together
+from glidemq_async.errors import GlideMQError
+from glidemq_async.queues.finding import describe_tasks
 from glidemq_async.stored.record import WAITING
 from glidemq_async.tasks.core import AppCore
 from glidemq_async.tasks.routing import TaskExecutor
@@ -23,6 +26,7 @@ from glidemq_async.worker.worker import Worker
 
 __all__ = ["AppWorker"]
 
+_log = logging.getLogger(__name__)
 DEFAULT_CONCURRENCY: Final = 100
 
 
@@ -134,7 +138,16 @@ class AppWorker(Runs):
                 self._closed = True
                 raise
             opening.push_async_callback(self._pool.close)
+            await self._describe_tasks()
             self._open = opening.pop_all()
+
+    async def _describe_tasks(self) -> None:
+        # Only tools read the descriptions, so a worker starts without them, for example on a server without memory.
+        for name in self._names:
+            try:
+                await describe_tasks(self._app.queue(name), self._app.tasks.parameters(name))
+            except GlideMQError as error:
+                _log.warning("tools cannot name the arguments of the jobs of queue %s: %s", name, error)
 
     @override
     async def _close(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.options.job_options import JobOptions, explicit
+from glidemq_async.queues.finding import use_tasks
 from glidemq_async.queues.queue import Queue, add_prepared
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
@@ -144,6 +146,7 @@ class AppCore:
             found = self._queues[name] = Queue(
                 name, self.storage, default_options=settings.default_options, ids=settings.ids, **settings.shared
             )
+            use_tasks(found, partial(self.tasks.parameters, name))
         return found
 
     # -- opening --------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from inspect import Parameter
 
 from glidemq_async.options.validation import positive_number
 from glidemq_async.stored.names import check_id
@@ -32,6 +33,10 @@ class Tasks(Mapping[str, AnyTask]):
         """The queues of all tasks."""
         return frozenset(task.queue for task in self._found.values())
 
+    def parameters(self, queue: str) -> dict[str, list[str]]:
+        """Return the names of the positional parameters of each task of a queue, by job name."""
+        return {name: _positions(task) for name, task in self._found.items() if task.queue == queue}
+
     def __getitem__(self, name: str) -> AnyTask:
         return self._found[name]
 
@@ -52,6 +57,11 @@ def job_name(name: str, version: int | None) -> str:
     if version is None:
         return name
     return f"{name}@{positive_number('version', version)}"
+
+
+def _positions(task: AnyTask) -> list[str]:
+    kinds = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return [each.name for each in task.signature.parameters.values() if each.kind in kinds]
 
 
 def _path_of(task: AnyTask) -> str:

@@ -74,7 +74,7 @@ async def test_a_sealed_job_is_added_and_read_with_its_app(shell: Shell, server:
     added = await shell.json("add", "mail", "send", *CALL, *options(app))
     [job] = (await shell.json("jobs", "mail", *options(app)))["jobs"]
     assert (job["id"], job["sealed"], job["unreadable"]) == (added["id"], [], {})
-    assert job["data"] == {"a": ["ada"], "k": {"at": "2030-01-31T12:00:00+00:00"}}
+    assert job["data"] == {"to": "ada", "at": "2030-01-31T12:00:00+00:00"}
     assert job["options"]["attempts"] == 4, "the defaults of the task must apply"
     connection = ("--url", server.url, "--prefix", "shop")
     [plain] = (await shell.json("jobs", "mail", *connection))["jobs"]

@@ -22,6 +22,7 @@ from glidemq_async import (
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
+from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 from tests.support.recording_storage import Relay
@@ -77,6 +78,9 @@ async def read_and_remove(queue: AnyQueue) -> None:
     assert (await queue.get_jobs("completed", with_data=False))[0].id == job.id
     await job.update_result_ttl(3_600)
     assert job.id in {found.id for found in await queue.search_jobs(name=job.name)}
+    assert [found.id for found in await queue.find(f"state:completed id:{job.id}")] == [job.id]
+    await describe_tasks(queue, {job.name: ["first"]})
+    assert await task_parameters(queue) == {job.name: ["first"]}
     assert (await queue.get_metrics("completed")).count > 0
     async with worker_of(queue, echo) as worker:
         await until(lambda: worker.health().ready)

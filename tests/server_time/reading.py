@@ -124,6 +124,29 @@ async def get_logs(b: Bench) -> None:
     assert (await b.functions.reading.get_logs(job_id, 0, -1))[0] == 1_000
 
 
+@largest("now")
+async def now(b: Bench) -> None:
+    await b.functions.reading.now()
+
+
+async def many_tasks(b: Bench) -> dict[str, list[str]]:
+    """Describe as many tasks as fit, each with long names."""
+    tasks = {f"task{number:04}": ["x" * 190] * 10 for number in range(500)}
+    await b.functions.known_tasks.describe(tasks)
+    return tasks
+
+
+@largest("describeTasks")
+async def describe_tasks(b: Bench) -> None:
+    await b.functions.known_tasks.describe(await many_tasks(b))
+
+
+@largest("listTasks")
+async def list_tasks(b: Bench) -> None:
+    tasks = await many_tasks(b)
+    assert await b.functions.known_tasks.list() == tasks
+
+
 @largest("isPaused")
 async def is_paused(b: Bench) -> None:
     await b.functions.reading.is_paused()

@@ -32,6 +32,7 @@ from glidemq_async import (
     EventGap,
     Execution,
     FanIn,
+    Filter,
     Finding,
     FlowCall,
     FlowJob,
@@ -140,14 +141,14 @@ def job() -> Job[Any, Any]:
 
 
 QUEUE = """
-    add add_and_wait add_bulk check chunks clean close connect count drain get_dead_letter_jobs
+    add add_and_wait add_bulk check chunks clean close connect count drain find get_dead_letter_jobs
     get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit get_job
     get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox get_metrics
-    get_workers has_chunks is_paused iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
-    release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
-    resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue set_global_concurrency
-    set_global_rate_limit set_key_limits signal storage sync trigger_job_scheduler update_result_ttl
-    upsert_job_scheduler
+    get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
+    promote_jobs release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs
+    resume resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
+    set_global_concurrency set_global_rate_limit set_key_limits signal storage sync trigger_job_scheduler
+    update_result_ttl upsert_job_scheduler
 """
 APP = """
     add_middleware close connect cron override queue queues run_worker signal state step storage sync task tasks
@@ -266,6 +267,7 @@ VALUES: dict[Any, str] = {
     CallFailure: "error_type job_id message queue",
     FanIn: "calls shape then",
     FlowCall: "add children data definition job_options on_failure options otherwise policy then",
+    Filter: "terms",
     FlowJob: "children data name on_failure options queue_name",
     JobNode: "children job",
     JobRef: "count index job_id queue",

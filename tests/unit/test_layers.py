@@ -37,6 +37,7 @@ LAYERS = (
     "payloads storage telemetry",
     "client",
     "jobs",
+    "filters",
     "executors queues",
     "flows spark worker workflows",
     "tasks",

@@ -1,0 +1,39 @@
+"""The stored form of a call of a task: `{"a": [positional arguments], "k": {name: argument}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
+
+TaskParameters: TypeAlias = Mapping[str, Sequence[str]]
+"""The names of the positional parameters of each task, by the name of the task."""
+
+_CALL: Final = frozenset({"a", "k"})
+_CALL_AFTER: Final = frozenset({"after", "rest", "k"})
+
+
+def named_call(data: object, parameters: Sequence[str] | None = None) -> object:
+    """Return the arguments of a stored call by name. Other data are returned unchanged.
+
+    An argument without a known name is called `#1`, `#2` and so on by its position.
+    """
+    if not isinstance(data, dict):
+        return cast("object", data)
+    call = cast("dict[str, Any]", data)
+    if call.keys() == _CALL:
+        return _named(call["a"], call["k"], 0, parameters, call)
+    if call.keys() == _CALL_AFTER:
+        # The first argument is the result of an earlier job of a flow.
+        return _named(call["rest"], call["k"], 1, parameters, call)
+    return call
+
+
+def _named(args: object, kwargs: object, first: int, parameters: Sequence[str] | None, call: dict[str, Any]) -> object:
+    if not isinstance(args, list | tuple) or not isinstance(kwargs, dict):
+        return call
+    names = parameters or ()
+    named = {
+        names[place] if place < len(names) else f"#{place + 1}": value
+        for place, value in enumerate(cast("Sequence[Any]", args), first)
+    }
+    return named | cast("dict[str, Any]", kwargs)
