@@ -36,6 +36,8 @@ def to_ms(option: str, value: float | timedelta, *, allow_zero: bool = True) -> 
         raise ValueError(f"{option} must be more than zero, got {value!r}")
     if seconds > LONGEST_SECONDS:
         raise ValueError(f"{option} must be at most {LONGEST_SECONDS} seconds (1,000 years), got {value!r}")
+    if isinstance(value, timedelta):  # its microseconds are exact, and seconds as a float are not
+        return -(-value // _MILLISECOND)
     return seconds * 1000 if isinstance(seconds, int) else _ceil_ms(seconds)
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import cast
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from glidemq_async.durations import LAST_MS, LONGEST_SECONDS, from_ms, instant_to_ms, to_ms
@@ -20,6 +20,7 @@ def test_milliseconds_survive_the_conversion_to_seconds(milliseconds: int) -> No
 
 
 @given(st.timedeltas(timedelta(0), timedelta(days=36500)))
+@example(timedelta(days=11303, microseconds=1))
 def test_timedeltas_are_rounded_up(value: timedelta) -> None:
     rounded = timedelta(milliseconds=to_ms("delay", value))
     assert timedelta(0) <= rounded - value <= timedelta(milliseconds=1)
