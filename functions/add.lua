@@ -387,6 +387,13 @@ request.register('addJob', function(base, args)
   return {call.now, first, ids or {}, outcomes, added}
 end)
 
+-- Add the first jobs of a parsed list for another function of this queue. Return the call, which the caller ends with
+-- wakeup.finish, and the number of jobs that were considered.
+function add.fed(base, jobs)
+  local call, _, _, _, added = add.all(base, jobs, {budget = budget.new(), quiet = true})
+  return call, added
+end
+
 -- Return the number of jobs in the groups of an addPlain call.
 local function count_plain(args)
   local total, at = 0, 4

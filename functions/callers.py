@@ -12,6 +12,7 @@ from glidemq_async.functions.checking import CheckCalls
 from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
+from glidemq_async.functions.feeds import FeedCalls
 from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inbox import InboxCalls
@@ -37,6 +38,7 @@ from glidemq_async.functions.stalled import StalledCalls
 from glidemq_async.functions.steps import StepCalls
 from glidemq_async.functions.streaming import StreamingCalls
 from glidemq_async.functions.successors import DeduplicationCalls
+from glidemq_async.functions.topics import TopicCalls
 from glidemq_async.functions.updates import UpdateCalls
 from glidemq_async.functions.watching import WatchingCalls
 from glidemq_async.functions.writes import WriteCalls
@@ -62,6 +64,8 @@ class Functions:
         self.streaming = StreamingCalls(caller)
         self.steps = StepCalls(caller)
         self.watching = WatchingCalls(caller)
+        self.topics = TopicCalls(caller)
+        self.feeds = FeedCalls(caller)
         self.result_ttl = ResultTtlCalls(caller)
         self.job_waiters = JobWaiterCalls(caller)
         self.deduplication = DeduplicationCalls(caller)

@@ -19,11 +19,11 @@ local FORGET_MS = 604800000        -- a reader that was silent for a week holds 
 local DETAIL = {added = true, failed = true, ['dead-lettered'] = true, retrying = true, stalled = true, waiting = true,
   removed = true, dropped = true, limited = true, changed = true, duplicate = true, ['key-paused'] = true,
   ['key-resumed'] = true, drained = true, cleaned = true, obliterated = true, skipped = true,
-  written = true, signalled = true}
+  written = true, signalled = true, lost = true}
 local KINDS = {'paused', 'resumed', 'key-paused', 'key-resumed', 'skipped', 'added', 'duplicate', 'waiting-children',
   'delayed', 'suspended', 'signalled', 'stalled', 'waiting', 'completed', 'failed', 'dead-lettered', 'retrying',
   'returned', 'limited', 'revoking', 'changed', 'active', 'progress', 'updated', 'removed', 'dropped', 'drained',
-  'cleaned', 'written', 'obliterated'}
+  'cleaned', 'written', 'lost', 'obliterated'}
 
 -- Return the list of a kind: its name, then the events. `lines` collects the events of one call by kind. A caller that
 -- notes many events without a detail appends their ids itself, at least one.

@@ -91,6 +91,8 @@ FILES: Final = (
     "known_tasks",
     "cleaning",
     "obliterate",
+    "topics",
+    "feeds",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

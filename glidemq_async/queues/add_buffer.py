@@ -7,9 +7,12 @@ not affect the others. A cancelled add may have been stored.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
+
+from typing_extensions import override
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
@@ -64,11 +67,11 @@ def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest
 # without a setting.
 #
 # Each durability has a separate buffer, because `WAIT` holds up a whole call. Plain adds do not wait behind it.
-class Adder:
-    """The buffer of adds of one queue client and one durability."""
+class CallBuffer(ABC):
+    """The buffer of the adds of one client and one durability. `owner` is the name of the client in errors."""
 
-    def __init__(self, client: QueueClient, wait: Wait) -> None:
-        self._client = client
+    def __init__(self, owner: str, wait: Wait) -> None:
+        self._owner = owner
         self._wait: Wait = wait
         self._line: deque[_Entry] = deque()
         self._max_added = MAX_JOBS
@@ -104,7 +107,7 @@ class Adder:
     def submit(self, jobs: Sequence[AddRequest]) -> asyncio.Future[Added]:
         """Append jobs to the buffer, at most as many as one call can hold. The future always gets a result."""
         if self._closed:
-            raise QueueClosed(f"queue {self._client.queue!r} is closed; create a new Queue")
+            raise QueueClosed(f"{self._owner} is closed; create a new one")
         entry = _entry(jobs)
         self._line.append(entry)
         if not self._sending:
@@ -181,19 +184,9 @@ class Adder:
             failpoints.hit("add.after_reply")
         return reply
 
+    @abstractmethod
     async def _answer(self, jobs: Sequence[AddRequest]) -> AddReply:
-        # UNDECLARED means that the queue was obliterated or lost since this client declared its mode. The server
-        # refuses such a call before it writes anything, so the same jobs can be sent again as a new call. A job added
-        # to a queue without its mode could break the promise of that mode.
-        while True:
-            functions = self._client.functions
-            meant = functions.caller.incarnation
-            try:
-                return await functions.add.some(jobs, self._wait)
-            except FunctionError as error:
-                if error.code != "UNDECLARED":
-                    raise self._client.refused(error) from None
-            await self._client.open_again(meant)
+        """Make one call with these jobs. The reply may have fewer ids than jobs."""
 
     async def _send(self, batch: Sequence[_Entry]) -> None:
         jobs = batch[0].jobs if len(batch) == 1 else [job for entry in batch for job in entry.jobs]
@@ -239,6 +232,29 @@ class Adder:
         for entry, of_entry in zip(batch, singles, strict=True):
             if not entry.future.done():
                 entry.future.set_result(_joined([single.future.result() for single in of_entry]))
+
+
+class Adder(CallBuffer):
+    """The buffer of adds of one queue client and one durability."""
+
+    def __init__(self, client: QueueClient, wait: Wait) -> None:
+        super().__init__(f"queue {client.queue!r}", wait)
+        self._client = client
+
+    @override
+    async def _answer(self, jobs: Sequence[AddRequest]) -> AddReply:
+        # UNDECLARED means that the queue was obliterated or lost since this client declared its mode. The server
+        # refuses such a call before it writes anything, so the same jobs can be sent again as a new call. A job added
+        # to a queue without its mode could break the promise of that mode.
+        while True:
+            functions = self._client.functions
+            meant = functions.caller.incarnation
+            try:
+                return await functions.add.some(jobs, self._wait)
+            except FunctionError as error:
+                if error.code != "UNDECLARED":
+                    raise self._client.refused(error) from None
+            await self._client.open_again(meant)
 
 
 def _entry(jobs: Sequence[AddRequest]) -> _Entry:

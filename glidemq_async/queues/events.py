@@ -24,6 +24,7 @@ EventKind: TypeAlias = Literal[
     "delayed",
     "suspended",
     "signalled",
+    "lost",
     "waiting-children",
     "waiting",
     "active",
@@ -72,6 +73,7 @@ WITH_DETAIL: Final = frozenset(
         "drained",
         "cleaned",
         "written",
+        "lost",
         "obliterated",
     }
 )

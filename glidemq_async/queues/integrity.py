@@ -10,7 +10,9 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.checking import Finding
+from glidemq_async.functions.topics import TopicPosition
 
 STEP: Final = 200
 """Number of members of a structure, or of records, that one call checks."""
@@ -77,6 +79,7 @@ SINGLE_KEYS: Final = frozenset(
         "writes",
         "positions",
         "losses",
+        "feed",
     }
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.
@@ -112,8 +115,22 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
                 break
     for finding in await functions.check.queue():
         yield finding
+    for finding in await _check_feed(client):
+        yield finding
     async for finding in _check_keys(client):
         yield finding
+
+
+async def _check_feed(client: QueueClient) -> list[Finding]:
+    """Check that the cursor of a subscription is not after the end of its topic."""
+    feed = await client.functions.feeds.read()
+    if feed is None:
+        return []
+    # The topic may be in another cluster slot. Its end only rises, so reading it second makes no fault.
+    topic = await Functions(client.storage, feed.topic).topics.describe()
+    if feed.position.order <= TopicPosition(topic.last, topic.total).order:
+        return []
+    return [Finding("I24", feed.topic, f"the cursor {feed.position.entry} is after the end {topic.last} of the topic")]
 
 
 async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:

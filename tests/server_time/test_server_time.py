@@ -14,6 +14,7 @@ from tests.server_time import (
     flowing,
     migrating,
     moving,
+    publishing,
     reading,
     scheduling,
     signalling,
@@ -34,8 +35,8 @@ TRIES: Final = 10
 STAMP: Final = "storageStamp"
 """A function that the storage adds to the library. It returns a constant."""
 MODULES: Final = (
-    *(adding, changing, flowing, migrating, moving, reading, scheduling, signalling, stepping, streaming, upkeep),
-    working,
+    *(adding, changing, flowing, migrating, moving, publishing, reading, scheduling, signalling, stepping),
+    *(streaming, upkeep, working),
 )
 SCALES: Final = [1, pytest.param(50, marks=pytest.mark.slow)]
 

@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, cast
 
 from glidemq_async import Queue
 from glidemq_async.storage import Storage
+from glidemq_async.topics.topic import Topic
 from tests.support.stores import RunningStore
 
 _KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
+OF_TOPICS = {"topic", "topic_info", "subscriptions", "call"}
 _SOCKETS = Path("/proc/self/fd")
 PATIENCE = 10.0
 
@@ -31,6 +33,10 @@ async def verify(storage: Storage, store: RunningStore, *, workers_gone: bool = 
         else:
             queues.setdefault((found[1], found[2]), []).append(found[3])
     for (prefix, name), kinds in queues.items():
+        if name.startswith("topic/"):
+            wrong += [f"{name}: {finding}" for finding in await Topic(name[6:], storage, prefix=prefix).check()]
+            wrong += [f"{name}: foreign key {kind}" for kind in kinds if kind.partition(":")[0] not in OF_TOPICS]
+            continue
         async with Queue[Any, Any](name, storage, prefix=prefix) as queue:
             wrong += [f"{prefix}:{name}: {finding}" for finding in await queue.check()]
         wrong += await _traces(store, f"{prefix}:{{{name}}}", kinds, workers_gone)

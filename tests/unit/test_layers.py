@@ -38,7 +38,7 @@ LAYERS = (
     "client",
     "jobs",
     "filters",
-    "executors queues",
+    "executors queues topics",
     "flows spark worker workflows",
     "tasks",
     "cli demo integrations testing",

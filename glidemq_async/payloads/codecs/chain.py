@@ -13,7 +13,7 @@ from glidemq_async.errors import CodecError, GlideMQError
 
 __all__ = ["MAGIC", "Codec", "CodecChain", "PayloadContext", "PayloadKind", "codecs_of"]
 
-PayloadKind: TypeAlias = Literal["data", "result", "progress", "chunk", "signal", "step"]
+PayloadKind: TypeAlias = Literal["data", "result", "progress", "chunk", "signal", "step", "message"]
 
 MAGIC: Final = b"\xc1"
 #: The frame of a payload that itself begins with the magic byte.

@@ -1,0 +1,1 @@
+"""Topics: messages that several queues receive."""

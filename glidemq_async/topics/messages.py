@@ -1,0 +1,64 @@
+"""Messages of topics, and what is known about topics and subscriptions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from glidemq_async.durations import from_ms
+from glidemq_async.functions.topics import Message
+
+
+@dataclass(frozen=True, slots=True)
+class TopicMessage:
+    """A message of a topic.
+
+    `id` sorts by the time of publishing, and `number` counts the messages of the topic from 1. `key` is its ordering
+    key, or None.
+    """
+
+    topic: str
+    id: str
+    number: int
+    subject: str
+    data: Any
+    key: str | None
+
+    @property
+    def published_at(self) -> datetime:
+        """The time at which the server stored the message, in UTC."""
+        return from_ms(int(self.id.partition("-")[0]))
+
+
+class SubscriptionInfo(NamedTuple):
+    """A subscription of a topic. `lag` is the number of messages that it has not read, whether they fit or not."""
+
+    name: str
+    queue: str
+    patterns: tuple[str, ...]
+    position: str
+    """The id of the last message that it has read."""
+    lag: int
+    read_at: datetime
+    """The time of its last read in UTC."""
+
+
+class TopicInfo(NamedTuple):
+    """The state of a topic."""
+
+    name: str
+    published: int
+    """The number of messages that were ever published."""
+    stored: int
+    """The number of messages that are kept."""
+    first: str
+    """The id of the oldest message that is kept, "0-0" without one."""
+    last: str
+    """The id of the last message, "0-0" without one."""
+    subscriptions: tuple[SubscriptionInfo, ...]
+
+
+def message_of(topic: str, stored: Message, data: object) -> TopicMessage:
+    """Return a message with decoded data."""
+    return TopicMessage(topic, stored.entry, stored.number, stored.subject, data, stored.key or None)

@@ -1,0 +1,247 @@
+"""Topics: publish a message once, and each subscription gets it as a job of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Final, TypeAlias
+
+from glidemq_async._internal import forks
+from glidemq_async._internal.connectable import Connectable
+from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.durations import from_ms, to_ms
+from glidemq_async.errors import QueueClosed
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.checking import Finding
+from glidemq_async.functions.topics import Kept, Message, TopicPosition
+from glidemq_async.options.validation import durability as checked_durability
+from glidemq_async.options.validation import whole_number
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.add_buffer import Added, split_into_calls
+from glidemq_async.storage import Storage, StorageLike, open_storage
+from glidemq_async.stored.names import QueueKeys, check_id
+from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo
+from glidemq_async.topics.publishing import PublishBuffer, request_of
+from glidemq_async.topics.subjects import check_subject, topic_queue
+
+DEFAULT_MAX_MESSAGES: Final = 100_000
+WRAPPER_BYTES: Final = 256
+"""The size that the job of a message may have beyond the message."""
+
+NewTopicMessage: TypeAlias = "tuple[str, Any] | tuple[str, Any, str | None]"
+"""A message of `publish_many`: subject and data, and possibly the ordering key."""
+
+
+class Topic(Connectable):
+    """A named topic in a storage. Each of its messages becomes one job of each subscription whose patterns it fits.
+
+    Use it as an async context manager, or call `close()` at the end. The first call connects automatically. In an app,
+    use `mq.topic(name)`.
+
+    - `storage`, `prefix`, `serializer`, `codecs`, `payload_limit` and `timeout` are the same as for a Queue.
+    - `max_messages`: the number of messages to keep (default: 100,000), None for all. The oldest ones are removed.
+    - `max_age`: the time in seconds for which messages are kept, None for ever.
+    - `until_read`: keep a message only until all subscriptions have read it.
+
+    A message that is removed before a subscription has read it is lost for that subscription, which counts it. The
+    settings of the last publish apply to the topic. Raises TypeError or ValueError for bad options.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        storage: StorageLike = None,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        max_messages: int | None = DEFAULT_MAX_MESSAGES,
+        max_age: float | timedelta | None = None,
+        until_read: bool = False,
+        serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
+        payload_limit: int | None = None,
+        timeout: float | timedelta | None = None,
+    ) -> None:
+        self.keys = QueueKeys(prefix, topic_queue(name))
+        self._name = name
+        limit = DEFAULT_LIMIT if payload_limit is None else whole_number("payload_limit", payload_limit, least=1)
+        self._payloads = Payloads(self.keys.base, serializer, codecs, max(1, limit - WRAPPER_BYTES))
+        self._kept = Kept(
+            0 if max_messages is None else whole_number("max_messages", max_messages, least=1),
+            0 if max_age is None else to_ms("max_age", max_age, allow_zero=False),
+            bool(until_read),
+        )
+        self._owned = not isinstance(storage, Storage)
+        self._storage: Storage = open_storage(storage, timeout=timeout)
+        self._closed = False
+        self._begin()
+        forks.watch(self)
+
+    def _begin(self) -> None:
+        self._functions = Functions(self._storage, self.keys.base)
+        self._buffers: dict[Wait, PublishBuffer] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _after_fork(self) -> object:
+        """Reset in a forked child; see `_internal/forks.py`."""
+        parents = (self._functions, self._buffers)
+        self._begin()
+        return parents
+
+    def __repr__(self) -> str:
+        return f"<Topic {self._name!r} on {self._storage.url}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the topic."""
+        return self._name
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the topic."""
+        return self._storage
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop of the topic, None before its first use."""
+        return self._loop
+
+    @property
+    def functions(self) -> Functions:
+        """The calls to the topic, for subscriptions."""
+        return self._functions
+
+    async def connect(self) -> None:
+        """Connect. Idempotent; every other method connects when needed."""
+        if self._closed:
+            raise QueueClosed(f"topic {self._name!r} is closed; create a new one")
+        if self._loop is None:
+            await self._storage.connect()
+            self._loop = asyncio.get_running_loop()
+
+    async def close(self) -> None:
+        """Send the waiting messages, and close the storage if it was opened here. Idempotent."""
+        if self._closed:
+            return
+        refuse_elsewhere(self._loop, repr(self))
+        self._closed = True
+        try:
+            for buffer in self._buffers.values():
+                await buffer.close()
+        finally:
+            self._loop = None
+            if self._owned:
+                await self._storage.close()
+
+    # -- publishing -----------------------------------------------------------------------------------------------
+
+    async def publish(
+        self, subject: str, data: Any = None, *, key: str | None = None, durability: Wait = "default"
+    ) -> str:
+        """Publish a message. When this returns, it is stored. Return its id.
+
+        `subject` has tokens that are separated by dots, for example "order.paid.eu". `key` is the ordering key of the
+        jobs that the message becomes. Concurrent publishes share calls to the server. `durability` is the same as for a
+        job.
+
+        Raises TypeError or ValueError for a bad subject or key, SerializationError or PayloadTooLarge before anything
+        is sent, QueueFull, and StorageUnavailable; after the latter the message may have been stored.
+        """
+        request = self._request(subject, data, key)
+        if self._loop is None or self._closed:
+            await self.connect()
+        added = await self._buffer(durability).add(request)
+        return added.ids[0]
+
+    async def publish_many(self, messages: Iterable[NewTopicMessage], *, durability: Wait = "default") -> list[str]:
+        """Publish messages in order, each given as (subject, data) or (subject, data, key). Return their ids.
+
+        All are checked before the first is sent. A call to the server holds up to 250 messages and is stored as a
+        whole. Raises the errors of `publish`.
+        """
+        requests = [self._request(*_checked_input(message)) for message in messages]
+        await self.connect()
+        buffer = self._buffer(durability)
+        futures = [buffer.submit(part) for part in split_into_calls(requests)]
+        ids: list[str] = []
+        for added in await _all(futures):
+            for error in added.errors.values():
+                raise error
+            ids += added.ids
+        return ids
+
+    def _request(self, subject: str, data: object, key: str | None = None) -> Any:
+        check_subject(subject)
+        if key is not None:
+            check_id("key", key)
+        return request_of(subject, key, self._payloads.encode(data, "message", subject))
+
+    def _buffer(self, durability: Wait) -> PublishBuffer:
+        buffer = self._buffers.get(durability)
+        if buffer is None:
+            checked_durability("durability", durability)
+            buffer = PublishBuffer(self._name, self._functions.topics, self._kept, durability)
+            self._buffers[durability] = buffer
+        return buffer
+
+    # -- inspecting -----------------------------------------------------------------------------------------------
+
+    async def info(self) -> TopicInfo:
+        """Return the state of the topic and its subscriptions."""
+        await self.connect()
+        state = await self._functions.topics.describe()
+        subscriptions = tuple(
+            SubscriptionInfo(
+                one.name,
+                one.queue,
+                one.patterns,
+                one.position.entry,
+                max(0, state.total - one.position.number),
+                from_ms(one.read_ms),
+            )
+            for one in state.subscribers
+        )
+        return TopicInfo(self._name, state.total, state.length, state.first, state.last, subscriptions)
+
+    async def remove_subscription(self, name: str) -> bool:
+        """Forget a subscription. Return whether it existed. Its queue stays; `obliterate` removes it.
+
+        Stop its workers first: a running worker registers its subscription again.
+        """
+        await self.connect()
+        return await self._functions.topics.leave(name)
+
+    async def check(self) -> list[Finding]:
+        """Verify that no subscription is registered with a position after the end. Return the faults; [] means none.
+
+        `Queue.check` verifies the queue of a subscription, with its cursor.
+        """
+        await self.connect()
+        state = await self._functions.topics.describe()
+        end = TopicPosition(state.last, state.total)
+        return [
+            Finding("I24", one.name, f"the subscription is at {one.position.entry}, after the end {end.entry}")
+            for one in state.subscribers
+            if one.position.order > end.order
+        ]
+
+    def decode(self, message: Message) -> object:
+        """Return the data of a stored message. Raises SerializationError."""
+        what = f"message {message.entry} of topic {self._name!r}"
+        return self._payloads.decode(message.data, "message", message.subject, "", what=what)
+
+
+def _checked_input(message: object) -> Any:
+    if not isinstance(message, (tuple, list)) or not 2 <= len(message) <= 3:  # pyright: ignore[reportUnknownArgumentType]
+        raise TypeError(f"each message must be (subject, data) or (subject, data, key), got {message!r}")
+    return message  # pyright: ignore[reportUnknownVariableType]
+
+
+async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
+    if futures:
+        await asyncio.wait(futures)
+    return [future.result() for future in futures]
