@@ -19,11 +19,13 @@ from glidemq_async import (
     RetryLater,
     TokenBucket,
 )
+from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
+from glidemq_async.topics.topic import Topic
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import ended_schedule
@@ -200,6 +202,27 @@ async def suspend_and_signal(queue: AnyQueue) -> None:
         assert await job.result(10) == 2
 
 
+async def publish_and_feed(name: str, storage: Storage) -> None:
+    """Publish messages, and move them into the queue of a subscription."""
+    async with Topic(name, storage) as topic, Queue[Any, Any](f"{name}.s", storage) as queue:
+        calls, feeds = topic.functions.topics, Functions(storage, f"glide:{{{queue.name}}}").feeds
+        position = await calls.join("s", queue.name, ["a.>"], "now")
+        await topic.publish_many([("a.b", 1), ("c", 2)])
+        assert await calls.locate("beginning") == position
+        found = await calls.read("s", position, ["a.>"], 10)
+        assert found is not None
+        await feeds.open("w", topic.keys.base, position, 10)
+        jobs = [(found.end, AddRequest("", "n", one.data, b"", b"")) for one in found.messages]
+        assert (await feeds.add("w", position, found.end, 0, 10, jobs)).status == "ok"
+        await feeds.close("w")
+        assert await feeds.move(position)
+        state = await feeds.read()
+        assert state is not None
+        assert state.fed == (await topic.info()).subscriptions[0].lag - 1 == 1
+        assert await topic.remove_subscription("s")
+        assert await queue.check() == await topic.check() == []
+
+
 async def counts_of_all(queue: AnyQueue) -> int:
     """Return the number of jobs in all states."""
     return sum((await queue.get_job_counts()).values())
@@ -293,6 +316,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await run_a_flow(queue, relay)
         await stream_and_watch(queue)
         await run_steps(queue)
+        await publish_and_feed(name, relay)
         await suspend_and_signal(queue)
         functions = Functions(relay, f"glide:{{{name}}}")
         await functions.job_waiters.remove(back.id, "nobody")
