@@ -73,11 +73,15 @@ class Delayed:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form."""
+    """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form.
+
+    With `gives_back` the signals that the runs of the job have got return to its mailbox.
+    """
 
     waits: str
     timeout_ms: int | None
     step: str = ""
+    gives_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

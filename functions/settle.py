@@ -253,7 +253,8 @@ def _encoded(
         return "b", b"", ""
     if isinstance(outcome, Suspended):
         timeout = -1 if outcome.timeout_ms is None else outcome.timeout_ms
-        return "s", outcome.waits.encode(), _with_step(str(timeout), outcome.step)
+        unused = "r" if outcome.gives_back else ""
+        return "s", outcome.waits.encode(), _with_step(f"{timeout}{unused}", outcome.step)
     if isinstance(outcome, WaitsForChildren):
         return "w", b"", ""
     delay = str(round(outcome.delay * 1000))

@@ -123,9 +123,21 @@ function signals.check(option, payload)
   end
 end
 
+-- Put the signals that the runs of a job have got back in front of its mailbox.
+local function give_back(base, id, call)
+  local got, key = hand_over_of(base, id, call.seen), base .. ':signals:' .. id
+  local number, bytes = counts_of(base, id, call.seen)
+  for i = #got, 3, -1 do
+    redis.call('LPUSH', key, got[i])
+    number, bytes = number + 1, bytes + #got[i]
+  end
+  if #got > 2 then note_counts(base, id, number, bytes, call.seen) end
+end
+
 -- Suspend a job whose run has ended, unless its mailbox has a signal that it waits for.
 function signals.suspend(base, id, waits, option, call)
-  local timeout, step = string.match(option, '^(%-?%d+) ?(.*)$')
+  local timeout, unused, step = string.match(option, '^(%-?%d+)(r?) ?(.*)$')
+  if unused == 'r' then give_back(base, id, call) end
   local most = string.find(waits, '^[AN]') and 1 or MOST
   local given, values = take(base, id, names_in(waits), most, call), hand_over_of(base, id, call.seen)
   if step == '' then step = values[2] end

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ["LAST_MS", "LONGEST_SECONDS", "MAX_MS", "from_ms", "instant_to_ms", "to_ms"]
+__all__ = ["LAST_MS", "LONGEST_SECONDS", "MAX_MS", "from_ms", "instant_to_ms", "parse_duration", "to_ms"]
 
 #: The server handles milliseconds as doubles, which are exact up to this value.
 MAX_MS: Final = 2**53 - 1
@@ -17,6 +18,9 @@ LAST_MS: Final = 253_402_300_799_999
 #: The longest duration: a thousand years, so that now and the duration together stay before `LAST_MS`.
 LONGEST_SECONDS: Final = 1_000 * 31_557_600
 
+_UNITS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_DURATION: Final = re.compile(rf"(?:{_PART.pattern})+")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
@@ -39,6 +43,13 @@ def to_ms(option: str, value: float | timedelta, *, allow_zero: bool = True) -> 
     if isinstance(value, timedelta):  # its microseconds are exact, and seconds as a float are not
         return -(-value // _MILLISECOND)
     return seconds * 1000 if isinstance(seconds, int) else _ceil_ms(seconds)
+
+
+def parse_duration(text: str) -> float | None:
+    """Return the seconds of a text such as "90s", "1h30m" or "3d", None for any other text."""
+    if not _DURATION.fullmatch(text):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
 
 
 def _number(option: str, value: object) -> float:

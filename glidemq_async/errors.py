@@ -555,7 +555,7 @@ class Suspended(ControlFlow):
     """Raised by `job.suspend` to end the run. A handler must not catch it.
 
     `signals` are the names that the job waits for, None for any signal; `single`: it takes one of them. `timeout_ms` is
-    None without a timeout.
+    None without a timeout. With `gives_back` the signals of this run return to the mailbox.
     """
 
     def __init__(
@@ -566,6 +566,7 @@ class Suspended(ControlFlow):
         signals: tuple[str, ...] | None = None,
         single: bool = False,
         step: str = "",
+        gives_back: bool = False,
     ) -> None:
         super().__init__(f"suspended: {reason}" if reason else "suspended")
         self.reason = reason
@@ -573,15 +574,17 @@ class Suspended(ControlFlow):
         self.signals = signals
         self.single = single
         self.step = step
+        self.gives_back = gives_back
 
     def __reduce__(self) -> tuple[Callable[..., Suspended], tuple[object, ...]]:
-        return _suspended, (self.reason, self.timeout_ms, self.signals, self.single, self.step)
+        values = (self.reason, self.timeout_ms, self.signals, self.single, self.step, self.gives_back)
+        return _suspended, values
 
 
 def _suspended(
-    reason: str, timeout_ms: int | None, signals: tuple[str, ...] | None, single: bool, step: str
+    reason: str, timeout_ms: int | None, signals: tuple[str, ...] | None, single: bool, step: str, gives_back: bool
 ) -> Suspended:
-    return Suspended(reason, timeout_ms=timeout_ms, signals=signals, single=single, step=step)
+    return Suspended(reason, timeout_ms=timeout_ms, signals=signals, single=single, step=step, gives_back=gives_back)
 
 
 class WaitingForChildren(ControlFlow):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, TypeAlias, cast
 
+from glidemq_async.durations import LONGEST_SECONDS, parse_duration
 from glidemq_async.errors import FilterError
 from glidemq_async.filters.grammar import Comparison, Term, Value
 
@@ -25,11 +26,7 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0, "w": 604_800.0}
-_DURATION: Final = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw]))+")
-_PART: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _WORDS: Final = {"true": True, "false": False, "null": None}
-LONGEST_SECONDS: Final = 1_000 * 31_557_600
 
 
 def text_test(term: Term) -> TextTest:
@@ -98,10 +95,10 @@ def time_test(term: Term, *, ahead: bool = False) -> TimeTest:
 
 def _one_time(term: Term, text: str, ahead: bool) -> TimeTest:
     compare = _COMPARE[term.comparison]
-    if _DURATION.fullmatch(text):
+    wanted = parse_duration(text)
+    if wanted is not None:
         if term.comparison == "=":
             raise FilterError(f"{term.field}:{text} needs > or <, for example {term.field}:>{text}", term.position)
-        wanted = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
         if wanted > LONGEST_SECONDS:
             raise FilterError(f"{text} is more than 1,000 years", term.position)
         sign = 1 if ahead else -1

@@ -152,9 +152,11 @@ class Journal:
 
     def __init__(self, store: StepStore, job_id: str, entry: str, run: int) -> None:
         self._store = store
-        self._job_id = job_id
+        self.job_id = job_id
         self._entry = entry
-        self._run = run
+        self.run = run
+        """The fencing token of the run."""
+        self._is_closed = False
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._kept: dict[str, bytes] = {}
@@ -175,6 +177,9 @@ class Journal:
         With `records_failure` an exception of `execute` is recorded too, and raised as StepFailed in each run. Raises
         the exception of `execute`, LeaseLost, JournalFull, SerializationError and PayloadTooLarge.
         """
+        # A function that is suspended may catch its cancellation. It must not record a step then.
+        if self._is_closed:
+            raise asyncio.CancelledError("the run of the workflow is suspended")
         if not self._is_loaded:
             await self._load()
         if call.key is not None:
@@ -197,22 +202,36 @@ class Journal:
         """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
         return any(left for (each, of), left in self._left.items() if of != code and name in (None, each))
 
+    @property
+    def running_steps(self) -> int:
+        """The number of steps that execute or are being recorded."""
+        return len(self._running)
+
+    def close(self) -> None:
+        """Refuse further steps, because the run is being suspended. They raise CancelledError."""
+        self._is_closed = True
+
+    def results_of(self, name: str) -> list[object]:
+        """Return the recorded results of the steps with this name."""
+        kept = [(identity, packed) for identity, packed in self._kept.items() if unpack_step(packed).name == name]
+        return [step.result for step in recorded_steps(self._store, self.job_id, kept)]
+
     def new_steps(self) -> list[RecordedStep]:
         """Return the steps that this run has recorded."""
-        return recorded_steps(self._store, self._job_id, ((name, self._kept[name]) for name in self._new))
+        return recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in self._new))
 
     def steps_not_asked(self) -> list[RecordedStep]:
         """Return the steps that earlier runs have recorded and this run has not asked for."""
         names = self._kept.keys() - self._asked
-        return recorded_steps(self._store, self._job_id, ((name, self._kept[name]) for name in names))
+        return recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in names))
 
     async def _load(self) -> None:
         async with self._loading:
             if self._is_loaded:
                 return
             # No step can have been recorded before the first claim, so the first run need not read.
-            if self._run != 1:
-                kept = await self._store.read_steps(self._job_id)
+            if self.run != 1:
+                kept = await self._store.read_steps(self.job_id)
                 for identity, packed in kept.steps.items():
                     step = unpack_step(packed)
                     if step.status != _FAILED or step.run > kept.requeued:
@@ -227,12 +246,12 @@ class Journal:
             serialized = self._store.payloads.serialize(call.arguments)
         except SerializationError as error:
             raise SerializationError(
-                f"the arguments of step {call.name!r} of job {self._job_id} cannot be stored, so they cannot identify "
+                f"the arguments of step {call.name!r} of job {self.job_id} cannot be stored, so they cannot identify "
                 f"the step: {error}. Pass a key= that is unique among the job's steps of this name",
                 error.path,
             ) from error
         # The id makes equal arguments of several jobs look different to a reader of the store.
-        digest = blake2b(self._job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
+        digest = blake2b(self.job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
         return f"{call.name}{_SEPARATOR}{digest}"
 
     async def _record_of(
@@ -256,15 +275,15 @@ class Journal:
     ) -> tuple[bytes, Exception | None]:
         limits = self._store.step_limits
         if len(self._kept) + len(self._running) >= limits.max_steps:
-            raise JournalFull(self._job_id, call.name, f"it has {limits.max_steps} steps", "max_steps")
+            raise JournalFull(self.job_id, call.name, f"it has {limits.max_steps} steps", "max_steps")
         self._running[identity] = running = asyncio.get_running_loop().create_future()
         status: asyncio.Future[str] | None = None
         try:
             packed, error = await self._packed(call, execute, records_failure)
             size = len(identity) + len(packed)
             if self._bytes + size > limits.max_bytes:
-                raise JournalFull(self._job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
-            status = self._store.record_step(self._job_id, self._entry, identity, packed)
+                raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
+            status = self._store.record_step(self.job_id, self._entry, identity, packed)
             self._bytes += size
             recording = status
             status.add_done_callback(partial(self._recorded, identity, packed, running))
@@ -274,8 +293,8 @@ class Journal:
         # The step has happened, so a cancellation of the caller must not take its record back.
         code = await asyncio.shield(recording)
         if code == "full":
-            raise JournalFull(self._job_id, call.name, "the server has refused the step", "max_steps or max_bytes")
-        check_reply(code, f"record step {call.name!r} of", self._job_id)
+            raise JournalFull(self.job_id, call.name, "the server has refused the step", "max_steps or max_bytes")
+        check_reply(code, f"record step {call.name!r} of", self.job_id)
         return packed, error
 
     async def _packed(
@@ -290,9 +309,9 @@ class Journal:
             if not records_failure:
                 raise
             error, result = raised, list(failure_of(raised))
-        body = self._store.encode([self._shown(call), result], "step", call.name, self._job_id)
+        body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
         status = _COMPLETED if error is None else _FAILED
-        return msgpack.packb(StoredStep(_VERSION, status, call.name, self._run, began, _now(), call.code, body)), error
+        return msgpack.packb(StoredStep(_VERSION, status, call.name, self.run, began, _now(), call.code, body)), error
 
     def _shown(self, call: StepCall) -> object:
         """Return the arguments to store for readers, None if they are too large."""
@@ -322,7 +341,7 @@ class Journal:
         # The first run decodes its result too. So it gets the value that later runs will get, for example a list
         # instead of a tuple.
         step = unpack_step(packed)
-        _, result = _body_of(self._store, self._job_id, step)
+        _, result = _body_of(self._store, self.job_id, step)
         if step.status == _FAILED:
             raise StepFailed(step.name, *cast("list[str]", result)) from error
         return result

@@ -18,13 +18,22 @@ from glidemq_async.jobs.signal_types import decoded, name_of, signal_type
 from glidemq_async.options.validation import reason as check_reason
 from glidemq_async.stored.names import check_id
 
-__all__ = ["MOST_BYTES", "Signal", "SignalMethods", "Suspension", "mailbox_of", "send_signal", "send_typed"]
+__all__ = [
+    "MOST_BYTES",
+    "MOST_NAMES",
+    "Signal",
+    "SignalMethods",
+    "Suspension",
+    "mailbox_of",
+    "send_signal",
+    "send_typed",
+]
 
 T = TypeVar("T")
 
 MOST_BYTES: Final = 65_536
 """Maximum size of the payload of a signal, encoded."""
-_MOST_NAMES: Final = 100
+MOST_NAMES: Final = 100
 """Maximum number of names that a suspended job waits for."""
 
 
@@ -189,10 +198,8 @@ def _names(signals: Iterable[str | type] | None) -> tuple[str, ...] | None:
     if isinstance(signals, str | type):
         raise TypeError(f"signals must be a list, not one {type(signals).__name__}; pass [{_shown(signals)}]")
     names = tuple(dict.fromkeys(check_id("signal name", name_of(one)) for one in signals))
-    if len(names) > _MOST_NAMES:
-        raise ValueError(
-            f"signals must be at most {_MOST_NAMES} names, got {len(names)}; wait for any signal with None"
-        )
+    if len(names) > MOST_NAMES:
+        raise ValueError(f"signals must be at most {MOST_NAMES} names, got {len(names)}; wait for any signal with None")
     return names
 
 

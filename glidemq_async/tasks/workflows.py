@@ -16,6 +16,7 @@ from glidemq_async.stored.record import State
 from glidemq_async.tasks.task import Task
 from glidemq_async.workflows.fingerprint import fingerprint_of
 from glidemq_async.workflows.run import POLICIES, OnDivergence, WorkflowRun, running
+from glidemq_async.workflows.waiting import Given
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +45,16 @@ class RunHandle(Generic[R]):
     async def state(self) -> State:
         """Return the current state of the job. Raises JobNotFound."""
         return await self.job.get_state()
+
+    async def send(self, signal: object, *, ttl: float | timedelta | None = None, once: str | None = None) -> bool:
+        """Send an instance of a class with `@mq.signal` to the run; see `Queue.send`."""
+        return await self.job.send(signal, ttl=ttl, once=once)
+
+    async def signal(
+        self, name: str, data: object = None, *, ttl: float | timedelta | None = None, once: str | None = None
+    ) -> bool:
+        """Deliver a signal to the run; see `Queue.signal`."""
+        return await self.job.signal(name, data, ttl=ttl, once=once)
 
     async def steps(self) -> list[RecordedStep]:
         """Return the recorded steps, in the order in which they ended; see `Job.get_steps`."""
@@ -103,6 +114,11 @@ class Workflow(Generic[P, R]):
         return RunHandle(job)
 
 
+def given_to(job: Job[Any, Any]) -> Given:
+    """Return what the resume of a job gives to its present run."""
+    return Given(job.resumed_by, job.step_name or "", job.signals) if job.resumed_by else Given()
+
+
 class WorkflowDecorator(Protocol):
     """Turns a coroutine function into a workflow and keeps its signature."""
 
@@ -120,11 +136,11 @@ def body_of(
     @functools.wraps(function)
     async def body(*args: P.args, **kwargs: P.kwargs) -> R:
         job = current_job()
-        run = WorkflowRun(journal_of(job), job.name, code, on_divergence)
+        run = WorkflowRun(journal_of(job), job.name, code, on_divergence, given_to(job))
         forget_last_step()
         with running(run):
             try:
-                result = await function(*args, **kwargs)
+                result = await run.waiting.drive(lambda: function(*args, **kwargs))
             except Exception as error:
                 failure = run.failure(error)
                 if failure is error:

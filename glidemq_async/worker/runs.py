@@ -331,7 +331,7 @@ class Runner:
             return run.end(outcomes.RateLimited(delay, one_line(error.waits_for)), error)
         if isinstance(error, Suspended):
             waits = Waits(error.reason, error.signals, error.single).stored()
-            return run.end(outcomes.Suspended(waits, error.timeout_ms, error.step), error)
+            return run.end(outcomes.Suspended(waits, error.timeout_ms, error.step, error.gives_back), error)
         if isinstance(error, Postponed):
             return run.end(_delayed(error), error)
         if isinstance(error, WaitingForChildren):

@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
 from glidemq_async.jobs.journal import Journal, RecordedStep, StepCall
+from glidemq_async.workflows.waiting import Given, Waiting
 
 OnDivergence: TypeAlias = Literal["park", "warn", "fail"]
 POLICIES: Final = ("park", "warn", "fail")
@@ -27,8 +28,11 @@ _MOST_SHOWN: Final = 10
 class WorkflowRun:
     """One run of a workflow: its journal, and the fingerprint of its code."""
 
-    def __init__(self, journal: Journal, workflow: str, code: str, on_divergence: OnDivergence) -> None:
+    def __init__(
+        self, journal: Journal, workflow: str, code: str, on_divergence: OnDivergence, given: Given | None = None
+    ) -> None:
         self.journal = journal
+        self.waiting = Waiting(journal, given or Given())
         self.loop = asyncio.get_running_loop()
         self._workflow = workflow
         self._code = code

@@ -50,6 +50,16 @@ EXPECTED = {
         "refunded because of ConnectionError: no carrier",
         "pay completed, ship failed, refund completed",
     ],
+    "order": [
+        "small: 10.00 charged",
+        "small: parcel small",
+        "large: 900.00 charged",
+        "payment large refunded",
+        "large: the parcel is too heavy, refunded",
+        "doubtful: 20.00 charged",
+        "payment doubtful refunded",
+        "doubtful: rejected by eve (unknown address), refunded",
+    ],
     "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
     "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "dead_letters": [

@@ -6,22 +6,26 @@ import asyncio
 import random
 import selectors
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from typing_extensions import override
 
-from glidemq_async import workflows
+from glidemq_async import Signal, workflows
 from glidemq_async.client.payload_coder import Payloads
+from glidemq_async.errors import Suspended
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.tasks.steps import Step, step_of
 from glidemq_async.workflows.run import WorkflowRun, running
+from glidemq_async.workflows.waiting import Given
 
+START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 TURN: Final = 0.001
 """The time that one turn of the loop takes, in its own time."""
 LONGEST: Final = 50
@@ -47,9 +51,17 @@ class TurnLoop(asyncio.SelectorEventLoop):
         self._turns = _TurnSelector()
         super().__init__(self._turns)
 
+    skipped = 0
+    """Milliseconds that have passed while no run was active."""
+
     @override
     def time(self) -> float:
         return self._turns.now
+
+    @classmethod
+    def now_ms(cls) -> int:
+        """Return the time for the waits of workflows."""
+        return round(asyncio.get_running_loop().time() * 1000) + cls.skipped
 
 
 class Flaky(Exception):
@@ -76,13 +88,16 @@ class Program:
         return any(node.kind in ("timeout", "race") for node in self.nodes())
 
 
-def random_program(draw: random.Random, depth: int = 3) -> Program:
+LEAVES: Final = ("step", "step", "step", "key", "pause", "id", "retry", "signal", "signal")
+
+
+def random_program(draw: random.Random, depth: int = 3, leaves: Sequence[str] = (*LEAVES, "nap")) -> Program:
     """Return a random program."""
     if depth == 0 or draw.random() < 0.25:
-        kind = draw.choice(["step", "step", "step", "key", "pause", "id", "retry"])
+        kind = draw.choice(leaves)
         return Program(kind, draw.randrange(4) if kind == "step" else draw.randrange(10**6))
     kind = draw.choice(["seq", "gather", "group", "gather", "group", "workers", "timeout", "race"])
-    parts = tuple(random_program(draw, depth - 1) for _ in range(draw.randrange(1, 5)))
+    parts = tuple(random_program(draw, depth - 1, leaves) for _ in range(draw.randrange(1, 5)))
     return Program(kind, draw.randrange(1, 12), parts)
 
 
@@ -100,6 +115,35 @@ class World:
         """The number of these steps whose run was killed before the store had recorded them."""
         self.in_flight = 0
         """The number of calls to the store without a reply."""
+        self.unsent: list[Signal] = []
+        """The signals that nobody has sent yet."""
+        self.mailbox: list[Signal] = []
+        self.suspensions = 0
+
+    def write(self, program: Program) -> None:
+        """Prepare one signal for each wait of a program."""
+        self.unsent = [Signal(name, place, START) for place, name in enumerate(signal_names(program))]
+        self.draw.shuffle(self.unsent)
+
+    def send(self) -> None:
+        """Send the next signal, if there is one."""
+        if self.unsent:
+            self.mailbox.append(self.unsent.pop())
+
+    def resume(self, suspended: Suspended, given: Given) -> Given:
+        """Let the time pass until a suspended job is resumed. Return what its next run gets."""
+        self.suspensions += 1
+        if suspended.gives_back:
+            self.mailbox[:0] = given.signals
+        while True:
+            for place, one in enumerate(self.mailbox):
+                if suspended.signals is None or one.name in suspended.signals:
+                    return Given("signal", suspended.step, [self.mailbox.pop(place)])
+            if suspended.timeout_ms is not None and (not self.unsent or self.draw.random() < 0.5):
+                TurnLoop.skipped += suspended.timeout_ms
+                return Given("timeout", suspended.step)
+            assert self.unsent, "a suspended run waits for what will never happen"
+            self.send()
 
 
 class RunStore:
@@ -174,6 +218,12 @@ class ProgramRun:
             with suppress(Flaky):
                 return await self.flaky("flaky", node.number)
 
+    async def _nap(self, node: Program) -> None:
+        await workflows.sleep(60 + node.number % 60, key=f"{node.number}")
+
+    async def _signal(self, node: Program) -> Any:
+        return (await workflows.receive(_name(node.number))).name
+
     async def _seq(self, node: Program) -> Any:
         return [await self.execute(part) for part in node.parts]
 
@@ -234,11 +284,16 @@ def _steps_of(store: RunStore) -> tuple[Step[[str, int], Any], Step[..., Any]]:
     return step_of(effect, {}), step_of(flaky, {})
 
 
-async def run_once(program: Program, world: World, number: int, *, kill_at: int | None) -> tuple[Journal, Any]:
-    """Run a program. Kill the run when the journal has `kill_at` steps. Return its journal and its result, or None."""
+async def run_once(
+    program: Program, world: World, number: int, given: Given, *, kill_at: int | None
+) -> tuple[Journal, Any]:
+    """Run a program. Kill the run when the journal has `kill_at` steps.
+
+    Return its journal and its result: None for a killed run, and Suspended for one that only waits.
+    """
     store = RunStore(world)
     journal = Journal(store, "1", "p1-1", number)
-    task = asyncio.ensure_future(_body(program, store, journal))
+    task = asyncio.ensure_future(_body(program, store, journal, given))
     if kill_at is not None:
         while len(world.journal) < kill_at and not task.done():  # noqa: ASYNC110 - in the time of the loop
             await asyncio.sleep(TURN)
@@ -252,13 +307,30 @@ async def run_once(program: Program, world: World, number: int, *, kill_at: int 
         return journal, await task
 
 
-async def _body(program: Program, store: RunStore, journal: Journal) -> Any:
-    run = WorkflowRun(journal, "random", "code", "fail")
+async def _body(program: Program, store: RunStore, journal: Journal, given: Given) -> Any:
+    run = WorkflowRun(journal, "random", "code", "fail", given)
     forget_last_step()
+    for _ in range(store.world.draw.randrange(3)):
+        run.loop.call_later(TURN * store.world.draw.randrange(60), store.world.send)
     with running(run):
-        result = await execute(program, store)
+        try:
+            result = await run.waiting.drive(lambda: execute(program, store))
+        except Suspended as suspended:
+            return suspended
     run.end()
     return result
+
+
+def signal_names(program: Program) -> list[str]:
+    """Return the names of the signals for which a program waits, one for each wait."""
+    if program.kind == "workers":  # its parts are only counted
+        return []
+    own = [_name(program.number)] if program.kind == "signal" else []
+    return [*own, *(name for part in program.parts for name in signal_names(part))]
+
+
+def _name(number: int) -> str:
+    return f"signal {number % 3}"
 
 
 def expected(program: Program) -> Any:
@@ -277,5 +349,9 @@ def expected(program: Program) -> Any:
             return ["flaky", program.number]
         case "workers":
             return sorted(["item", number] for number in range(program.number))
+        case "nap":
+            return None
+        case "signal":
+            return _name(program.number)
         case _:
             return parts

@@ -209,7 +209,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Task: (task, TASK),
     Step: (lambda: app().step(send), "function name sync with_key"),
     Workflow: (lambda: app().workflow(send), "function name queue start task"),
-    RunHandle: (lambda: RunHandle(job()), "id job result state steps"),
+    RunHandle: (lambda: RunHandle(job()), "id job result send signal state steps"),
     BoundTask: (lambda: task().options(delay=1), "add add_many options sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),

@@ -1,0 +1,198 @@
+"""The waits of one run: for signals and for instants. A run that only waits is suspended, and gives its slot back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, TypeVar
+
+from glidemq_async.errors import Suspended
+from glidemq_async.jobs.journal import Journal
+from glidemq_async.jobs.signals import MOST_NAMES, Signal
+from glidemq_async.workflows import clock
+from glidemq_async.workflows.idle import is_idle
+
+T = TypeVar("T")
+
+RECEIVE: Final = "workflow.receive"
+GRACE: Final = 0.2
+"""Seconds for which a run only waits before it is suspended. A signal within this time costs no further run."""
+LONGEST_GRACE: Final = 1.0
+"""Maximum seconds between two looks at a run that waits and does something else too."""
+SHORT: Final = 1.0
+"""Seconds up to which a wait keeps the slot, because another run would cost more."""
+LEAVE_SECONDS: Final = 5.0
+"""Seconds for which the function of a suspended run may clean up."""
+_TOKEN: Final = "workflow "  # noqa: S105
+
+_log = logging.getLogger(__name__)
+
+
+class Given(NamedTuple):
+    """What the resume of a job gives to its runs."""
+
+    cause: str = ""
+    token: str = ""
+    signals: Sequence[Signal] = ()
+
+
+@dataclass(slots=True, eq=False)
+class _OpenWait:
+    """One wait. `names` is None for any signal, and empty for an instant. `deadline` is in ms since the epoch."""
+
+    names: frozenset[str] | None
+    deadline: int | None
+    future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def takes(self, name: str) -> bool:
+        return self.names is None or name in self.names
+
+
+# A signal is consumed once, although a run may be repeated. The resume hands it over to all runs until the job is
+# suspended again, and the journal tells which of these signals a run has received. A recorded receipt names the
+# suspension by its token, and the signal by its position. A signal that no run has received when the job is suspended
+# again returns to the mailbox in the same call.
+class Waiting:
+    """The waits of a run, and the suspension of a run that only waits."""
+
+    def __init__(self, journal: Journal, given: Given) -> None:
+        self._journal = journal
+        self._given = given if given.token.startswith(_TOKEN) else Given()
+        self._left: dict[int, Signal] | None = None
+        """The signals that no run has received yet, by position. None until a wait needs them."""
+        self._waits: dict[asyncio.Future[list[Any]], _OpenWait] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
+
+    async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any]:
+        """Wait for a signal. Return what the journal records: [token, position, name, data, sent ms], or [] if late."""
+        for position, one in self._unreceived().items():
+            if names is None or one.name in names:
+                return self._taken(position)
+        return await self._until(_OpenWait(names, deadline))
+
+    async def instant(self, deadline: int) -> None:
+        """Wait until an instant, in ms since the epoch by the clock of the worker's host."""
+        if deadline > self._reached():
+            await self._until(_OpenWait(frozenset(), deadline))
+
+    async def _until(self, wait: _OpenWait) -> list[Any]:
+        if wait.deadline is not None and wait.deadline <= max(self._reached(), clock.now_ms()):
+            return []
+        if len(self._names() | (wait.names or frozenset())) > MOST_NAMES:
+            raise ValueError(f"a run waits for at most {MOST_NAMES} names of signals at a time")
+        self._waits[wait.future] = wait
+        self._look_later(GRACE)
+        expiry = None
+        if wait.deadline is not None:
+            delay = (wait.deadline - clock.now_ms()) / 1000
+            expiry = wait.future.get_loop().call_later(delay, _end_late, wait.future)
+        try:
+            return await wait.future
+        finally:
+            del self._waits[wait.future]
+            if expiry is not None:
+                expiry.cancel()
+
+    def _unreceived(self) -> dict[int, Signal]:
+        if self._left is None:
+            found = [one for one in self._journal.results_of(RECEIVE) if isinstance(one, list) and one]
+            received = {position for token, position, *_ in found if token == self._given.token}
+            self._left = {n: one for n, one in enumerate(self._given.signals) if n not in received}
+        return self._left
+
+    def _taken(self, position: int) -> list[Any]:
+        one = self._unreceived().pop(position)
+        return [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
+
+    def _reached(self) -> int:
+        """Return the deadline at which the job was resumed. The worker's clock may be behind the server's."""
+        return int(self._given.token.rpartition(" ")[2]) if self._given.cause == "timeout" else 0
+
+    def _names(self) -> set[str]:
+        return {name for wait in self._waits.values() for name in wait.names or ()}
+
+    # -- suspending -----------------------------------------------------------------------------------------------
+
+    async def drive(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run the function of a workflow. Raises Suspended if the run only waits, and the errors of the function."""
+        self._main = main = asyncio.ensure_future(work())
+        try:
+            await self._ended_or_waiting(main)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+        if not self._suspended.done():
+            return main.result()
+        await self._leave(main)
+        raise self._suspended.result()
+
+    async def _ended_or_waiting(self, main: asyncio.Task[Any]) -> None:
+        while not main.done() and not self._suspended.done():
+            try:
+                await asyncio.wait([main, self._suspended], return_when=asyncio.FIRST_COMPLETED)
+            except asyncio.CancelledError:
+                # The function decides how the run ends, as if it ran in this task.
+                main.cancel()
+
+    def _look_later(self, delay: float) -> None:
+        if self._timer is None and self._main is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(delay, self._look, min(2 * delay, LONGEST_GRACE))
+
+    def _look(self, following: float) -> None:
+        self._timer = None
+        if not self._waits or self._suspended.done():
+            return
+        if self._can_suspend():
+            # In this turn of the loop, because a wait may end in the next one.
+            self._suspended.set_result(self._plan())
+            self._journal.close()
+        else:
+            self._look_later(following)
+
+    def _can_suspend(self) -> bool:
+        # The wait for a signal is a step that executes.
+        receiving = sum(wait.names != frozenset() for wait in self._waits.values())
+        if self._main is None or self._journal.running_steps > receiving:
+            return False
+        deadline = self._deadline()
+        if deadline is not None and deadline - clock.now_ms() <= SHORT * 1000:
+            return False
+        return is_idle(self._main, self._waits)
+
+    def _deadline(self) -> int | None:
+        return min((wait.deadline for wait in self._waits.values() if wait.deadline is not None), default=None)
+
+    async def _leave(self, main: asyncio.Task[Any]) -> None:
+        """End the function, which may clean up but can ask for no further step."""
+        for wait in list(self._waits):
+            wait.cancel()
+        main.cancel()
+        await asyncio.wait([main], timeout=LEAVE_SECONDS)
+        if not main.done():
+            _log.warning("the function of a suspended workflow still runs %g s after its cancellation", LEAVE_SECONDS)
+        elif not main.cancelled() and (error := main.exception()) is not None:
+            _log.debug("the function of a suspended workflow failed while it was cancelled: %r", error)
+
+    def _plan(self) -> Suspended:
+        deadline = self._deadline()
+        any_name = any(wait.names is None for wait in self._waits.values())
+        names = None if any_name else tuple(sorted(self._names()))
+        reason = "" if names == () else f"waits for {'any signal' if names is None else ', '.join(names)}"
+        return Suspended(
+            reason[:500],
+            timeout_ms=None if deadline is None else max(0, deadline - clock.now_ms()),
+            signals=names,
+            single=True,
+            step=f"{_TOKEN}{self._journal.run} {deadline or 0}",
+            gives_back=bool(self._unreceived()),
+        )
+
+
+def _end_late(future: asyncio.Future[list[Any]]) -> None:
+    if not future.done():
+        future.set_result([])
