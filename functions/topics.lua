@@ -52,7 +52,7 @@ function topics.is_before(entry, other)
   return ms < other_ms or (ms == other_ms and sequence < other_sequence)
 end
 
--- Return true if the tokens of a subject fit those of a pattern: `*` is one token, a final `>` one or more.
+-- Return true if the tokens of a subject fit a pattern: `*` is one token, a final `>` one or more.
 local function fits(pattern, tokens)
   for i, token in ipairs(pattern) do
     if token == '>' then return tokens[i] ~= nil end

@@ -156,7 +156,7 @@ class Producer(Generic[Data]):
         options: JobOptions | None = None,
         **keywords: Unpack[JobOptionsDict],
     ) -> Job[Data, Any]:
-        """Add a job. When this returns, it is stored. Parameters, results and errors are those of `Queue.add`."""
+        """Add a job. When this returns, it is stored. Takes, returns and raises the same as `Queue.add`."""
         queue = self._ready()
         self._calls += 1
         try:
