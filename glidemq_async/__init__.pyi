@@ -129,6 +129,13 @@ from glidemq_async.tasks import chain as chain
 from glidemq_async.tasks import chord as chord
 from glidemq_async.tasks import group as group
 from glidemq_async.tasks import together as together
+from glidemq_async.topics.broadcast import Broadcast as Broadcast
+from glidemq_async.topics.messages import SubscriptionInfo as SubscriptionInfo
+from glidemq_async.topics.messages import TopicInfo as TopicInfo
+from glidemq_async.topics.messages import TopicMessage as TopicMessage
+from glidemq_async.topics.subscription import TopicSubscription as TopicSubscription
+from glidemq_async.topics.topic import Topic as Topic
+from glidemq_async.worker import BroadcastWorker as BroadcastWorker
 from glidemq_async.worker import Execution as Execution
 from glidemq_async.worker import Health as Health
 from glidemq_async.worker import HealthServer as HealthServer

@@ -19,7 +19,7 @@ from glidemq_async.durations import to_ms
 from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.options.ids import GeneratedIds, id_maker
 from glidemq_async.options.job_options import JobOptions
-from glidemq_async.options.validation import whole_number
+from glidemq_async.options.validation import refuse_unknown, whole_number
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.codecs.chain import codecs_of
 from glidemq_async.payloads.serialization import Serializer
@@ -30,6 +30,7 @@ from glidemq_async.tasks.core import AppCore, AppSettings, checked_storage
 from glidemq_async.tasks.declaring import Declaring
 from glidemq_async.tasks.dependencies import Provider
 from glidemq_async.tasks.middleware import Chain, Middleware
+from glidemq_async.topics.topic import Topic, TopicSettings
 from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, worker_options
 
 State = TypeVar("State", default=Any)
@@ -130,6 +131,15 @@ class GlideMQ(Declaring, Generic[State]):
     def queue(self, name: str) -> Queue[Any, Any]:
         """Return one of the app's queues, always the same object. It is closed together with the app."""
         return self._core.queue(name)
+
+    def topic(self, name: str, **settings: Unpack[TopicSettings]) -> Topic:
+        """Return one of the app's topics, always the same object. It is closed together with the app.
+
+        The settings are `max_messages`, `max_age` and `until_read`, as for Topic. Raises TypeError or ValueError for
+        bad ones, and ValueError if the topic has other settings.
+        """
+        refuse_unknown(settings, TopicSettings.__annotations__, "topic")
+        return self._core.topic(name, settings)
 
     def add_middleware(self, middleware: Middleware) -> None:
         """Add an innermost middleware. Raises TypeError unless it is a Middleware."""

@@ -22,7 +22,7 @@ from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, WorkerEvent
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.pool import WorkerPool
-from glidemq_async.worker.worker import Worker
+from glidemq_async.worker.worker import Worker, feed_from, feed_now
 
 __all__ = ["AppWorker"]
 
@@ -98,8 +98,12 @@ class AppWorker(Runs):
             default=options.executor,
             warm=self._warm,
         )
-        settings = {key: value for key, value in app.settings.shared.items() if key != "payload_limit"}
-        return Worker(name, executor.handler, app.storage, options=replace(options, executor=executor), **settings)
+        settings = {key: value for key, value in app.shared_of(name).items() if key != "payload_limit"}
+        options = replace(options, executor=executor)
+        worker = Worker[Any, Any](name, executor.handler, app.storage, options=options, **settings)
+        if (source := app.source_of(name)) is not None:
+            feed_from(worker, source)
+        return worker
 
     @override
     def stop(self, *, immediately: bool = False) -> None:
@@ -118,6 +122,7 @@ class AppWorker(Runs):
     async def _anything_left(self) -> bool:
         """Return whether a queue has received jobs from another queue after its own worker had found it empty."""
         for worker in self._workers:
+            await feed_now(worker)  # a job of another queue may have published
             queue = self._app.queue(worker.queue)
             counts = await queue.get_job_counts()
             if worker.running or (any(counts[state] for state in WAITING) and not await queue.is_paused()):

@@ -32,7 +32,10 @@ from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.registry import Tasks
 from glidemq_async.tasks.scopes import Overrides
+from glidemq_async.tasks.subscriptions import SubscribedTask, call_of
 from glidemq_async.tasks.task import AnyTask, FlowCall, definition_of
+from glidemq_async.topics.feeding import FeedSource
+from glidemq_async.topics.topic import Topic, TopicSettings, change_settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +80,14 @@ class AppCore:
         self.settings: Final = settings
         self.tasks: Final = Tasks()
         self.crons: Final[list[CronTask]] = []
+        self.subscriptions: Final[list[SubscribedTask]] = []
         self.chain = chain
         self.overrides: Final = Overrides()
         self._given = storage
         self._storage: Storage | None = None
         self._queues: dict[str, Queue[Any, Any]] = {}
+        self._topics: dict[str, Topic] = {}
+        self._topic_settings: dict[str, TopicSettings] = {}
         self._open_lifespan: OpenContext | None = None
         self._state: Any = None
         self._users = self._workers = 0
@@ -144,10 +150,48 @@ class AppCore:
         if found is None:
             settings = self.settings
             found = self._queues[name] = Queue(
-                name, self.storage, default_options=settings.default_options, ids=settings.ids, **settings.shared
+                name, self.storage, default_options=settings.default_options, ids=settings.ids, **self.shared_of(name)
             )
             use_tasks(found, partial(self.tasks.parameters, name))
         return found
+
+    def shared_of(self, queue: str) -> Mapping[str, Any]:
+        """Return the settings of a queue. The mode does not apply to subscriptions: their messages decide on keys."""
+        if any(one.task.queue == queue for one in self.subscriptions):
+            return {name: value for name, value in self.settings.shared.items() if name != "mode"}
+        return self.settings.shared
+
+    def topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
+        """Return one of the app's topics, always the same object. It is closed together with the app."""
+        if settings:
+            if self._topic_settings.setdefault(name, settings) != settings:
+                raise ValueError(f"topic {name!r} has other settings in this app: {self._topic_settings[name]}")
+            if name in self._topics:
+                change_settings(self._topics[name], settings)
+        found = self._topics.get(name)
+        if found is None:
+            shared = {key: value for key, value in self.settings.shared.items() if key in _OF_TOPICS}
+            found = Topic(name, self.storage, **shared, **self._topic_settings.get(name, {}))
+            self._topics[name] = found
+        return found
+
+    def source_of(self, queue: str) -> FeedSource | None:
+        """Return the subscription of a queue, None if it is no queue of a subscription."""
+        for one in self.subscriptions:
+            if one.task.queue == queue:
+                definition = definition_of(one.task)
+                return FeedSource(
+                    open_topic=partial(self.topic, one.topic),
+                    topic_name=one.topic,
+                    name=one.name,
+                    patterns=one.patterns,
+                    start=one.start,
+                    backlog=one.backlog,
+                    options=definition.options,
+                    job_name=definition.name,
+                    shape=call_of,
+                )
+        return None
 
     # -- opening --------------------------------------------------------------------------------------------------
 
@@ -214,6 +258,10 @@ class AppCore:
         await self._storage.connect()
         for name in sorted(self.tasks.queues()):
             await self.queue(name).connect()
+        for one in self.subscriptions:
+            source = self.source_of(one.task.queue)
+            assert source is not None  # noqa: S101 - it is in the list
+            await source.join()
         for cron in self.crons if self.settings.stores_crons else ():
             definition = definition_of(cron.task)
             await self.queue(definition.queue).upsert_job_scheduler(
@@ -227,12 +275,13 @@ class AppCore:
         # Forgotten before they are closed. A task that adds a job during the close gets a new queue and not one that is
         # closing.
         queues, self._queues = self._queues, {}
+        topics, self._topics = self._topics, {}
         storage, self._storage = self._storage, None
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
             if storage is not None and storage is not self._given:
                 closing.push_async_callback(storage.close)
-            for queue in queues.values():
-                closing.push_async_callback(queue.close)
+            for opened in (*queues.values(), *topics.values()):
+                closing.push_async_callback(opened.close)
 
     async def _enter_lifespan(self) -> None:
         if self.settings.lifespan is not None and self._open_lifespan is None:
@@ -307,6 +356,9 @@ class AppCore:
         if definition.reads_result:
             read_result_as(job, definition.arguments.read_result)
         return job
+
+
+_OF_TOPICS: Final = frozenset({"prefix", "serializer", "codecs", "payload_limit"})
 
 
 def checked_storage(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:

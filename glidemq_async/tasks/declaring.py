@@ -19,8 +19,10 @@ from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
 from glidemq_async.tasks.registry import job_name
 from glidemq_async.tasks.signals import declare_signal
 from glidemq_async.tasks.steps import Step, StepDecorator, StepOptionsDict, step_of
+from glidemq_async.tasks.subscriptions import SubscribeOptionsDict, subscribed
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
 from glidemq_async.tasks.workflows import Workflow, WorkflowDecorator, body_of
+from glidemq_async.topics.subjects import check_patterns, stored_start
 from glidemq_async.workflows.run import OnDivergence
 
 Kind = TypeVar("Kind")
@@ -160,6 +162,36 @@ class Declaring:
             task = self._declare(function, given)
             self._core.crons.append(CronTask(task, schedule))
             return task
+
+        return cast("TaskDecorator", declare)
+
+    def subscribe(self, topic: str, /, *patterns: str, **options: Unpack[SubscribeOptionsDict]) -> TaskDecorator:
+        """Turn a function into a subscription: `@mq.subscribe("orders", "order.paid.*", name="invoices")`.
+
+        Each message of the topic whose subject fits becomes one job of the task, whose only argument is the data of the
+        message. The jobs are in the queue `<topic>.<name>`, with their own retries, limits, pause and dead letters. The
+        workers of the app move the messages there. The headers of the job (`current_job().headers`) have the `topic`,
+        the `subject` and the `message_id`. The key of a message is the ordering key of its job.
+
+        - `patterns`: `*` fits one token of a subject, a final `>` one or more, and a pattern with `!` in front excludes
+          subjects. Without patterns, every message fits.
+        - `name`: the name of the subscription, by default the function's name. Its position is stored under it.
+        - `start`: where a new subscription begins: "now", which is when the app is first opened, "beginning", an
+          instant with a time zone, or the id of a message.
+        - `backlog`: the number of waiting jobs above which messages stay in the topic (default: 1,000).
+        - `executor`, `permissions`, `retry_on`, `give_up_on` and the options of JobOptions: as for `task`.
+
+        Raises the errors of `task`, TypeError or ValueError for a bad pattern or start.
+        """
+        given = cast("dict[str, Any]", options)
+        refuse_unknown(given, SubscribeOptionsDict.__annotations__, "subscribe")
+        check_patterns(patterns)
+        stored_start(given.get("start", "now"))
+
+        def declare(function: Callable[..., Any]) -> Any:
+            made = subscribed(topic, patterns, given, function, self._declare)
+            self._core.subscriptions.append(made)
+            return made.task
 
         return cast("TaskDecorator", declare)
 

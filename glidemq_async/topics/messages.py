@@ -12,18 +12,20 @@ from glidemq_async.functions.topics import Message
 
 @dataclass(frozen=True, slots=True)
 class TopicMessage:
-    """A message of a topic.
-
-    `id` sorts by the time of publishing, and `number` counts the messages of the topic from 1. `key` is its ordering
-    key, or None.
-    """
+    """A message of a topic."""
 
     topic: str
+    """The name of the topic."""
     id: str
+    """The id, which sorts by the time of publishing."""
     number: int
+    """The number of the message in its topic, from 1."""
     subject: str
+    """The subject."""
     data: Any
+    """The data."""
     key: str | None
+    """The ordering key."""
 
     @property
     def published_at(self) -> datetime:
@@ -40,6 +42,10 @@ class SubscriptionInfo(NamedTuple):
     position: str
     """The id of the last message that it has read."""
     lag: int
+    jobs: int
+    """The number of jobs that its messages have become."""
+    lost: int
+    """The number of messages that the topic removed before they were read."""
     read_at: datetime
     """The time of its last read in UTC."""
 

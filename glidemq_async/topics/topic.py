@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async._internal.waits import together
 from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.durations import from_ms, to_ms
@@ -17,7 +18,8 @@ from glidemq_async.errors import QueueClosed
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding
-from glidemq_async.functions.topics import Kept, Message, TopicPosition
+from glidemq_async.functions.feeds import FeedCalls, FeedState
+from glidemq_async.functions.topics import Kept, Message, Subscriber, TopicPosition
 from glidemq_async.options.validation import durability as checked_durability
 from glidemq_async.options.validation import whole_number
 from glidemq_async.payloads.codecs import Codec
@@ -28,6 +30,7 @@ from glidemq_async.stored.names import QueueKeys, check_id
 from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo
 from glidemq_async.topics.publishing import PublishBuffer, request_of
 from glidemq_async.topics.subjects import check_subject, topic_queue
+from glidemq_async.topics.subscription import TopicSubscription
 
 DEFAULT_MAX_MESSAGES: Final = 100_000
 WRAPPER_BYTES: Final = 256
@@ -35,6 +38,14 @@ WRAPPER_BYTES: Final = 256
 
 NewTopicMessage: TypeAlias = "tuple[str, Any] | tuple[str, Any, str | None]"
 """A message of `publish_many`: subject and data, and possibly the ordering key."""
+
+
+class TopicSettings(TypedDict, total=False):
+    """How long a topic keeps its messages."""
+
+    max_messages: int | None
+    max_age: float | timedelta | None
+    until_read: bool
 
 
 class Topic(Connectable):
@@ -66,15 +77,11 @@ class Topic(Connectable):
         payload_limit: int | None = None,
         timeout: float | timedelta | None = None,
     ) -> None:
-        self.keys = QueueKeys(prefix, topic_queue(name))
+        self._keys = QueueKeys(prefix, topic_queue(name))
         self._name = name
         limit = DEFAULT_LIMIT if payload_limit is None else whole_number("payload_limit", payload_limit, least=1)
-        self._payloads = Payloads(self.keys.base, serializer, codecs, max(1, limit - WRAPPER_BYTES))
-        self._kept = Kept(
-            0 if max_messages is None else whole_number("max_messages", max_messages, least=1),
-            0 if max_age is None else to_ms("max_age", max_age, allow_zero=False),
-            bool(until_read),
-        )
+        self._payloads = Payloads(self._keys.base, serializer, codecs, max(1, limit - WRAPPER_BYTES))
+        self._kept = _kept(max_messages, max_age, until_read=until_read)
         self._owned = not isinstance(storage, Storage)
         self._storage: Storage = open_storage(storage, timeout=timeout)
         self._closed = False
@@ -82,7 +89,7 @@ class Topic(Connectable):
         forks.watch(self)
 
     def _begin(self) -> None:
-        self._functions = Functions(self._storage, self.keys.base)
+        self._functions = Functions(self._storage, self._keys.base)
         self._buffers: dict[Wait, PublishBuffer] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -104,16 +111,6 @@ class Topic(Connectable):
     def storage(self) -> Storage:
         """The storage of the topic."""
         return self._storage
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The event loop of the topic, None before its first use."""
-        return self._loop
-
-    @property
-    def functions(self) -> Functions:
-        """The calls to the topic, for subscriptions."""
-        return self._functions
 
     async def connect(self) -> None:
         """Connect. Idempotent; every other method connects when needed."""
@@ -194,18 +191,14 @@ class Topic(Connectable):
         """Return the state of the topic and its subscriptions."""
         await self.connect()
         state = await self._functions.topics.describe()
+        feeds = await together(self._feed(one.queue).read() for one in state.subscribers)
         subscriptions = tuple(
-            SubscriptionInfo(
-                one.name,
-                one.queue,
-                one.patterns,
-                one.position.entry,
-                max(0, state.total - one.position.number),
-                from_ms(one.read_ms),
-            )
-            for one in state.subscribers
+            _described(one, feed, state.total) for one, feed in zip(state.subscribers, feeds, strict=True)
         )
         return TopicInfo(self._name, state.total, state.length, state.first, state.last, subscriptions)
+
+    def _feed(self, queue: str) -> FeedCalls:
+        return Functions(self._storage, QueueKeys(self._keys.prefix, queue).base).feeds
 
     async def remove_subscription(self, name: str) -> bool:
         """Forget a subscription. Return whether it existed. Its queue stays; `obliterate` removes it.
@@ -229,10 +222,54 @@ class Topic(Connectable):
             if one.position.order > end.order
         ]
 
-    def decode(self, message: Message) -> object:
-        """Return the data of a stored message. Raises SerializationError."""
-        what = f"message {message.entry} of topic {self._name!r}"
-        return self._payloads.decode(message.data, "message", message.subject, "", what=what)
+    def subscription(self, name: str) -> TopicSubscription:
+        """Return the handle of a subscription, to replay its messages. Raises ValueError for a bad name."""
+        return TopicSubscription(self, name, self._functions, self._keys.prefix)
+
+
+def functions_of(topic: Topic) -> Functions:
+    """Return the calls to a topic, for the workers of its subscriptions."""
+    return topic._functions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def decode_message(topic: Topic, message: Message) -> object:
+    """Return the data of a stored message. Raises SerializationError."""
+    what = f"message {message.entry} of topic {topic.name!r}"
+    return topic._payloads.decode(message.data, "message", message.subject, "", what=what)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def change_settings(topic: Topic, settings: TopicSettings) -> None:
+    """Give a topic other settings. Raises TypeError or ValueError for bad ones."""
+    topic._kept = _kept(**settings)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    topic._buffers.clear()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _kept(
+    max_messages: int | None = DEFAULT_MAX_MESSAGES,
+    max_age: float | timedelta | None = None,
+    *,
+    until_read: bool = False,
+) -> Kept:
+    return Kept(
+        0 if max_messages is None else whole_number("max_messages", max_messages, least=1),
+        0 if max_age is None else to_ms("max_age", max_age, allow_zero=False),
+        bool(until_read),
+    )
+
+
+def _described(one: Subscriber, feed: FeedState | None, total: int) -> SubscriptionInfo:
+    # The topic learns a position with the next read. The cursor in the queue is newer.
+    position = one.position if feed is None else feed.position
+    return SubscriptionInfo(
+        one.name,
+        one.queue,
+        one.patterns,
+        position.entry,
+        max(0, total - position.number),
+        0 if feed is None else feed.fed,
+        0 if feed is None else feed.lost,
+        from_ms(one.read_ms),
+    )
 
 
 def _checked_input(message: object) -> Any:

@@ -20,8 +20,10 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
+from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.drain import Drain
+from glidemq_async.worker.feeder import Feeder
 from glidemq_async.worker.leases import LeaseRenewer
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
@@ -74,6 +76,7 @@ class Session:
         is_batching: bool,
         tasks: TaskScope,
         on_defect: Callable[[Exception], None],
+        source: FeedSource | None = None,
     ) -> None:
         self._client = client
         client.functions.caller.consumer = worker
@@ -105,6 +108,7 @@ class Session:
         self._sweeper = Sweeper(
             client, reports, self._relay, lease=options.lock_duration, max_stalled=options.max_stalled
         )
+        self._feeder = None if source is None else Feeder(client, source, worker, reports)
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
         self._taken: list[Run] = []
@@ -126,7 +130,9 @@ class Session:
         self.renewer.start()
         self._watch = watch_of_this_loop()
         self._watch.enter(self._slots.runs)
-        parts = (self.loop, self._sweeper, self._relay, self._stopping)
+        parts: list[Service] = [self.loop, self._sweeper, self._relay, self._stopping]
+        if self._feeder is not None:
+            parts.append(self._feeder)
         self._services = [self._tasks.start(self._serve(part)) for part in parts]
         self.loop.wake()
 
@@ -294,6 +300,10 @@ class Session:
 
     # -- the end --------------------------------------------------------------------------------------------------
 
+    async def feed(self) -> bool:
+        """Move the messages of the topic into the queue of a subscription. Return whether there were any."""
+        return self._feeder is not None and await self._feeder.feed_all()
+
     async def until_empty(self, stopped: asyncio.Event, *, wait: bool) -> None:
         """Wait until nothing can be claimed, or `stopped` is set; see `Worker.until_empty`."""
         drain = Drain(self._client.functions, self.loop, self._slots, self._reports)
@@ -328,6 +338,8 @@ class Session:
                 # If this fails, the next worker of the queue relays the entries.
                 await self._relay.finish()
                 await self._stopping.report()
+                if self._feeder is not None:
+                    await self._feeder.finish()
                 await self.renewer.stop()
                 await self._client.functions.stalled.close_worker(self._worker)
         except (TimeoutError, GlideMQError) as error:

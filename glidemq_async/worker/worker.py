@@ -32,6 +32,7 @@ from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage, StorageLike
+from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.worker.batches import Batcher, Processor, batcher_of
 from glidemq_async.worker.health import Health, health_of, unstarted
 from glidemq_async.worker.health_server import HasHealth, HealthServer
@@ -97,6 +98,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._run = self._make_run(cast("Handler", processor))
         self._stop_now = asyncio.Event()
         self._session: Session | None = None
+        self._source: FeedSource | None = None
         self._instrumented = False
 
     def _open_executor(
@@ -197,6 +199,9 @@ class Worker(Runs, Generic[Data, Result]):
         # After any failure here the worker can be started again: `open` and the executor's start are idempotent, and
         # `close` undoes both. Only the registration is undone here, because other clients see it.
         await self._client.open()
+        # Registered before the first claim: the topic keeps its messages for the subscription from now on.
+        if self._source is not None:
+            await self._source.join()
         await self._start_instruments()
         # Start the executor before the worker is registered, because a worker must not claim jobs that it cannot run.
         await self._executor_use.start(self._wake)
@@ -260,6 +265,7 @@ class Worker(Runs, Generic[Data, Result]):
             is_batching=self._batcher is not None,
             tasks=self._tasks,
             on_defect=self._break,
+            source=self._source,
         )
 
     def _info(self) -> bytes:
@@ -290,7 +296,11 @@ class Worker(Runs, Generic[Data, Result]):
             )
         if self._batcher is not None:
             self._batcher.flush()
-        await self._session.until_empty(self._stop_requested, wait=wait)
+        while True:
+            moved = await self._session.feed()
+            await self._session.until_empty(self._stop_requested, wait=wait)
+            if not moved or self._stop_requested.is_set():
+                break
         self._listeners.notify("drained")
 
     @override
@@ -343,6 +353,17 @@ class Worker(Runs, Generic[Data, Result]):
         await self._executor_use.stop(0.0)
         await self._stop_instruments()
         await self._client.close()
+
+
+def feed_from(worker: Worker[Any, Any], source: FeedSource) -> None:
+    """Let a worker that has not started serve a subscription."""
+    worker._source = source  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def feed_now(worker: Worker[Any, Any]) -> None:
+    """Move the messages that have arrived for the subscription of a started worker."""
+    if worker._session is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        await worker._session.feed()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, settings: dict[str, Any]) -> QueueClient:

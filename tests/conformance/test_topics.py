@@ -15,7 +15,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.feeds import FeedReply
 from glidemq_async.functions.topics import MessageRead, TopicPosition
 from glidemq_async.storage import Storage
-from glidemq_async.topics.topic import Topic
+from glidemq_async.topics.topic import Topic, decode_message, functions_of
 from tests.support.helpers import AnyQueue
 
 START = TopicPosition("0-0", 0)
@@ -28,7 +28,7 @@ async def topic(storage: Storage, name: str) -> AsyncIterator[Topic]:
 
 
 async def read(topic: Topic, after: TopicPosition, *patterns: str, most: int = 250) -> MessageRead:
-    found = await topic.functions.topics.read("", after, patterns, most)
+    found = await functions_of(topic).topics.read("", after, patterns, most)
     assert found is not None
     return found
 
@@ -45,7 +45,7 @@ async def test_messages_are_read_in_order_with_their_data(topic: Topic) -> None:
     assert [message.entry for message in found.messages] == [first, *others]
     assert [message.number for message in found.messages] == [1, 2, 3]
     assert [message.key for message in found.messages] == ["c-7", "", "c-8"]
-    assert [topic.decode(message) for message in found.messages] == [{"total": 5}, [1, 2], None]
+    assert [decode_message(topic, message) for message in found.messages] == [{"total": 5}, [1, 2], None]
     assert found.end == TopicPosition(others[-1], 3)
     assert found.total == 3
     assert found.lost == 0
@@ -60,7 +60,7 @@ async def test_concurrent_publishes_share_calls_and_keep_their_ids(topic: Topic)
         found = await read(topic, end)
         for message in found.messages:
             assert ids[int(message.subject[2:])] == message.entry
-            numbers.append(topic.decode(message))
+            numbers.append(decode_message(topic, message))
         end = found.end
     assert sorted(numbers) == list(range(600))
 
@@ -113,7 +113,7 @@ async def test_a_closed_topic_refuses(storage: Storage, name: str) -> None:
 
 @pytest.mark.everywhere
 async def test_positions_are_found(topic: Topic) -> None:
-    locate = topic.functions.topics.locate
+    locate = functions_of(topic).topics.locate
     assert await locate("now") == START
     first, second = await topic.publish_many([("a", 1), ("a", 2)])
     while await topic.publish("a", 3) < f"{int(second.partition('-')[0]) + 1}":
@@ -135,7 +135,7 @@ async def test_the_number_of_kept_messages_is_exact(storage: Storage, name: str)
         assert (info.published, info.stored) == (12, 5)
         found = await read(topic, START)
         assert found.lost == 7
-        assert [topic.decode(message) for message in found.messages] == [7, 8, 9, 10, 11]
+        assert [decode_message(topic, message) for message in found.messages] == [7, 8, 9, 10, 11]
         assert (await read(topic, TopicPosition(found.messages[0].entry, 8))).lost == 0
 
 
@@ -151,7 +151,7 @@ async def test_a_smaller_number_is_reached_in_steps(storage: Storage, name: str)
 @pytest.mark.everywhere
 async def test_read_messages_are_removed_when_every_subscription_has_read_them(storage: Storage, name: str) -> None:
     async with Topic(name, storage, until_read=True) as topic:
-        calls = topic.functions.topics
+        calls = functions_of(topic).topics
         for subscriber in ("one", "two"):
             assert await calls.join(subscriber, f"{name}.{subscriber}", ["a"], "beginning") == START
         ids = await topic.publish_many([("a", number) for number in range(10)])
@@ -178,7 +178,7 @@ async def test_old_messages_are_removed(timed: Any, name: str) -> None:
 
 
 async def test_joining_twice_keeps_the_position(topic: Topic, name: str) -> None:
-    calls = topic.functions.topics
+    calls = functions_of(topic).topics
     await topic.publish("a")
     position = await calls.join("one", f"{name}.one", ["a"], "now")
     await topic.publish("a")

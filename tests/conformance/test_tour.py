@@ -25,7 +25,7 @@ from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
-from glidemq_async.topics.topic import Topic
+from glidemq_async.topics.topic import Topic, functions_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import ended_schedule
@@ -205,13 +205,13 @@ async def suspend_and_signal(queue: AnyQueue) -> None:
 async def publish_and_feed(name: str, storage: Storage) -> None:
     """Publish messages, and move them into the queue of a subscription."""
     async with Topic(name, storage) as topic, Queue[Any, Any](f"{name}.s", storage) as queue:
-        calls, feeds = topic.functions.topics, Functions(storage, f"glide:{{{queue.name}}}").feeds
+        calls, feeds = functions_of(topic).topics, Functions(storage, f"glide:{{{queue.name}}}").feeds
         position = await calls.join("s", queue.name, ["a.>"], "now")
         await topic.publish_many([("a.b", 1), ("c", 2)])
         assert await calls.locate("beginning") == position
         found = await calls.read("s", position, ["a.>"], 10)
         assert found is not None
-        await feeds.open("w", topic.keys.base, position, 10)
+        await feeds.open("w", functions_of(topic).caller.base, position, 10)
         jobs = [(found.end, AddRequest("", "n", one.data, b"", b"")) for one in found.messages]
         assert (await feeds.add("w", position, found.end, 0, 10, jobs)).status == "ok"
         await feeds.close("w")

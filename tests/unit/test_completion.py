@@ -18,6 +18,8 @@ from glidemq_async import (
     BatchOptions,
     BatchProgress,
     BoundTask,
+    Broadcast,
+    BroadcastWorker,
     BulkOutcome,
     CallFailure,
     Chunk,
@@ -74,6 +76,7 @@ from glidemq_async import (
     Step,
     StepLimits,
     StreamLimits,
+    SubscriptionInfo,
     Suspension,
     SyncJob,
     SyncJobBatch,
@@ -81,6 +84,10 @@ from glidemq_async import (
     SyncQueue,
     Task,
     TokenBucket,
+    Topic,
+    TopicInfo,
+    TopicMessage,
+    TopicSubscription,
     Worker,
     WorkerInfo,
     WorkerOptions,
@@ -151,10 +158,11 @@ QUEUE = """
     update_result_ttl upsert_job_scheduler
 """
 APP = """
-    add_middleware close connect cron override queue queues run_worker signal state step storage sync task tasks
-    worker workflow
+    add_middleware close connect cron override queue queues run_worker signal state step storage subscribe
+    sync task tasks topic worker workflow
 """
 TASK = "add add_many aliases executor function name options queue result s signature sync version"
+TOPIC = "check close connect info name publish publish_many remove_subscription storage subscription"
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
@@ -205,6 +213,10 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     ServerlessPool: (ServerlessPool, "close_all fingerprint get_producer size"),
     QueueEvents: (lambda: QueueEvents("q", "memory://"), "close connect position sync"),
     GlideMQ: (app, APP),
+    Topic: (lambda: Topic("t", "memory://"), TOPIC),
+    Broadcast: (lambda: Broadcast("t", "memory://"), TOPIC),
+    BroadcastWorker: (lambda: BroadcastWorker("t", print, "memory://", subscription="s"), WORKER),
+    TopicSubscription: (lambda: Topic("t", "memory://").subscription("s"), "info name queue replay"),
     FlowProducer: (lambda: FlowProducer("memory://"), "add add_bulk add_children add_dag close connect"),
     Task: (task, TASK),
     Step: (lambda: app().step(send), "function name sync with_key"),
@@ -307,6 +319,9 @@ VALUES: dict[Any, str] = {
     Subscription: "close reset",
     SyncJob: JOB_METHODS,
     SyncJobBatch: "as_ended counts failures results",
+    SubscriptionInfo: "count index jobs lag lost name patterns position queue read_at",
+    TopicInfo: "count first index last name published stored subscriptions",
+    TopicMessage: "data id key number published_at subject topic",
     SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",

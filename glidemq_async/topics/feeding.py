@@ -1,0 +1,82 @@
+"""What a worker needs to move the messages of a topic into the queue of a subscription."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.errors import PayloadTooLarge, SerializationError
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.topics import Message, TopicPosition
+from glidemq_async.options.job_options import JobOptions, layered
+from glidemq_async.options.stored_options import pack_extra, stored_form
+from glidemq_async.topics.subjects import subscription_queue
+from glidemq_async.topics.topic import Topic, decode_message, functions_of
+
+DEFAULT_BACKLOG: Final = 1_000
+
+
+def as_it_is(value: object) -> object:
+    """Return the data of a message as the data of its job."""
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedSource:
+    """A subscription as its workers feed it.
+
+    `open_topic` returns the topic, `start` is the stored form of the place where a new subscription begins, and
+    `backlog` the number of waiting jobs above which no messages are moved. `job_name` is the name of the jobs, None for
+    the subject of the message. `shape` turns the data of a message into the data of a job.
+    """
+
+    open_topic: Callable[[], Topic]
+    topic_name: str
+    name: str
+    patterns: tuple[str, ...]
+    start: str
+    backlog: int
+    options: JobOptions
+    job_name: str | None = None
+    shape: Callable[[object], object] = as_it_is
+
+    @property
+    def queue(self) -> str:
+        """The name of the queue."""
+        return subscription_queue(self.topic_name, self.name)
+
+    @property
+    def topic_calls(self) -> Functions:
+        """The calls to the topic."""
+        return functions_of(self.open_topic())
+
+    async def join(self) -> TopicPosition:
+        """Register the subscription, or describe it again. Return its position."""
+        topic = self.open_topic()
+        await topic.connect()
+        return await functions_of(topic).topics.join(self.name, self.queue, self.patterns, self.start)
+
+    def request(self, client: QueueClient, message: Message) -> AddRequest:
+        """Return the job of a message."""
+        name = self.job_name or message.subject
+        headers = {
+            **self.options.headers,
+            "topic": self.topic_name,
+            "subject": message.subject,
+            "message_id": message.entry,
+        }
+        options = layered(self.options, None, {"headers": headers})
+        if message.key:
+            options = layered(options, None, {"key": message.key})
+        return AddRequest("", name, self._data(client, name, message), stored_form(options), pack_extra(options))
+
+    def _data(self, client: QueueClient, name: str, message: Message) -> bytes:
+        # A message that cannot be decoded must not hold up the messages behind it. Its job gets the stored bytes, and
+        # fails when its data are decoded.
+        try:
+            return client.encode(self.shape(decode_message(self.open_topic(), message)), "data", name)
+        except (SerializationError, PayloadTooLarge):
+            return message.data
