@@ -133,6 +133,7 @@ from glidemq_async.topics.broadcast import Broadcast as Broadcast
 from glidemq_async.topics.messages import SubscriptionInfo as SubscriptionInfo
 from glidemq_async.topics.messages import TopicInfo as TopicInfo
 from glidemq_async.topics.messages import TopicMessage as TopicMessage
+from glidemq_async.topics.reader import TopicListener as TopicListener
 from glidemq_async.topics.subscription import TopicSubscription as TopicSubscription
 from glidemq_async.topics.topic import Topic as Topic
 from glidemq_async.worker import BroadcastWorker as BroadcastWorker

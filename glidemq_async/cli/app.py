@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "job": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "events": (INSPECT, "glidemq_async.cli.events_command"),
     "workers": (INSPECT, "glidemq_async.cli.inspect_commands"),
+    "topics": (INSPECT, "glidemq_async.cli.topic_commands"),
     "schedulers": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "add": (MODIFY, "glidemq_async.cli.change_commands"),
     "retry": (MODIFY, "glidemq_async.cli.change_commands"),

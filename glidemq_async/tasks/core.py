@@ -12,6 +12,7 @@ from math import inf
 from typing import Any, Final
 
 from glidemq_async._internal import forks
+from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async._internal.loops import Home, refuse_elsewhere
 from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.flows.nodes import FlowJob
@@ -35,7 +36,8 @@ from glidemq_async.tasks.scopes import Overrides
 from glidemq_async.tasks.subscriptions import SubscribedTask, call_of
 from glidemq_async.tasks.task import AnyTask, FlowCall, definition_of
 from glidemq_async.topics.feeding import FeedSource
-from glidemq_async.topics.topic import Topic, TopicSettings, change_settings
+from glidemq_async.topics.reader import MessageReader, TopicListener, serve
+from glidemq_async.topics.topic import Topic, TopicSettings, change_settings, decode_message, functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,8 @@ class AppCore:
         self.settings: Final = settings
         self.tasks: Final = Tasks()
         self.crons: Final[list[CronTask]] = []
+        self.listeners: Final[list[TopicListener]] = []
+        self._listening = BackgroundTasks()
         self.subscriptions: Final[list[SubscribedTask]] = []
         self.chain = chain
         self.overrides: Final = Overrides()
@@ -97,7 +101,8 @@ class AppCore:
 
     def _after_fork(self) -> object:
         # The users and locks of the parent do not exist in the child.
-        parents = (self._changing, self._open_lifespan, self._state)
+        parents = (self._changing, self._open_lifespan, self._state, self._listening)
+        self._listening = BackgroundTasks()
         self._changing, self._open_lifespan, self._state = asyncio.Lock(), None, None
         self._users = self._workers = 0
         self._connected = False
@@ -262,6 +267,8 @@ class AppCore:
             source = self.source_of(one.task.queue)
             assert source is not None  # noqa: S101 - it is in the list
             await source.join()
+        if self.listeners and not len(self._listening):
+            await self._start_listening()
         for cron in self.crons if self.settings.stores_crons else ():
             definition = definition_of(cron.task)
             await self.queue(definition.queue).upsert_job_scheduler(
@@ -271,12 +278,22 @@ class AppCore:
                 **explicit(definition.options),
             )
 
+    async def _start_listening(self) -> None:
+        for listener in self.listeners:
+            topic = self.topic(listener.topic)
+            await topic.connect()
+            reader = MessageReader(self.storage, functions_of(topic), listener.patterns)
+            # Before the app is open: what is published afterwards must be seen.
+            await reader.open("now")
+            self._listening.start(serve(listener, reader, partial(decode_message, topic)))
+
     async def _close_resources(self) -> None:
         # Forgotten before they are closed. A task that adds a job during the close gets a new queue and not one that is
         # closing.
         queues, self._queues = self._queues, {}
         topics, self._topics = self._topics, {}
         storage, self._storage = self._storage, None
+        await self._listening.close()
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
             if storage is not None and storage is not self._given:
                 closing.push_async_callback(storage.close)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar, Unpack, cast, overload
+from functools import partial
+from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, cast, overload
 
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
@@ -19,9 +20,10 @@ from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
 from glidemq_async.tasks.registry import job_name
 from glidemq_async.tasks.signals import declare_signal
 from glidemq_async.tasks.steps import Step, StepDecorator, StepOptionsDict, step_of
-from glidemq_async.tasks.subscriptions import SubscribeOptionsDict, subscribed
+from glidemq_async.tasks.subscriptions import SubscribeOptionsDict, listener_of, subscribed
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
 from glidemq_async.tasks.workflows import Workflow, WorkflowDecorator, body_of
+from glidemq_async.topics.reader import TopicListener
 from glidemq_async.topics.subjects import check_patterns, stored_start
 from glidemq_async.workflows.run import OnDivergence
 
@@ -165,7 +167,16 @@ class Declaring:
 
         return cast("TaskDecorator", declare)
 
-    def subscribe(self, topic: str, /, *patterns: str, **options: Unpack[SubscribeOptionsDict]) -> TaskDecorator:
+    @overload
+    def subscribe(
+        self, topic: str, /, *patterns: str, ephemeral: Literal[True]
+    ) -> Callable[[Callable[..., Any]], TopicListener]: ...
+    @overload
+    def subscribe(
+        self, topic: str, /, *patterns: str, ephemeral: Literal[False] = False, **options: Unpack[SubscribeOptionsDict]
+    ) -> TaskDecorator: ...
+
+    def subscribe(self, topic: str, /, *patterns: str, ephemeral: bool = False, **options: Any) -> Any:
         """Turn a function into a subscription: `@mq.subscribe("orders", "order.paid.*", name="invoices")`.
 
         Each message of the topic whose subject fits becomes one job of the task, whose only argument is the data of the
@@ -180,20 +191,30 @@ class Declaring:
           instant with a time zone, or the id of a message.
         - `backlog`: the number of waiting jobs above which messages stay in the topic (default: 1,000).
         - `executor`, `permissions`, `retry_on`, `give_up_on` and the options of JobOptions: as for `task`.
+        - `ephemeral`: call the function for each message in every process that has opened the app, without a queue,
+          at most once and one after another. It has no other options. The result is a TopicListener.
 
         Raises the errors of `task`, TypeError or ValueError for a bad pattern or start.
         """
-        given = cast("dict[str, Any]", options)
+        given = options
+        if ephemeral:
+            refuse_unknown(given, (), "subscribe(..., ephemeral=True)")
+            return partial(self._listen, topic, check_patterns(patterns))
         refuse_unknown(given, SubscribeOptionsDict.__annotations__, "subscribe")
         check_patterns(patterns)
         stored_start(given.get("start", "now"))
 
-        def declare(function: Callable[..., Any]) -> Any:
+        def declare(function: Callable[..., Any]) -> AnyTask:
             made = subscribed(topic, patterns, given, function, self._declare)
             self._core.subscriptions.append(made)
             return made.task
 
-        return cast("TaskDecorator", declare)
+        return declare
+
+    def _listen(self, topic: str, patterns: tuple[str, ...], function: Callable[..., Any]) -> TopicListener:
+        listener = listener_of(topic, patterns, function)
+        self._core.listeners.append(listener)
+        return listener
 
     @overload
     def signal(self, kind: type[Kind], /) -> type[Kind]: ...

@@ -15,7 +15,8 @@ from glidemq_async.options.validation import whole_number
 from glidemq_async.tasks.dependencies import injected
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.topics.feeding import DEFAULT_BACKLOG
-from glidemq_async.topics.subjects import Start, check_patterns, stored_start, subscription_queue
+from glidemq_async.topics.reader import TopicListener
+from glidemq_async.topics.subjects import Start, check_patterns, stored_start, subscription_queue, topic_queue
 
 __all__ = ["SubscribeOptionsDict", "SubscribedTask"]
 
@@ -64,6 +65,13 @@ def subscribed(
     of_task = {option: value for option, value in given.items() if option not in OWN}
     task = declare(function, {**of_task, "name": queue, "queue": queue})
     return SubscribedTask(task, topic, name, checked, start, backlog)
+
+
+def listener_of(topic: str, patterns: tuple[str, ...], function: Callable[..., Any]) -> TopicListener:
+    """Return the listener of a function. Raises TypeError or ValueError."""
+    _check_one_argument(function)
+    topic_queue(topic)
+    return TopicListener(function, topic, patterns)
 
 
 def call_of(value: object) -> object:

@@ -26,6 +26,8 @@ class TopicMessage:
     """The data."""
     key: str | None
     """The ordering key."""
+    missed: int = 0
+    """The number of messages before this one that the topic removed before they could be read."""
 
     @property
     def published_at(self) -> datetime:
@@ -65,6 +67,6 @@ class TopicInfo(NamedTuple):
     subscriptions: tuple[SubscriptionInfo, ...]
 
 
-def message_of(topic: str, stored: Message, data: object) -> TopicMessage:
+def message_of(topic: str, stored: Message, data: object, missed: int = 0) -> TopicMessage:
     """Return a message with decoded data."""
-    return TopicMessage(topic, stored.entry, stored.number, stored.subject, data, stored.key or None)
+    return TopicMessage(topic, stored.entry, stored.number, stored.subject, data, stored.key or None, missed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypedDict
 
@@ -27,9 +27,10 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.add_buffer import Added, split_into_calls
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.names import QueueKeys, check_id
-from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo
+from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo, TopicMessage, message_of
 from glidemq_async.topics.publishing import PublishBuffer, request_of
-from glidemq_async.topics.subjects import check_subject, topic_queue
+from glidemq_async.topics.reader import MessageReader
+from glidemq_async.topics.subjects import Start, check_patterns, check_subject, stored_start, topic_queue
 from glidemq_async.topics.subscription import TopicSubscription
 
 DEFAULT_MAX_MESSAGES: Final = 100_000
@@ -184,6 +185,33 @@ class Topic(Connectable):
             buffer = PublishBuffer(self._name, self._functions.topics, self._kept, durability)
             self._buffers[durability] = buffer
         return buffer
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    async def listen(self, *patterns: str, start: Start = "now") -> AsyncGenerator[TopicMessage]:
+        """Yield the messages whose subjects fit, each once, without a subscription. Does not end by itself.
+
+        `start` is "now" (when the iteration begins), "beginning", an instant with a time zone, or the id of a message.
+        `message.missed` is the number of messages that the topic removed before this one could be read. Nothing waits
+        for a reader, so read fast enough for the retention of the topic.
+
+        Raises TypeError or ValueError for bad patterns or a bad start, SerializationError for a message that cannot be
+        decoded, and StorageUnavailable.
+        """
+        checked, place = check_patterns(patterns), stored_start(start)
+        await self.connect()
+        reader = MessageReader(self._storage, self._functions, checked)
+        await reader.open(place)
+        try:
+            missed = 0
+            while True:
+                found = await reader.next()
+                missed += found.lost
+                for message in found.messages:
+                    yield message_of(self._name, message, decode_message(self, message), missed)
+                    missed = 0
+        finally:
+            await reader.close()
 
     # -- inspecting -----------------------------------------------------------------------------------------------
 

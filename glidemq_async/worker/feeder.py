@@ -57,8 +57,9 @@ class Feeder:
             link = await self._client.storage.subscribe(base, f"{base}:published", self._on_message, self._on_link)
             while True:
                 self._wakes.clear()
+                pause = await self._feed_safely()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakes.wait(), await self._feed_safely())
+                    await asyncio.wait_for(self._wakes.wait(), pause)
         finally:
             if link is not None:
                 await link.close()

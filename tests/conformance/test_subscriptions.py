@@ -257,3 +257,56 @@ async def test_another_worker_feeds_after_a_close(storage: Storage, name: str) -
             await first.close()
             await topic.publish("a", 2)
             assert await soon(seen.get()) == 2
+
+
+# -- readers without a subscription ---------------------------------------------------------------------------------
+
+
+@pytest.mark.everywhere
+async def test_an_ephemeral_subscription_is_called_in_each_process(app: GlideMQ, storage: Storage, name: str) -> None:
+    other = GlideMQ(storage)
+    seen: list[tuple[str, int]] = []
+
+    @app.subscribe(name, "cache.>", ephemeral=True)
+    async def forget(number: int) -> None:
+        if number == 1:
+            raise ValueError("logged, and the next one follows")
+        seen.append(("first", number))
+
+    @other.subscribe(name, ephemeral=True)
+    def also(number: int) -> None:
+        seen.append(("second", number))
+
+    await app.topic(name).publish("cache.a", 0)
+    async with app, other:
+        await other.topic(name).publish_many([("cache.a", 1), ("b", 2), ("cache.b", 3)])
+        await until(lambda: len(seen) == 4)
+    assert sorted(seen) == [("first", 3), ("second", 1), ("second", 2), ("second", 3)]
+    assert (forget.received, also.received, forget.missed) == (2, 3, 0)
+    with pytest.raises(TypeError, match="attempts"):
+        app.subscribe(name, ephemeral=True, attempts=3)  # type: ignore[call-overload]
+
+
+async def test_a_reader_gets_messages_from_its_start_and_counts_the_missed_ones(storage: Storage, name: str) -> None:
+    async with Topic(name, storage, max_messages=5) as topic:
+        await topic.publish_many([("a", number) for number in range(8)])
+        reading = topic.listen("a", start="beginning")
+        first = await anext(reading)
+        assert (first.data, first.number, first.missed) == (3, 4, 0)
+        for number in range(4, 8):
+            assert (await anext(reading)).data == number
+        await topic.publish_many([("a", number) for number in range(8, 20)])
+        found = await soon(anext(reading))
+        assert (found.data, found.missed) == (15, 7)
+        assert found.published_at.tzinfo is not None
+        await reading.aclose()
+
+
+async def test_a_waiting_reader_is_woken(storage: Storage, name: str) -> None:
+    async with Topic(name, storage) as topic:
+        reading = topic.listen()
+        waiting = asyncio.ensure_future(anext(reading))
+        await asyncio.sleep(0.1)
+        await topic.publish("a", 1)
+        assert (await soon(waiting)).data == 1
+        await reading.aclose()

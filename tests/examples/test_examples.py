@@ -60,6 +60,14 @@ EXPECTED = {
         "payment doubtful refunded",
         "doubtful: rejected by eve (unknown address), refunded",
     ],
+    "topics": [
+        "invoice for order 1",
+        "audit: order.paid.eu 1",
+        "audit: order.sent.eu 1",
+        "invoice for order 1",
+        "audit: 2 jobs, 0 unread",
+        "invoices: 2 jobs, 0 unread",
+    ],
     "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
     "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
     "dead_letters": [

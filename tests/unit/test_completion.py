@@ -86,6 +86,7 @@ from glidemq_async import (
     TokenBucket,
     Topic,
     TopicInfo,
+    TopicListener,
     TopicMessage,
     TopicSubscription,
     Worker,
@@ -162,7 +163,7 @@ APP = """
     sync task tasks topic worker workflow
 """
 TASK = "add add_many aliases executor function name options queue result s signature sync version"
-TOPIC = "check close connect info name publish publish_many remove_subscription storage subscription"
+TOPIC = "check close connect info listen name publish publish_many remove_subscription storage subscription"
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
@@ -216,6 +217,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Topic: (lambda: Topic("t", "memory://"), TOPIC),
     Broadcast: (lambda: Broadcast("t", "memory://"), TOPIC),
     BroadcastWorker: (lambda: BroadcastWorker("t", print, "memory://", subscription="s"), WORKER),
+    TopicListener: (lambda: TopicListener(send, "t", ()), "function missed patterns received topic"),
     TopicSubscription: (lambda: Topic("t", "memory://").subscription("s"), "info name queue replay"),
     FlowProducer: (lambda: FlowProducer("memory://"), "add add_bulk add_children add_dag close connect"),
     Task: (task, TASK),
@@ -321,7 +323,7 @@ VALUES: dict[Any, str] = {
     SyncJobBatch: "as_ended counts failures results",
     SubscriptionInfo: "count index jobs lag lost name patterns position queue read_at",
     TopicInfo: "count first index last name published stored subscriptions",
-    TopicMessage: "data id key number published_at subject topic",
+    TopicMessage: "data id key missed number published_at subject topic",
     SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
