@@ -123,7 +123,9 @@ from glidemq_async.tasks import GlideMQ as GlideMQ
 from glidemq_async.tasks import Middleware as Middleware
 from glidemq_async.tasks import RunHandle as RunHandle
 from glidemq_async.tasks import Step as Step
+from glidemq_async.tasks import SyncTaskMap as SyncTaskMap
 from glidemq_async.tasks import Task as Task
+from glidemq_async.tasks import TaskMap as TaskMap
 from glidemq_async.tasks import Workflow as Workflow
 from glidemq_async.tasks import chain as chain
 from glidemq_async.tasks import chord as chord

@@ -47,6 +47,10 @@ class ReplyChannel(Protocol):
         """Cancel the registrations of these jobs, unless another waiter needs them."""
         ...
 
+    def abandon_all(self, job_ids: Sequence[str]) -> None:
+        """Revoke these jobs, unless another waiter needs them."""
+        ...
+
 
 # A batch may have 100,000 jobs. So a collection has no task, future or timer for a job, and no call for one either:
 #
@@ -97,20 +101,26 @@ class JobCollection:
         await replies.listen()
         replies.collections.add(self)
         try:
-            await self._look_at_all()
-            while self._open:
-                await self._wait()
-                if self._open and self._error is not None:
-                    raise self._error
-                if self._must_restart:
-                    await self._look_at_all()
-                elif self._open:
-                    await self._look_at(self._next_page())
+            await self._follow()
         finally:
             replies.collections.discard(self)
             # The server may have registered the jobs of a call whose reply was abandoned with this task.
             asked = frozenset(self._asked)
-            replies.leave_all([job_id for job_id, is_known in self._open.items() if is_known or job_id in asked])
+            self._leave([job_id for job_id, is_known in self._open.items() if is_known or job_id in asked])
+
+    def _leave(self, job_ids: Sequence[str]) -> None:
+        self._replies.leave_all(job_ids)
+
+    async def _follow(self) -> None:
+        await self._look_at_all()
+        while self._open:
+            await self._wait()
+            if self._open and self._error is not None:
+                raise self._error
+            if self._must_restart:
+                await self._look_at_all()
+            elif self._open:
+                await self._look_at(self._next_page())
 
     async def _wait(self) -> None:
         """Wait until all jobs have ended, the connection was lost, or the next page is due."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.client.ended import Ended
+from glidemq_async.client.growing_collection import GrowingCollection
 from glidemq_async.client.job_collection import Deliver, JobCollection
 from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions
@@ -129,6 +130,10 @@ class ResultListener:
         self._confirm()
         await self._background.wait(GOODBYE_SECONDS)
 
+    def collect_added(self, deliver: Deliver, *, tied: bool) -> GrowingCollection:
+        """Return a wait for jobs that the caller adds one after the other. `deliver` receives each end once."""
+        return GrowingCollection(self, deliver, tied=tied)
+
     def collect(self, job_ids: Iterable[str], deliver: Deliver) -> JobCollection:
         """Return a wait for the ends of many jobs. `deliver` receives each of them once."""
         return JobCollection(self, job_ids, deliver)
@@ -138,6 +143,16 @@ class ResultListener:
         left = [job_id for job_id in job_ids if not self._is_awaited(job_id)]
         if left:
             self._background.start(self.functions.job_waiters.remove_many(left, self.channel))
+
+    def abandon_all(self, job_ids: Sequence[str]) -> None:
+        """Revoke these jobs in the background, because their caller has left, unless another waiter needs them."""
+        left = [job_id for job_id in job_ids if not self._is_awaited(job_id)]
+        if left:
+            self._background.start(self._abandon(left))
+
+    async def _abandon(self, job_ids: Sequence[str]) -> None:
+        calls = [self.functions.jobs.abandon(job_id, self.channel, CALLER_LEFT) for job_id in job_ids]
+        await asyncio.gather(*calls, return_exceptions=True)
 
     def _is_awaited(self, job_id: str) -> bool:
         return job_id in self._waiters or any(job_id in collection for collection in self.collections)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, Generic, Literal, TypeAlias, cast, get_args, overload
@@ -154,11 +154,7 @@ class JobBatch(list[Job[Data, Result]], Generic[Data, Result]):
         async for outcome in self.as_ended(timeout):
             outcomes[outcome.job] = outcome
         ordered = [outcomes[job] for job in self]
-        if on_failure == "return":
-            return ordered
-        if errors := [_located(each, at) for at, each in enumerate(ordered) if each.error is not None]:
-            raise BatchFailed(f"{len(errors)} of {len(ordered)} jobs have no result", errors)
-        return [outcome.value for outcome in ordered]
+        return ordered if on_failure == "return" else results_of(ordered)
 
     def __aiter__(self) -> AsyncIterator[JobOutcome[Result]]:
         """Iterate over the outcomes of the jobs as they end, without a timeout."""
@@ -207,13 +203,7 @@ class JobBatch(list[Job[Data, Result]], Generic[Data, Result]):
         return self._states.get(job) or ("missing" if job.gone else job.state)
 
     def _outcome(self, job: Job[Data, Result]) -> JobOutcome[Result]:
-        ended = self._ends[job]
-        if ended is None:
-            return JobOutcome(job, not_found("return the result of", job.id))
-        try:
-            return JobOutcome(job, None, cast("Result", result_of(job, ended)))
-        except GlideMQError as error:
-            return JobOutcome(job, error)
+        return outcome_of(job, self._ends[job])
 
     def _timeout(self, seconds: float | None) -> ResultTimeout:
         progress = self.progress
@@ -230,6 +220,23 @@ class SyncJobBatch(Blocking[JobBatch[Data, Result]], Generic[Data, Result]):
     failures = blocking(JobBatch[Data, Result].failures)
     results = blocking(JobBatch[Data, Result].results)
     as_ended = blocking(JobBatch[Data, Result].as_ended)
+
+
+def outcome_of(job: Job[Any, Result], ended: Ended | None) -> JobOutcome[Result]:
+    """Return the outcome of a job that has ended, or is missing."""
+    if ended is None:
+        return JobOutcome(job, not_found("return the result of", job.id))
+    try:
+        return JobOutcome(job, None, cast("Result", result_of(job, ended)))
+    except GlideMQError as error:
+        return JobOutcome(job, error)
+
+
+def results_of(outcomes: Sequence[JobOutcome[Result]]) -> list[Result]:
+    """Return the results of outcomes. Raises BatchFailed if some have none."""
+    if errors := [_located(each, at) for at, each in enumerate(outcomes) if each.error is not None]:
+        raise BatchFailed(f"{len(errors)} of {len(outcomes)} jobs have no result", errors)
+    return [outcome.value for outcome in outcomes]
 
 
 def _grouped(jobs: Iterable[Job[Data, Result]]) -> dict[QueueClient, dict[str, list[Job[Data, Result]]]]:

@@ -15,6 +15,8 @@ from glidemq_async._internal.blocking import blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.loops import refuse_elsewhere
+from glidemq_async.client.growing_collection import GrowingCollection
+from glidemq_async.client.job_collection import Deliver
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import (
     BulkOutcome,
@@ -213,26 +215,31 @@ class Queue(
         as a whole. Raises what `add` raises. If some calls have succeeded and another one fails, `error.bulk` lists
         which inputs are stored, which are not, and which are unknown (see BulkOutcome).
         """
+        return await self._add_bulk(jobs, None)
+
+    async def _add_bulk(self, jobs: Iterable[JobInput[Data]], reply: ReplyTo | None) -> JobBatch[Data, Result]:
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
             if type(item) is not tuple or not 2 <= len(item) <= 3:
                 _check_input(item)
             inputs.append((item[0], item[1], layered(self._defaults, item[2], {}) if len(item) > 2 else self._defaults))
         if not self._instruments or not inputs:
-            return await self._add_all(inputs)
+            return await self._add_all(inputs, reply)
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
         with self._instruments.adding(additions):
             instrumented = [
                 (name, data, _with_added_headers(options, addition))
                 for (name, data, options), addition in zip(inputs, additions, strict=True)
             ]
-            added = await self._add_all(instrumented)
+            added = await self._add_all(instrumented, reply)
             for addition, job in zip(additions, added, strict=True):
                 addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return added
 
-    async def _add_all(self, inputs: Sequence[tuple[str, Data, JobOptions]]) -> JobBatch[Data, Result]:
-        requests = [self._request(name, data, given, None) for name, data, given in inputs]
+    async def _add_all(
+        self, inputs: Sequence[tuple[str, Data, JobOptions]], reply: ReplyTo | None
+    ) -> JobBatch[Data, Result]:
+        requests = [self._request(name, data, given, reply) for name, data, given in inputs]
         if self._client.state is None or self._closed:
             await self.connect()
         # Without an await in between, so that the jobs of this call share calls to the server as far as possible.
@@ -430,6 +437,33 @@ def add_prepared(
 ) -> Coroutine[Any, Any, Job[Any, Any]]:
     """Add a job without the queue's default options, for tasks. Raises what `add` raises."""
     return queue._add_one(name, data, options, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def add_for_caller(
+    queue: Queue[Any, Any], jobs: Iterable[JobInput[Any]], collection: GrowingCollection
+) -> JobBatch[Any, Any]:
+    """Add jobs like `add_bulk` for a caller that waits for their ends in this collection."""
+    ids: list[tuple[str, bool]] = []
+    collection.begin_add()
+    try:
+        reply = ReplyTo(queue._client.results.channel)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        added = await queue._add_bulk(jobs, reply)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        ids = [(job.id, job.outcome == "added") for job in added]
+    except GlideMQError as error:
+        ids = [(job_id, True) for job_id in error.bulk.stored.values()] if error.bulk else []
+        raise
+    finally:
+        collection.end_add(ids)
+    return added
+
+
+async def collect_added(queue: Queue[Any, Any], deliver: Deliver) -> GrowingCollection:
+    """Return a wait for the jobs of `add_for_caller`. They are revoked when the caller leaves."""
+    await queue.connect()
+    results = queue._client.results  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    # Before the first add, so that the end of a fast job reaches this client as a message.
+    await results.listen()
+    return results.collect_added(deliver, tied=True)
 
 
 def prepare_request(

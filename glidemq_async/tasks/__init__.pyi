@@ -8,6 +8,8 @@ from glidemq_async.tasks.calls import chord as chord
 from glidemq_async.tasks.calls import group as group
 from glidemq_async.tasks.calls import together as together
 from glidemq_async.tasks.dependencies import Depends as Depends
+from glidemq_async.tasks.mapping import SyncTaskMap as SyncTaskMap
+from glidemq_async.tasks.mapping import TaskMap as TaskMap
 from glidemq_async.tasks.middleware import Middleware as Middleware
 from glidemq_async.tasks.steps import Step as Step
 from glidemq_async.tasks.task import BoundTask as BoundTask

@@ -14,6 +14,8 @@ from typing import Any, Final
 from glidemq_async._internal import forks
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async._internal.loops import Home, refuse_elsewhere
+from glidemq_async.client.growing_collection import GrowingCollection
+from glidemq_async.client.job_collection import Deliver
 from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.flows.nodes import FlowJob
 from glidemq_async.flows.producer import FlowProducer
@@ -23,7 +25,7 @@ from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.options.job_options import JobOptions, explicit
 from glidemq_async.queues.finding import use_tasks
-from glidemq_async.queues.queue import Queue, add_prepared
+from glidemq_async.queues.queue import Queue, add_for_caller, add_prepared, collect_added
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
@@ -329,15 +331,24 @@ class AppCore:
             raise definition.arguments.named(error) from None
         return await self._added(task, definition, job)
 
+    async def collect_added(self, definition: TaskDefinition, deliver: Deliver) -> GrowingCollection:
+        """Return a wait for the ends of the jobs of a map; see Enqueuer."""
+        return await collect_added(self.queue(definition.queue), deliver)
+
     async def add_calls(
-        self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
+        self,
+        definition: TaskDefinition,
+        calls: Sequence[dict[str, Any]],
+        options: JobOptions,
+        collection: GrowingCollection | None = None,
     ) -> JobBatch[Any, Any]:
         """Add one job for each stored call; see Enqueuer."""
         task = self.tasks[definition.name]
         chosen = [await self.chain.before_add(task, options) for _ in calls]
         rows = [(definition.name, call, given) for call, given in zip(calls, chosen, strict=True)]
         try:
-            jobs = await self.queue(definition.queue).add_bulk(rows)
+            queue = self.queue(definition.queue)
+            jobs = await (queue.add_bulk(rows) if collection is None else add_for_caller(queue, rows, collection))
         except SerializationError as error:
             raise definition.arguments.named(error) from None
         for job in jobs:

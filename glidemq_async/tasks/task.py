@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import (
@@ -26,6 +26,8 @@ from typing import (
 )
 
 from glidemq_async._internal.blocking import Blocking, blocking
+from glidemq_async.client.growing_collection import GrowingCollection
+from glidemq_async.client.job_collection import Deliver
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.flows.nodes import FailurePolicy
 from glidemq_async.jobs.batch import JobBatch
@@ -34,12 +36,14 @@ from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layere
 from glidemq_async.tasks.arguments import Shape
 from glidemq_async.tasks.call_failure import CallFailure
 from glidemq_async.tasks.definition import Call, TaskDefinition
+from glidemq_async.tasks.mapping import TaskMap
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 Q = ParamSpec("Q")
 S = TypeVar("S")
+T = TypeVar("T")
 
 CallPolicy: TypeAlias = Literal["fail", "wait", "ignore"]
 
@@ -52,9 +56,17 @@ class Enqueuer(Protocol):
         ...
 
     async def add_calls(
-        self, definition: TaskDefinition, calls: Sequence[dict[str, Any]], options: JobOptions
+        self,
+        definition: TaskDefinition,
+        calls: Sequence[dict[str, Any]],
+        options: JobOptions,
+        collection: GrowingCollection | None = None,
     ) -> JobBatch[Any, Any]:
-        """Add one job for each stored call, like `add_call`."""
+        """Add one job for each stored call, like `add_call`. The collection awaits the ends of the jobs."""
+        ...
+
+    async def collect_added(self, definition: TaskDefinition, deliver: Deliver) -> GrowingCollection:
+        """Return a wait for the ends of the jobs that a map adds. They are revoked when the caller leaves."""
         ...
 
     async def add_flow(self, call: FlowCall[Any]) -> Job[Any, Any]:
@@ -165,6 +177,21 @@ class Task(Generic[P, R]):
     async def _add_many(self, options: JobOptions, calls: Iterable[Call]) -> JobBatch[Any, R]:
         definition = self._definition
         return await self._enqueuer.add_calls(definition, definition.stored_calls(calls), options)
+
+    def map(
+        self: Task[Concatenate[T, ...], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
+    ) -> TaskMap[R]:
+        """Return the calls of the task with each item as its first argument, which are added when they are used.
+
+        `async for outcome in task.map(items)` and `await task.map(items).results()` add the jobs and wait for them, at
+        most `at_once` at a time. The items are read lazily, so there may be any number of them. Raises ValueError for a
+        bad `at_once`, and for a task with the option `job_id`.
+        """
+        return TaskMap(self._enqueuer, self._definition, self._definition.options, _single(items), at_once)
+
+    def starmap(self, calls: Iterable[Call] | AsyncIterable[Call], /, *, at_once: int = 100) -> TaskMap[R]:
+        """Return the given calls, each a tuple of positional arguments or a mapping of named ones; see `map`."""
+        return TaskMap(self._enqueuer, self._definition, self._definition.options, calls, at_once)
 
     def s(self, /, *args: P.args, **kwargs: P.kwargs) -> FlowCall[R]:
         """Return a call that is not sent yet, for flows: `a.s(1).then(b)`. Raises TypeError if it does not fit."""
@@ -279,6 +306,18 @@ class BoundTask(Generic[P, R]):
         """Add many calls, like `Task.add_many`."""
         return await self._task._add_many(self._options, calls)  # noqa: SLF001
 
+    def map(
+        self: BoundTask[Concatenate[T, ...], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
+    ) -> TaskMap[R]:
+        """Return the calls of the task with each item, like `Task.map`."""
+        task = self._task
+        return TaskMap(task._enqueuer, task._definition, self._options, _single(items), at_once)  # noqa: SLF001
+
+    def starmap(self, calls: Iterable[Call] | AsyncIterable[Call], /, *, at_once: int = 100) -> TaskMap[R]:
+        """Return the given calls, like `Task.starmap`."""
+        task = self._task
+        return TaskMap(task._enqueuer, task._definition, self._options, calls, at_once)  # noqa: SLF001
+
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
         """Return the task with these additional options, given as to `Task.options`."""
         return BoundTask(self._task, layered(self._options, options, keywords))
@@ -300,6 +339,13 @@ class SyncTask(Blocking[Task[P, R]], Generic[P, R]):
 
 
 AnyTask: TypeAlias = "Task[..., Any]"
+
+
+def _single(items: Iterable[T] | AsyncIterable[T]) -> Iterable[Call] | AsyncIterable[Call]:
+    """Return calls with one argument each."""
+    if isinstance(items, AsyncIterable):
+        return ((item,) async for item in cast("AsyncIterable[T]", items))
+    return ((item,) for item in items)
 
 
 def definition_of(task: AnyTask) -> TaskDefinition:

@@ -111,6 +111,8 @@ class Session:
         self._feeder = None if source is None else Feeder(client, source, worker, reports)
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
+        self._missed_stop = False
+        """True if a message has named a run that has no slot here."""
         self._taken: list[Run] = []
         """Runs that have taken a slot and have not started."""
         self._services: list[asyncio.Task[None]] = []
@@ -155,13 +157,18 @@ class Session:
             case wakeup.Echo():
                 self.loop.on_echo()
             case wakeup.LeaseGone(entry):
-                self.on_lost([entry])
+                self._note_stop(self._slots.stop_entries([entry], "lease lost"))
             case wakeup.RunRevoked(entry):
-                self.on_revoked([entry])
+                self._note_stop(self._slots.stop_entries([entry], "revoked"))
             case wakeup.FireTimeSet():
                 self._client.scheduler_runner.expect(0.0)
             case None:
                 pass
+
+    def _note_stop(self, found: bool) -> None:
+        # The run may be in the reply to a claim that is still on its way. Its lease is renewed as soon as it has a
+        # slot, and the reply to the renewal names it again.
+        self._missed_stop = self._missed_stop or not found
 
     def _on_link(self, up: bool) -> None:
         """Handle a confirmed or lost subscription."""
@@ -192,6 +199,9 @@ class Session:
         # All jobs of a claim have their slot, and their lease in `leases`, before the first handler runs. A handler
         # that blocks the loop would otherwise delay the first renewal of the jobs behind it.
         runs, self._taken = self._taken, []
+        if self._missed_stop:
+            self._missed_stop = False
+            self.renew_leases()
         if self._listeners.wants("active"):
             for run in runs:
                 self._listeners.notify("active", run.job)

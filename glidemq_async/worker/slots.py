@@ -68,8 +68,12 @@ class Slots:
             except RuntimeError:
                 continue
 
-    def stop_entries(self, entries: Iterable[str], reason: StopReason) -> None:
-        """Stop the runs with these entries."""
+    def stop_entries(self, entries: Iterable[str], reason: StopReason) -> bool:
+        """Stop the runs with these entries. Return whether all of them have a slot."""
+        found = True
         for entry in entries:
             if (run := self._runs.get(entry)) is not None:
                 run.stop(reason)
+            else:
+                found = False
+        return found

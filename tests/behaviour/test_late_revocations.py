@@ -10,7 +10,7 @@ import pytest
 
 from glidemq_async import Queue
 from glidemq_async.worker.leases import LeaseRenewer
-from tests.support.helpers import AnyJob, Gate, ended, soon, until, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, Gate, ended, idle, soon, until, worker_of
 from tests.support.hooked_storage import HookedStorage
 
 STOPS = (b"r ", b"x ")
@@ -99,3 +99,44 @@ async def test_a_late_reply_of_a_renewal_does_not_stop_the_next_run_of_its_job(
         ends.set()
         assert await soon(job.result()) == "done"
         assert again.abort.reason == ""
+
+
+class SlowReplies(HookedStorage):
+    """A storage that revokes a job between its claim on the server and the reply to the worker."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard = asyncio.Event()
+        self.wanted: AnyJob | None = None
+
+    async def after_call(self, function: str, reply: object) -> None:
+        if function == "settleAndClaim" and self.wanted is not None:
+            job = self.wanted
+            if await job.get_state() == "active":
+                self.wanted = None
+                await job.revoke()
+                await self.heard.wait()
+
+    def deliver(self, message: bytes, on_message: Callable[[bytes], None]) -> None:
+        on_message(message)
+        if message.startswith(STOPS):
+            self.heard.set()
+
+
+async def test_a_revocation_before_the_reply_to_the_claim_stops_the_run_at_once() -> None:
+    async def slow(_: AnyJob) -> None:
+        await asyncio.sleep(PATIENCE)
+
+    # The next renewal in turn would come ten seconds later.
+    async with (
+        SlowReplies() as storage,
+        Queue[Any, Any]("q", storage) as queue,
+        worker_of(queue, slow, lock_duration=30) as worker,
+    ):
+        await idle(worker)
+        await queue.pause()
+        job = storage.wanted = await queue.add("n")
+        await queue.resume()
+        async with asyncio.timeout(5):
+            await ended(job)
+        assert (job.state, job.failure_cause, storage.wanted) == ("failed", "revoked", None)

@@ -50,6 +50,7 @@ EXPECTED = {
         "refunded because of ConnectionError: no carrier",
         "pay completed, ship failed, refund completed",
     ],
+    "map_reduce": ["100,000 rows: 4,999,950,000"],
     "order": [
         "small: 10.00 charged",
         "small: parcel small",

@@ -82,7 +82,9 @@ from glidemq_async import (
     SyncJobBatch,
     SyncProducer,
     SyncQueue,
+    SyncTaskMap,
     Task,
+    TaskMap,
     TokenBucket,
     Topic,
     TopicInfo,
@@ -162,8 +164,8 @@ APP = """
     add_middleware close connect cron override queue queues run_worker signal state step storage subscribe
     sync task tasks topic worker workflow
 """
-TASK = "add add_many aliases executor function name options queue result s signature sync version"
 TOPIC = "check close connect info listen name publish publish_many remove_subscription storage subscription"
+TASK = "add add_many aliases executor function map name options queue result s signature starmap sync version"
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
@@ -224,7 +226,8 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Step: (lambda: app().step(send), "function name sync with_key"),
     Workflow: (lambda: app().workflow(send), "function name queue start task"),
     RunHandle: (lambda: RunHandle(job()), "id job result send signal state steps"),
-    BoundTask: (lambda: task().options(delay=1), "add add_many options sync"),
+    BoundTask: (lambda: task().options(delay=1), "add add_many map options starmap sync"),
+    TaskMap: (lambda: task().map([1]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
     AppWorker: (app_worker, "broken close on run start stop workers"),
@@ -324,6 +327,7 @@ VALUES: dict[Any, str] = {
     SubscriptionInfo: "count index jobs lag lost name patterns position queue read_at",
     TopicInfo: "count first index last name published stored subscriptions",
     TopicMessage: "data id key missed number published_at subject topic",
+    SyncTaskMap: "as_ended outcomes results",
     SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
