@@ -53,7 +53,7 @@ async def _find(store: Store, text: str, limit: int) -> list[Document]:
         try:
             async with store.queue(name) as queue:
                 jobs = await queue.find(wanted, limit - len(found))
-                tasks = await task_parameters(queue) if jobs else {}
+                tasks = await task_parameters(queue)
                 found += [documents.job_document(job, tasks) for job in jobs]
         # One queue of another program or layout must not hide the others.
         except IncompatibleQueueError as error:

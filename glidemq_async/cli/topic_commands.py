@@ -63,9 +63,9 @@ def _show(document: Document) -> None:
     rows: list[list[object]] = []
     for topic in document["topics"]:
         rows.append([topic["name"], "", "", topic["published"], topic["stored"], "", ""])
-        rows += [
+        rows.extend(
             ["", one["queue"], " ".join(one["patterns"]) or ">", "", "", one["lag"], one["lost"]]
             for one in topic["subscriptions"]
-        ]
+        )
     columns = ["topic", "subscription", "patterns", "published", "stored", "lag", "lost"]
     output.print_table(columns, rows, empty="no topics")

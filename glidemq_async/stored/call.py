@@ -18,7 +18,7 @@ def named_call(data: object, parameters: Sequence[str] | None = None) -> object:
     An argument without a known name is called `#1`, `#2` and so on by its position.
     """
     if not isinstance(data, dict):
-        return cast("object", data)
+        return data
     call = cast("dict[str, Any]", data)
     if call.keys() == _CALL:
         return _named(call["a"], call["k"], 0, parameters, call)

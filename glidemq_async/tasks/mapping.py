@@ -229,7 +229,7 @@ class _Window(Generic[R]):
 
     async def _pieces(self) -> AsyncGenerator[list[Call]]:
         if isinstance(self._calls, AsyncIterable):
-            async for piece in _available(cast("AsyncIterable[Call]", self._calls), self._piece):
+            async for piece in _available(self._calls, self._piece):
                 yield piece
             return
         calls = iter(self._calls)

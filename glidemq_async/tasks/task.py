@@ -179,7 +179,7 @@ class Task(Generic[P, R]):
         return await self._enqueuer.add_calls(definition, definition.stored_calls(calls), options)
 
     def map(
-        self: Task[Concatenate[T, ...], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
+        self: Task[Concatenate[T, Q], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
     ) -> TaskMap[R]:
         """Return the calls of the task with each item as its first argument, which are added when they are used.
 
@@ -307,7 +307,7 @@ class BoundTask(Generic[P, R]):
         return await self._task._add_many(self._options, calls)  # noqa: SLF001
 
     def map(
-        self: BoundTask[Concatenate[T, ...], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
+        self: BoundTask[Concatenate[T, Q], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100
     ) -> TaskMap[R]:
         """Return the calls of the task with each item, like `Task.map`."""
         task = self._task
@@ -344,7 +344,7 @@ AnyTask: TypeAlias = "Task[..., Any]"
 def _single(items: Iterable[T] | AsyncIterable[T]) -> Iterable[Call] | AsyncIterable[Call]:
     """Return calls with one argument each."""
     if isinstance(items, AsyncIterable):
-        return ((item,) async for item in cast("AsyncIterable[T]", items))
+        return ((item,) async for item in items)
     return ((item,) for item in items)
 
 

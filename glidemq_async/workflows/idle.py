@@ -41,7 +41,7 @@ def _blocking(task: asyncio.Task[Any], waits: Collection[_Future]) -> list[async
     if waiter in waits:
         return []
     if isinstance(waiter, asyncio.Task):
-        return [cast("asyncio.Task[Any]", waiter)]
+        return [waiter]
     children = getattr(waiter, "_children", None)
     awaited = children if children is not None else _awaited(_innermost(task))
     return None if awaited is None else _as_tasks(awaited, waits)
@@ -51,7 +51,7 @@ def _as_tasks(futures: Iterable[_Future], waits: Collection[_Future]) -> list[as
     tasks: list[asyncio.Task[Any]] = []
     for future in futures:
         if isinstance(future, asyncio.Task):
-            tasks.append(cast("asyncio.Task[Any]", future))
+            tasks.append(future)
         elif not future.done() and future not in waits:
             return None
     return tasks

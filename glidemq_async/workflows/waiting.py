@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from glidemq_async.errors import Suspended
 from glidemq_async.jobs.journal import Journal
@@ -99,8 +99,7 @@ class Waiting:
 
     def _unreceived(self) -> dict[int, Signal]:
         if self._left is None:
-            found = [one for one in self._journal.results_of(RECEIVE) if isinstance(one, list) and one]
-            received = {position for token, position, *_ in found if token == self._given.token}
+            received = {position for token, position in _receipts(self._journal) if token == self._given.token}
             self._left = {n: one for n, one in enumerate(self._given.signals) if n not in received}
         return self._left
 
@@ -191,6 +190,11 @@ class Waiting:
             step=f"{_TOKEN}{self._journal.run} {deadline or 0}",
             gives_back=bool(self._unreceived()),
         )
+
+
+def _receipts(journal: Journal) -> list[tuple[str, int]]:
+    """Return the token and the position of each received signal."""
+    return [(one[0], one[1]) for one in cast("list[list[Any]]", journal.results_of(RECEIVE)) if one]
 
 
 def _end_late(future: asyncio.Future[list[Any]]) -> None:

@@ -75,8 +75,8 @@ async def receive(*kinds: type | str, timeout: Duration | None = None, key: str 
         names = ", ".join(by_name) or "any signal"
         raise TimeoutError(f"workflow run {run.journal.job_id} has not received {names} within {timeout}")
     _, _, name, data, sent = found
-    kind = by_name.get(name, name)
-    return decoded(kind, data) if isinstance(kind, type) else Signal(name, data, from_ms(sent))
+    kind: object = by_name.get(name)
+    return decoded(cast("type[object]", kind), data) if isinstance(kind, type) else Signal(name, data, from_ms(sent))
 
 
 async def _deadline(run: WorkflowRun, step: str, arguments: list[Any], milliseconds: int, key: str | None) -> int:

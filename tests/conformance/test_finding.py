@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 import random
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -16,6 +17,8 @@ from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
 from tests.support.stores import RunningStore
 
 ORDERS = 60
+Fact: TypeAlias = dict[str, Any]
+Check: TypeAlias = Callable[[Fact], bool]
 
 
 async def found(queue: AnyQueue, text: str, **options: Any) -> set[str]:
@@ -108,6 +111,7 @@ async def test_ages_are_measured_by_the_servers_clock(timed: Timed) -> None:
     assert await found(queue, "added:>1h") == {"old"}
     assert await found(queue, "added:<1h") == {"new"}
     [newest] = await queue.find("id:new")
+    assert newest.created_at is not None
     between = (newest.created_at - timedelta(hours=1)).isoformat()
     assert await found(queue, f"added:<{between}") == {"old"}
     today = newest.created_at.date()
@@ -141,7 +145,7 @@ async def test_random_filters_select_what_a_plain_comparison_selects(queue: AnyQ
         assert await found(queue, text, limit=ORDERS) == wanted, text
 
 
-def _facts(draw: random.Random) -> dict[str, Any]:
+def _facts(draw: random.Random) -> Fact:
     return {
         "name": draw.choice(["send", "send mail", "resize"]),
         "key": draw.choice([None, "a", "b"]),
@@ -154,38 +158,38 @@ def _facts(draw: random.Random) -> dict[str, Any]:
 ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 
 
-def _term(draw: random.Random) -> tuple[str, Any]:
+def _term(draw: random.Random) -> tuple[str, Check]:
     """Return a random term, and the same condition in Python."""
     text, test = draw.choice(_TERMS)(draw)
     return (f"-{text}", lambda fact: not test(fact)) if draw.random() < 0.3 else (text, test)
 
 
-def _name(draw: random.Random) -> tuple[str, Any]:
+def _name(draw: random.Random) -> tuple[str, Check]:
     name = draw.choice(["send", "send mail", "resize", "none"])
     return f'name:"{name}"', lambda fact: fact["name"] == name
 
 
-def _start(draw: random.Random) -> tuple[str, Any]:
+def _start(draw: random.Random) -> tuple[str, Check]:
     start = draw.choice(["s", "send", "re", "x"])
     return f"name:{start}*", lambda fact: fact["name"].startswith(start)
 
 
-def _key(draw: random.Random) -> tuple[str, Any]:
+def _key(draw: random.Random) -> tuple[str, Check]:
     keys = draw.choice([["a"], ["a", "b"], ["c"]])
     return f"key:{','.join(keys)}", lambda fact: fact["key"] in keys
 
 
-def _priority(draw: random.Random) -> tuple[str, Any]:
+def _priority(draw: random.Random) -> tuple[str, Check]:
     sign, bound = draw.choice(list(ORDER)), draw.randint(0, 3)
     return f"priority:{sign}{bound}", lambda fact: ORDER[sign](fact["priority"], bound)
 
 
-def _number(draw: random.Random) -> tuple[str, Any]:
+def _number(draw: random.Random) -> tuple[str, Check]:
     sign, bound = draw.choice(list(ORDER)), draw.choice([0, 1, 2])
     return f"data.n:{sign}{bound}", lambda fact: type(fact["n"]) in (int, float) and ORDER[sign](fact["n"], bound)
 
 
-def _equal(draw: random.Random) -> tuple[str, Any]:
+def _equal(draw: random.Random) -> tuple[str, Check]:
     text, values = draw.choice(
         [("1", (1, "1")), ("2.5", (2.5,)), ("true", (True,)), ("null", (None,)), ('"1"', ("1",))]
     )
@@ -193,12 +197,12 @@ def _equal(draw: random.Random) -> tuple[str, Any]:
     return f"data.n:{text}", lambda fact: (type(fact["n"]), fact["n"]) in kinds
 
 
-def _to(draw: random.Random) -> tuple[str, Any]:
+def _to(draw: random.Random) -> tuple[str, Check]:
     name = draw.choice(["ada", "bob", "eve"])
     return f"data.to:{name}@*", lambda fact: fact["to"] == f"{name}@x"
 
 
-def _word(draw: random.Random) -> tuple[str, Any]:
+def _word(draw: random.Random) -> tuple[str, Check]:
     word = draw.choice(["MAIL", "size", "zzz"])
     return word, lambda fact: word.lower() in fact["name"]
 

@@ -207,7 +207,7 @@ async def test_bad_subscriptions_are_refused_when_they_are_declared(app: GlideMQ
     with pytest.raises(ValueError, match="start"):
         app.subscribe("t", start="yesterday")
     with pytest.raises(TypeError, match="queue"):
-        app.subscribe("t", queue="q")  # type: ignore[call-arg]
+        app.subscribe("t", queue="q")  # type: ignore[call-overload]
 
     async def two(a: int, b: int) -> None: ...
 

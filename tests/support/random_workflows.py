@@ -149,12 +149,11 @@ class World:
 class RunStore:
     """The store as one run sees it. A run that was killed can write nothing more."""
 
-    step_limits: Final = StepLimits()
-
     def __init__(self, world: World) -> None:
         self.payloads = Payloads("glide:{q}", None, ())
         self.world = world
         self.is_alive = True
+        self.step_limits = StepLimits()
 
     def encode(self, value: object, kind: PayloadKind, name: str, job_id: str) -> bytes:
         return self.payloads.encode(value, kind, name, job_id)

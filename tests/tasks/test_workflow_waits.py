@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -273,8 +274,8 @@ async def test_bad_arguments(mq: GlideMQ[Any]) -> None:
 
     @mq.workflow
     async def wrong() -> None:
-        waits = [
-            lambda: workflows.receive(dict),
+        waits: list[Callable[[], Awaitable[object]]] = [
+            lambda: workflows.receive(int),
             lambda: workflows.receive(""),
             lambda: workflows.receive("n", timeout="soon"),
             lambda: workflows.sleep(-1),
