@@ -49,7 +49,7 @@ REVOKED: Final = "revoked"
 """The state of a revoked job, and the error class in its `failed` event. It counts as neither success nor failure."""
 NOT_OF_JOBS: Final = (
     *("paused", "resumed", "key-paused", "key-resumed", "skipped", "duplicate", "signalled"),
-    *("drained", "cleaned", "written", "obliterated"),
+    *("drained", "cleaned", "written", "obliterated", "lost"),
 )
 """Events without a job id, or with the id of a job that they do not change."""
 
