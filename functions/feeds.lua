@@ -1,19 +1,21 @@
 -- feeds: moves the messages of a topic into the queue of a subscription. The topic may be in another cluster slot.
---   openFeed   holder topic position most -> { status, position, room }
+--   openFeed   holder topic position most -> { status, position, room, epoch }
 --     Become the worker that feeds the queue, for HOLD_MS. position: where a new subscription begins, '' if it is not
 --     known. status "new": the subscription is new, and a position is missing; "held": another worker feeds. room: how
 --     many jobs the queue may take until `most` wait. A repeated call has no second effect.
 --   feedJobs   channel number holder position to lost most places n { id name data opts extra }*n incarnation
---              -> { status, position, room }
+--              -> { status, position, room, epoch }
 --     Add jobs as `addJob` does, and move the cursor from `position` to `to`, both or neither. status "moved": the
 --     cursor is at another position, and nothing was added. lost: messages that were trimmed before they were read.
 --     places: the position of each job, joined by commas. The call may end early; then the cursor is at the place of
 --     its last job.
 --   closeFeed  holder -> "ok"      The worker feeds no longer.
---   moveFeed   channel number position -> "ok" | "new"     Continue from another position.
+--   moveFeed   channel number position epoch -> "ok" | "new" | "late"
+--     Continue from another position, with the epoch of rewindTopic. "new": the queue has no cursor yet, and will begin
+--     there; "late": a later rewind has come first.
 --   readFeed   -> { topic, position, lost, fed } | {}
 --   feed  hash  cursor: a position, see topics.lua; topic: the base key of the topic; lost, fed: how many messages were
---         lost, and how many jobs were added; holder: "<until ms> <worker>"
+--         lost, and how many jobs were added; holder: "<until ms> <worker>"; epoch: of the last moveFeed
 -- The jobs and the cursor are in one slot and change in one call, so each message becomes one job, whichever workers
 -- feed, die, or repeat a call. The holder only spares the other workers the same reads.
 
@@ -43,13 +45,13 @@ register('openFeed', function(base, args)
   local key, holder, start, most = base .. ':feed', args[1], args[3], integer('most', args[4])
   queue_flags.require(base)
   if start ~= '' then check_position(start) end
-  local now, feed = clock.now(), redis.call('HMGET', key, 'cursor', 'holder')
-  if held_by_another(feed[2], holder, now) then return {'held', '', 0} end
+  local now, feed = clock.now(), redis.call('HMGET', key, 'cursor', 'holder', 'epoch')
+  if held_by_another(feed[2], holder, now) then return {'held', '', 0, 0} end
   local cursor = feed[1] or start
-  if cursor == '' then return {'new', '', 0} end
+  if cursor == '' then return {'new', '', 0, 0} end
   local free = room(base, most)
   redis.call('HSET', key, 'cursor', cursor, 'topic', args[2], 'holder', digits(now + HOLD_MS) .. ' ' .. holder)
-  return {'ok', cursor, free}
+  return {'ok', cursor, free, tonumber(feed[3] or 0)}
 end, {'allow-oom'})
 
 -- Return the place with this number in the list.
@@ -66,7 +68,8 @@ request.register('feedJobs', function(base, args)
   local lost, most, places, n = integer('lost', args[6]), integer('most', args[7]), args[8], integer('count', args[9])
   check_position(to)
   queue_flags.require(base)
-  if redis.call('HGET', key, 'cursor') ~= from then return {'moved', '', 0} end
+  local feed = redis.call('HMGET', key, 'cursor', 'epoch')
+  if feed[1] ~= from then return {'moved', '', 0, 0} end
   local call, last
   if n == 0 then
     call, last = queue_flags.call(base), 0
@@ -81,7 +84,7 @@ request.register('feedJobs', function(base, args)
     events.note(call.lines, 'lost', '', digits(lost))
   end
   wakeup.finish(base, call)
-  return {'ok', reached, room(base, most)}
+  return {'ok', reached, room(base, most), tonumber(feed[2] or 0)}
 end)
 
 register('closeFeed', function(base, args)
@@ -93,9 +96,11 @@ end, {'allow-oom'})
 
 request.register('moveFeed', function(base, args)
   local key = base .. ':feed'
+  local epoch = integer('epoch', args[4])
   check_position(args[3])
   if not exists(key) then return 'new' end
-  redis.call('HSET', key, 'cursor', args[3])
+  if epoch <= tonumber(redis.call('HGET', key, 'epoch') or 0) then return 'late' end
+  redis.call('HSET', key, 'cursor', args[3], 'epoch', digits(epoch))
   return 'ok'
 end, {'allow-oom'})
 

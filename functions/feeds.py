@@ -16,6 +16,8 @@ class FeedReply(NamedTuple):
     status: str
     position: TopicPosition | None
     room: int
+    epoch: int = 0
+    """The number of replays of the subscription."""
 
 
 class FeedState(NamedTuple):
@@ -63,9 +65,9 @@ class FeedCalls(Calls):
         """Let another worker feed the queue."""
         await self._caller.call("closeFeed", [holder])
 
-    async def move(self, position: TopicPosition) -> bool:
-        """Continue from another position. Return False if the queue has no cursor yet."""
-        return text(await self._caller.once("moveFeed", [position.stored])) == "ok"
+    async def move(self, position: TopicPosition, epoch: int) -> bool:
+        """Continue from another position. Return False if the queue has no cursor yet, or after a later replay."""
+        return text(await self._caller.once("moveFeed", [position.stored, epoch])) == "ok"
 
     async def read(self) -> FeedState | None:
         """Return the state of the feed, None if the queue has none."""
@@ -77,6 +79,6 @@ class FeedCalls(Calls):
 
 
 def _reply(reply: object) -> FeedReply:
-    status, position, room = cast("list[object]", reply)
+    status, position, room, epoch = cast("list[object]", reply)
     found = text(position)
-    return FeedReply(text(status), TopicPosition.parse(found) if found else None, cast("int", room))
+    return FeedReply(text(status), TopicPosition.parse(found) if found else None, cast("int", room), cast("int", epoch))

@@ -6,11 +6,14 @@
 --   joinTopic     name queue patterns start -> position
 --     Register a subscription, or describe it again. patterns: as for readMessages, joined by spaces. start: see
 --     locateMessages. Return its position. A repeated call has no second effect.
+--   rewindTopic   channel number name start -> position epoch | {}
+--     Let a subscription begin at another place, and keep its messages from there on. {}: it is not registered. The
+--     caller moves the cursor in the queue afterwards, see feeds.lua.
 --   leaveTopic    name -> 1 | 0     Forget a subscription; 0: it is not registered.
 --   locateMessages  start -> position
 --     start "now": after the last message; "beginning": before the oldest one; ms: before the first message of this
 --     time or a later one; an entry: before it
---   readMessages  name entry n rows pattern… -> { status, lost, position, total, { entry n subject key data }* }
+--   readMessages  name entry n rows epoch pattern… -> { status, lost, position, total, { entry n subject key data }* }
 --     Read on after a position. name: the subscription that has got all messages up to this position, '' for readers
 --     that nothing waits for. rows: how many messages to return at most. Messages that fit no pattern are left out.
 --     position: of the last message that the call has looked at. lost: the number of messages that were trimmed after
@@ -19,7 +22,10 @@
 --     first, last: the oldest entry, and the last one that was ever written, '0-0' without one
 --   topic          stream  n s k d: number from 1, subject, ordering key or '', data. The entry is `<ms>-<sequence>`
 --   topic_info     hash    last: the milliseconds of the newest entry; total: its number; most, age, unread
---   subscriptions  hash    name -> cmsgpack { queue, position, patterns, ms of the last read }
+--   subscriptions  hash    name -> cmsgpack { queue, position, patterns, ms of the last read, epoch, target }
+--     target: the position of the last rewind until a worker reads there. The messages after `position` are kept.
+--     epoch: the number of rewinds. A worker that has not noticed the last one knows an older epoch, and its reads do
+--     not change the position, which says what the topic must keep.
 -- A position is an entry and its number: "<ms>-<sequence> <n>". Nothing is removed but the oldest messages, so the
 -- numbers show how many a reader has missed.
 -- A failover can lose the last messages, which a subscription in another slot may have got already. Its position is
@@ -93,13 +99,14 @@ local function trim_before(key, entry)
   if removed < TRIMMED then redis.call('XTRIM', key, 'MINID', entry) end
 end
 
--- Return the lowest entry that a subscription must keep, nil without a subscription. name, entry: the position of the
--- subscription that reads now.
+-- Return the first entry that some subscription has not read. name, entry: the new position of the subscription that
+-- reads now; without an entry its stored one counts.
 local function first_unread(base, name, entry)
   local flat, lowest = redis.call('HGETALL', base .. ':subscriptions'), entry
   for i = 1, #flat, 2 do
     local other = string.match(cmsgpack.unpack(flat[i + 1])[2], '^%S+')
-    if flat[i] ~= name and topics.is_before(other, lowest) then lowest = other end
+    local counts = flat[i] ~= name or not entry
+    if counts and (not lowest or topics.is_before(other, lowest)) then lowest = other end
   end
   local ms, sequence = parts_of(lowest)
   return digits(ms) .. '-' .. digits(sequence + 1)
@@ -175,9 +182,23 @@ end, {'no-writes'})
 register('joinTopic', function(base, args)
   local key, name = base .. ':subscriptions', args[1]
   local known = redis.call('HGET', key, name)
-  local position = known and cmsgpack.unpack(known)[2] or locate(base, args[4])
-  redis.call('HSET', key, name, cmsgpack.pack({args[2], position, args[3], (clock.now())}))
-  return position
+  local row = known and cmsgpack.unpack(known)
+  local position, now = known and row[2] or locate(base, args[4]), clock.now()
+  local epoch, target = row and row[5] or 0, row and row[6] or ''
+  redis.call('HSET', key, name, cmsgpack.pack({args[2], position, args[3], now, epoch, target}))
+  return target ~= '' and target or position
+end)
+
+request.register('rewindTopic', function(base, args)
+  local key, name = base .. ':subscriptions', args[3]
+  local known = redis.call('HGET', key, name)
+  if not known then return {} end
+  local row, position = cmsgpack.unpack(known), locate(base, args[4])
+  local entry = string.match(position, '^%S+')
+  if topics.is_before(entry, string.match(row[2], '^%S+')) then row[2] = position end
+  row[5], row[6] = row[5] + 1, position
+  redis.call('HSET', key, name, cmsgpack.pack(row))
+  return {position, row[5]}
 end)
 
 register('leaveTopic', function(base, args)
@@ -210,22 +231,23 @@ end
 
 register('readMessages', function(base, args)
   local name, entry, number, rows = args[1], args[2], integer('number', args[3]), integer('rows', args[4])
-  local ms = parts_of(entry)
+  local epoch, ms = integer('epoch', args[5]), parts_of(entry)
   local key, names = base .. ':topic', base .. ':subscriptions'
   local known, now = name ~= '' and redis.call('HGET', names, name), clock.now()
   if name ~= '' and not known then return {'unknown', 0, '', 0, {}} end
   local info = redis.call('HMGET', base .. ':topic_info', 'last', 'total', 'most', 'age', 'unread')
   local total = tonumber(info[2] or 0)
-  local unread = known and info[5] == '1' and first_unread(base, name, entry) or nil
-  local found, last, n, lost, is_end = look(key, entry, number, rows, filter_of(args, 5))
+  local row = known and cmsgpack.unpack(known)
+  local unread = row and info[5] == '1' and first_unread(base, name, epoch >= row[5] and entry or nil) or nil
+  local found, last, n, lost, is_end = look(key, entry, number, rows, filter_of(args, 6))
   -- Nothing is left after the position: all later messages are gone, or a failover has lost them.
   if is_end then
     lost, n = math.max(0, total - number), total
     if lost > 0 then last = last_entry(key) end
   end
-  local row = known and cmsgpack.unpack(known)
   if row then
-    row[2], row[4] = entry .. ' ' .. digits(number), now
+    if epoch >= row[5] then row[2], row[6] = entry .. ' ' .. digits(number), '' end
+    row[4] = now
     redis.call('HSET', names, name, cmsgpack.pack(row))
   end
   if info[2] and ms > tonumber(info[1]) then redis.call('HSET', base .. ':topic_info', 'last', digits(ms + 1)) end

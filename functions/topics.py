@@ -112,6 +112,11 @@ class TopicCalls(Calls):
         reply = await self._caller.call("joinTopic", [name, queue, " ".join(patterns), start])
         return TopicPosition.parse(text(reply))
 
+    async def rewind(self, name: str, start: str) -> tuple[TopicPosition, int] | None:
+        """Let a subscription begin at another place. Return its position and epoch, None if it is not registered."""
+        reply = cast("list[object]", await self._caller.once("rewindTopic", [name, start]))
+        return (TopicPosition.parse(text(reply[0])), cast("int", reply[1])) if reply else None
+
     async def leave(self, name: str) -> bool:
         """Forget a subscription. Return whether it was registered."""
         return await self._caller.call("leaveTopic", [name]) == 1
@@ -120,9 +125,11 @@ class TopicCalls(Calls):
         """Return the position of a start: "now", "beginning", ms, or an entry."""
         return TopicPosition.parse(text(await self._caller.read("locateMessages", [start])))
 
-    async def read(self, name: str, after: TopicPosition, patterns: Sequence[str], most: int) -> MessageRead | None:
+    async def read(
+        self, name: str, after: TopicPosition, patterns: Sequence[str], most: int, epoch: int = 0
+    ) -> MessageRead | None:
         """Read on after a position; `name` is a registered subscription or "". None if it is not registered."""
-        args: list[Arg] = [name, *after, most, *patterns]
+        args: list[Arg] = [name, *after, most, epoch, *patterns]
         status, lost, end, total, rows = cast("list[object]", await self._caller.call("readMessages", args))
         if status == b"unknown":
             return None
@@ -148,5 +155,5 @@ class TopicCalls(Calls):
 
 
 def _subscriber(name: str, packed: bytes) -> Subscriber:
-    queue, position, patterns, read_ms = cast("tuple[str, str, str, int]", msgpack.unpackb(packed))
+    queue, position, patterns, read_ms, *_ = cast("tuple[str, str, str, int, int, str]", msgpack.unpackb(packed))
     return Subscriber(name, queue, TopicPosition.parse(position), tuple(patterns.split()), int(read_ms))

@@ -54,7 +54,7 @@ class TopicSubscription:
         for one in (await self._topic.info()).subscriptions:
             if one.name == self.name:
                 return one
-        raise JobNotFound(f"topic {self._topic.name!r} has no subscription {self.name!r}; start a worker for it first")
+        raise self._missing()
 
     async def replay(self, start: Start = "beginning") -> None:
         """Continue from another message: each message from there on becomes a new job with a new id.
@@ -65,13 +65,16 @@ class TopicSubscription:
         Raises TypeError or ValueError for a bad start, JobNotFound if the subscription is not registered.
         """
         place = stored_start(start)
-        info = await self.info()
-        topics = self._calls.topics
-        position = await topics.locate(place)
-        # A subscription that was never fed has no cursor in its queue yet. It begins where its topic says.
-        if not await self._feed().move(position):
-            await topics.leave(self.name)
-            await topics.join(self.name, self.queue, info.patterns, place)
+        await self._topic.connect()
+        # First the topic, which then keeps the messages from there on, and then the cursor in the queue. A subscription
+        # that was never fed has no cursor yet. It begins where its topic says.
+        found = await self._calls.topics.rewind(self.name, place)
+        if found is None:
+            raise self._missing()
+        await self._feed().move(*found)
+
+    def _missing(self) -> JobNotFound:
+        return JobNotFound(f"topic {self._topic.name!r} has no subscription {self.name!r}; start a worker for it first")
 
     def _feed(self) -> FeedCalls:
         return Functions(self._topic.storage, QueueKeys(self._prefix, self.queue).base).feeds

@@ -44,6 +44,7 @@ class Feeder:
         self._feeding = asyncio.Lock()
         self._position: TopicPosition | None = None
         self._room = 0
+        self._epoch = 0
         self._is_holder = False
         self._is_subscribed = False
         self._crowded = CROWDED_SECONDS
@@ -135,7 +136,7 @@ class Feeder:
         if reply.status == "new":
             start = await self._source.join()
             reply = await feeds.open(self._worker, base, start, self._source.backlog)
-        self._position, self._room = reply.position, reply.room
+        self._position, self._room, self._epoch = reply.position, reply.room, reply.epoch
         self._is_holder = reply.status == "ok"
         return self._is_holder
 
@@ -144,7 +145,9 @@ class Feeder:
         source, position = self._source, self._position
         if position is None:
             return None
-        found = await source.topic_calls.topics.read(source.name, position, source.patterns, min(self._room, MOST_ROWS))
+        found = await source.topic_calls.topics.read(
+            source.name, position, source.patterns, min(self._room, MOST_ROWS), self._epoch
+        )
         if found is None:
             await source.join()
             return False, False
@@ -158,7 +161,7 @@ class Feeder:
         )
         if failpoints.armed:
             failpoints.hit("feed.after_add")
-        self._position, self._room = reply.position, reply.room
+        self._position, self._room, self._epoch = reply.position, reply.room, reply.epoch
         if reply.position is None:
             return None
         return True, reply.position == found.end and found.end.number >= found.total

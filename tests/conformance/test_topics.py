@@ -256,16 +256,16 @@ async def test_lost_messages_are_counted_once(queue: AnyQueue, functions: Functi
     assert (state.position, state.lost) == (end, 7)
     [finding] = await queue.check()
     assert finding.invariant == "I24"
-    await functions.feeds.move(START)
+    await functions.feeds.move(START, 1)
 
 
 async def test_a_moved_cursor_refuses_the_calls_of_the_former_one(topic: Topic, functions: Functions) -> None:
-    assert not await functions.feeds.move(START)
+    assert not await functions.feeds.move(START, 1)
     await topic.publish_many([("a", 1), ("a", 2)])
     await opened(functions)
     found = await read(topic, START)
     await functions.feeds.add("w1", START, found.end, 0, 1_000, jobs(found))
-    assert await functions.feeds.move(START)
+    assert await functions.feeds.move(START, 1)
     assert (await functions.feeds.add("w1", found.end, found.end, 0, 1_000, [])).status == "moved"
     assert (await functions.feeds.add("w1", START, found.end, 0, 1_000, jobs(found))).status == "ok"
 
@@ -284,4 +284,4 @@ async def test_a_call_that_ends_early_stores_how_far_it_came(queue: AnyQueue, fu
         position, calls = fed.position, calls + 1
     assert calls > 1
     assert (await queue.get_job_counts())["key-waiting"] == 4_000
-    await functions.feeds.move(START)
+    await functions.feeds.move(START, 1)

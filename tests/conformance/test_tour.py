@@ -215,7 +215,9 @@ async def publish_and_feed(name: str, storage: Storage) -> None:
         jobs = [(found.end, AddRequest("", "n", one.data, b"", b"")) for one in found.messages]
         assert (await feeds.add("w", position, found.end, 0, 10, jobs)).status == "ok"
         await feeds.close("w")
-        assert await feeds.move(position)
+        rewound = await calls.rewind("s", "beginning")
+        assert rewound == (position, 1)
+        assert await feeds.move(*rewound)
         state = await feeds.read()
         assert state is not None
         assert state.fed == (await topic.info()).subscriptions[0].lag - 1 == 1

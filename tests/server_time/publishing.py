@@ -96,6 +96,14 @@ async def join(b: Bench) -> None:
         await b.functions.topics.join(f"s{number}", "q", PATTERNS, "now")
 
 
+@largest("rewindTopic")
+async def rewind(b: Bench) -> None:
+    await publish(b.functions, 20 * b.many)
+    await b.functions.topics.join("s", "q", PATTERNS, "now")
+    for start in ("beginning", "now", "5", "5-5"):
+        assert await b.functions.topics.rewind("s", start) is not None
+
+
 @largest("leaveTopic")
 async def leave(b: Bench) -> None:
     await b.functions.topics.join("s", "q", PATTERNS, "now")
@@ -166,7 +174,7 @@ async def close_feed(b: Bench) -> None:
 @largest("moveFeed")
 async def move_feed(b: Bench) -> None:
     await b.functions.feeds.open("w", "t", BEGIN, 100)
-    await b.functions.feeds.move(TopicPosition("5-0", 5))
+    await b.functions.feeds.move(TopicPosition("5-0", 5), 1)
 
 
 @largest("readFeed")
