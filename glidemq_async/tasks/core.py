@@ -35,11 +35,11 @@ from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.registry import Tasks
 from glidemq_async.tasks.scopes import Overrides
-from glidemq_async.tasks.subscriptions import SubscribedTask, call_of
+from glidemq_async.tasks.subscriptions import SubscribedTask, call_of, decoder_of, stored_value
 from glidemq_async.tasks.task import AnyTask, FlowCall, definition_of
 from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.topics.reader import MessageReader, TopicListener, serve
-from glidemq_async.topics.topic import Topic, TopicSettings, change_settings, decode_message, functions_of
+from glidemq_async.topics.topic import Topic, TopicSettings, change_settings, convert_with, functions_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,7 @@ class AppCore:
         if found is None:
             shared = {key: value for key, value in self.settings.shared.items() if key in _OF_TOPICS}
             found = Topic(name, self.storage, **shared, **self._topic_settings.get(name, {}))
+            convert_with(found, stored_value)
             self._topics[name] = found
         return found
 
@@ -287,7 +288,7 @@ class AppCore:
             reader = MessageReader(self.storage, functions_of(topic), listener.patterns)
             # Before the app is open: what is published afterwards must be seen.
             await reader.open("now")
-            self._listening.start(serve(listener, reader, partial(decode_message, topic)))
+            self._listening.start(serve(listener, reader, decoder_of(listener, topic)))
 
     async def _close_resources(self) -> None:
         # Forgotten before they are closed. A task that adds a job during the close gets a new queue and not one that is

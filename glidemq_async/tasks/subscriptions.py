@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import Any, Final, cast
 
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
+from glidemq_async.functions.topics import Message
 from glidemq_async.options.job_options import JobOptionsDict
 from glidemq_async.options.retry_rules import ErrorTypes
 from glidemq_async.options.validation import whole_number
+from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import injected
+from glidemq_async.tasks.models import is_named_tuple, is_pydantic_model
 from glidemq_async.tasks.task import AnyTask
+from glidemq_async.tasks.values import converter_of
 from glidemq_async.topics.feeding import DEFAULT_BACKLOG
 from glidemq_async.topics.reader import TopicListener
 from glidemq_async.topics.subjects import Start, check_patterns, stored_start, subscription_queue, topic_queue
+from glidemq_async.topics.topic import Topic, decode_message
 
 __all__ = ["SubscribeOptionsDict", "SubscribedTask"]
 
@@ -77,6 +82,27 @@ def listener_of(topic: str, patterns: tuple[str, ...], function: Callable[..., A
 def call_of(value: object) -> object:
     """Return the data of the job of a message: a call whose only argument is the data of the message."""
     return {"a": [value], "k": {}}
+
+
+def stored_value(data: Any) -> object:
+    """Return the data of a message in its stored form. Raises TypeError if a value of its class cannot be stored."""
+    kind = type(data)
+    if is_dataclass(kind) or is_named_tuple(kind) or is_pydantic_model(kind):
+        converter = converter_of(kind)
+        return data if converter is None else converter.encode(data)
+    return data
+
+
+def decoder_of(listener: TopicListener, topic: Topic) -> Callable[[Message], object]:
+    """Return a function that reads the data of a message as the annotation of the listener says."""
+    function = listener.function
+    arguments = Arguments(function.__name__, function, frozenset())
+
+    def decode(message: Message) -> object:
+        values, _ = arguments.read(call_of(decode_message(topic, message)))
+        return values[0]
+
+    return decode
 
 
 def _check_one_argument(function: Callable[..., Any]) -> None:

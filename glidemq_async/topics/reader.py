@@ -63,8 +63,10 @@ class MessageReader:
             if found.messages or found.lost:
                 return found
             if is_end:
+                # Not `wait_for`, which on Python 3.11 ignores a cancellation that comes together with the event.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._woken.wait(), RECHECK_SECONDS if self._is_up else POLL_SECONDS)
+                    async with asyncio.timeout(RECHECK_SECONDS if self._is_up else POLL_SECONDS):
+                        await self._woken.wait()
 
     def _on_message(self, message: bytes) -> None:
         del message

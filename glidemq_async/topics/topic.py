@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final, TypeAlias, TypedDict
 
@@ -86,6 +86,7 @@ class Topic(Connectable):
         self._owned = not isinstance(storage, Storage)
         self._storage: Storage = open_storage(storage, timeout=timeout)
         self._closed = False
+        self._stored: Callable[[Any], object] = _as_it_is
         self._begin()
         forks.watch(self)
 
@@ -176,7 +177,7 @@ class Topic(Connectable):
         check_subject(subject)
         if key is not None:
             check_id("key", key)
-        return request_of(subject, key, self._payloads.encode(data, "message", subject))
+        return request_of(subject, key, self._payloads.encode(self._stored(data), "message", subject))
 
     def _buffer(self, durability: Wait) -> PublishBuffer:
         buffer = self._buffers.get(durability)
@@ -264,6 +265,15 @@ def decode_message(topic: Topic, message: Message) -> object:
     """Return the data of a stored message. Raises SerializationError."""
     what = f"message {message.entry} of topic {topic.name!r}"
     return topic._payloads.decode(message.data, "message", message.subject, "", what=what)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def convert_with(topic: Topic, stored: Callable[[Any], object]) -> None:
+    """Let a topic convert the data of its messages before the serializer does."""
+    topic._stored = stored  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _as_it_is(data: Any) -> object:
+    return data
 
 
 def change_settings(topic: Topic, settings: TopicSettings) -> None:

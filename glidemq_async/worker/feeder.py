@@ -59,8 +59,10 @@ class Feeder:
             while True:
                 self._wakes.clear()
                 pause = await self._feed_safely()
+                # Not `wait_for`, which on Python 3.11 ignores a cancellation that comes together with the event.
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wakes.wait(), pause)
+                    async with asyncio.timeout(pause):
+                        await self._wakes.wait()
         finally:
             if link is not None:
                 await link.close()

@@ -4,13 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from glidemq_async import BroadcastWorker, GlideMQ, JobOptions, Queue, Topic, current_job
+from glidemq_async import (
+    BroadcastWorker,
+    CodecError,
+    Encryption,
+    GlideMQ,
+    JobOptions,
+    Queue,
+    Topic,
+    current_job,
+    generate_key,
+)
 from glidemq_async.errors import JobNotFound
 from glidemq_async.storage import Storage
+from glidemq_async.topics.reader import MessageReader
+from glidemq_async.topics.topic import functions_of
 from tests.support.helpers import AnyJob, history, soon, until
 
 
@@ -310,3 +324,79 @@ async def test_a_waiting_reader_is_woken(storage: Storage, name: str) -> None:
         await topic.publish("a", 1)
         assert (await soon(waiting)).data == 1
         await reading.aclose()
+
+
+# -- values ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Order:
+    """An order of the tests."""
+
+    id: int
+    at: datetime
+
+
+async def test_values_of_classes_are_published_and_read_by_their_annotation(app: GlideMQ, name: str) -> None:
+    seen: list[Order] = []
+    sent = Order(5, datetime(2026, 1, 2, tzinfo=UTC))
+
+    @app.subscribe(name)
+    async def read(order: Order) -> None:
+        seen.append(order)
+
+    @app.subscribe(name, ephemeral=True)
+    async def note(order: Order) -> None:
+        seen.append(order)
+
+    async with app:
+        await app.topic(name).publish("a", sent)
+        await app.run_worker(until_empty=True, handle_signals=False)
+        await until(lambda: len(seen) == 2)
+    assert seen == [sent, sent]
+
+
+async def test_encrypted_messages_become_encrypted_jobs(storage: Storage, name: str) -> None:
+    app = GlideMQ(storage, codecs=[Encryption({"k1": generate_key()})])
+    seen: list[str] = []
+
+    @app.subscribe(name)
+    async def read(text: str) -> None:
+        seen.append(text)
+
+    async with app, Topic(name, storage) as stranger:
+        await app.topic(name).publish("a", "secret")
+        reading = stranger.listen(start="beginning")
+        with pytest.raises(CodecError):
+            await anext(reading)
+        await app.run_worker(until_empty=True, handle_signals=False)
+    assert seen == ["secret"]
+    await app.close()
+
+
+async def test_a_subscription_of_a_keyed_app_takes_messages_without_a_key(storage: Storage, name: str) -> None:
+    app = GlideMQ(storage, mode="keyed")
+    seen: list[int] = []
+
+    @app.subscribe(name)
+    async def read(number: int) -> None:
+        seen.append(number)
+
+    async with app:
+        await app.topic(name).publish_many([("a", 1), ("a", 2, "k")])
+        await app.run_worker(until_empty=True, handle_signals=False)
+    assert sorted(seen) == [1, 2]
+
+
+async def test_a_reader_that_is_woken_and_cancelled_together_ends(storage: Storage, name: str) -> None:
+    async with Topic(name, storage) as topic:
+        reader = MessageReader(storage, functions_of(topic), ())
+        await reader.open("now")
+        for _ in range(3):
+            reading = asyncio.ensure_future(reader.next())
+            await asyncio.sleep(0.05)
+            reader._on_message(b"")  # pyright: ignore[reportPrivateUsage]
+            reading.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await soon(reading)
+        await reader.close()

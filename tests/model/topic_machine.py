@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Final
+from typing import Final, cast
 
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
@@ -199,12 +199,9 @@ class TopicMachine:
         """Compare the jobs of a subscription with what it must have received."""
         found: list[str] = []
         base = one.functions.caller.base
-        rows = self.driver.wire.send("XRANGE", f"{base}:fifo", "-", "+")
-        assert isinstance(rows, list)
-        found += [row[1][1].decode() for row in rows]
-        keyed = self.driver.wire.send("ZRANGE", f"{base}:keyed", 0, -1)
-        assert isinstance(keyed, list)
-        for job_id in keyed:
+        rows = cast("list[tuple[bytes, list[bytes]]]", self.driver.wire.send("XRANGE", f"{base}:fifo", "-", "+"))
+        found += [fields[1].decode() for _, fields in rows]
+        for job_id in cast("list[bytes]", self.driver.wire.send("ZRANGE", f"{base}:keyed", 0, -1)):
             data = self.driver.wire.send("HGET", f"{base}:job:{job_id.decode()}", "data")
             assert isinstance(data, bytes)
             found.append(data.decode())
