@@ -408,7 +408,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST\n",
         "",
     ),
-    "two workers relay at the same time": ("return name ~= holder and till > now", "return false"),
+    "two workers relay at the same time": ("    return name ~= holder and till > now", "    return false"),
     "a relay reads the last entry of its previous step again": (
         "last == '' and '-' or '(' .. last, '+'",
         "last == '' and '-' or last, '+'",

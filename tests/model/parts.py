@@ -103,6 +103,7 @@ class Settled(NamedTuple):
     step: str = ""  # of a run that is delayed or suspended
     names: tuple[str, ...] | None = None  # the signals that a suspended job waits for, None: any
     single: bool = False  # and it takes one of them
+    gives_back: bool = False  # and the signals that its runs have got return to the mailbox
     since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
 
     @property

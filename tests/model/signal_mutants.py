@@ -25,6 +25,16 @@ MUTANTS_OF_SIGNALS: Final[dict[str, tuple[str, str]]] = {
         "    redis.call('HDEL', base .. ':signalled', 'w' .. id)\n",
         "",
     ),
+    "signals that a run gives back are lost": ("  if unused == 'r' then give_back(base, id, call) end\n", ""),
+    "every suspension gives the signals back": ("  if unused == 'r' then give_back(", "  if true then give_back("),
+    "signals that a run gives back come last": (
+        "    redis.call('LPUSH', key, got[i])\n",
+        "    redis.call('RPUSH', key, got[i])\n",
+    ),
+    "signals that a run gives back are not counted": (
+        "  if #got > 2 then note_counts(base, id, number, bytes, call.seen) end\n",
+        "",
+    ),
     "a timeout lasts 1 ms too long": ("math.min(call.now + timeout, NEVER)", "math.min(call.now + timeout + 1, NEVER)"),
     "a job that has ended keeps its mailbox": (
         "  if seen.signalled then record.forget_signals(base, ids) end    -- see signals.lua\n",

@@ -35,6 +35,8 @@ class SuspendingLines(Lines):
     def suspend(self, job: Job, run: Settled) -> None:
         self.note("suspended", job.id)
         step = run.step or job.handed[1]
+        if run.gives_back:
+            job.mailbox = [*job.handed[2], *job.mailbox]
         given = self.take(job, run.names, 1 if run.single else MOST_SIGNALS)
         if given:
             self.wake(job, "signal", given, step)
