@@ -86,7 +86,7 @@ def call_of(value: object) -> object:
 
 def stored_value(data: Any) -> object:
     """Return the data of a message in its stored form. Raises TypeError if a value of its class cannot be stored."""
-    kind = type(data)
+    kind: type[Any] = data.__class__
     if is_dataclass(kind) or is_named_tuple(kind) or is_pydantic_model(kind):
         converter = converter_of(kind)
         return data if converter is None else converter.encode(data)

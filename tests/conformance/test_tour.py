@@ -216,6 +216,7 @@ async def publish_and_feed(name: str, storage: Storage) -> None:
         assert (await feeds.add("w", position, found.end, 0, 10, jobs)).status == "ok"
         await feeds.close("w")
         rewound = await calls.rewind("s", "beginning")
+        assert rewound is not None
         assert rewound == (position, 1)
         assert await feeds.move(*rewound)
         state = await feeds.read()
