@@ -57,7 +57,7 @@ async def test_every_kind_of_the_catalogue_can_happen(queue: AnyQueue, store: Ru
 
 PROVEN_ELSEWHERE = {
     *("obliterated", "dead-lettered", "skipped", "written", "waiting-children"),
-    *("suspended", "signalled"),
+    *("suspended", "signalled", "lost"),
 }
 """Other kinds are in test_obliterating, test_dead_letters, test_schedulers, test_writes, test_flows and
 test_suspending.

@@ -37,7 +37,6 @@ DAILY: Final = frozenset(
         "a chunk of a run that lost its job is stored",
         "a completed job does not end its stream",
         "a plain job forgets its client",
-        "the outcome of an awaited plain job is not held",
         "a plain job that waits too long does not expire",
         "a step of a run that lost its job is recorded",
         "a removed job keeps its journal",
@@ -47,6 +46,7 @@ DAILY: Final = frozenset(
 
 RARE: Final = frozenset(
     {
+        "the outcome of an awaited plain job is not held",
         "no idle worker becomes the timer if there is none",
         "a claim omits progress that was set before the run",
         "a promoted retry still blocks its key",
