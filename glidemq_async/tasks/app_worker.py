@@ -137,13 +137,14 @@ class AppWorker(Runs):
             await self._app.enter(as_worker=True)
             opening.push_async_callback(self._app.leave, as_worker=True)
             opening.push_async_callback(self._scope.close)
+            # Before the pool: a signal that stops the worker may come as soon as the first job can run.
+            await self._describe_tasks()
             try:
                 await self._pool.start()
             except BaseException:  # the pool has closed its workers, which cannot start again
                 self._closed = True
                 raise
             opening.push_async_callback(self._pool.close)
-            await self._describe_tasks()
             self._open = opening.pop_all()
 
     async def _describe_tasks(self) -> None:
