@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "RunReport",
     "WorkerPart",
     "instruments_of",
+    "running_step",
 ]
 
 _log = logging.getLogger(__name__)
@@ -129,6 +131,15 @@ class Instrumentation:
     def after_run(self, token: Any, job: RunJob, report: RunReport) -> None:
         """Called when the run has ended. Its outcome is not stored yet."""
 
+    def before_step(self, job: RunJob, name: str) -> object:
+        """Called when a run executes a step. The return value is passed to `after_step`.
+
+        A recorded step is not executed again, so it is not reported again. Steps in a subprocess are not reported.
+        """
+
+    def after_step(self, token: Any, job: RunJob, name: str, error: BaseException | None) -> None:
+        """Called when the function of the step has returned, or has raised `error`. Its result is not stored yet."""
+
     def settled(self, job: RunJob, outcome: RunOutcome) -> None:
         """Called when the store has accepted the outcome of a run, or has refused it (`"lease_lost"`)."""
 
@@ -169,11 +180,27 @@ class Instruments:
         # the other hooks.
         tokens = [(one, _safely(one.before_run, job)) for one in self._all]
         report = RunReport()
+        present = _present.set((self, job))
         try:
             yield report
         finally:
+            _present.reset(present)
             for one, token in reversed(tokens):
                 _safely(one.after_run, token, job, report)
+
+    @contextmanager
+    def executing_step(self, job: RunJob, name: str) -> Generator[None]:
+        """Call the hooks before and after the function of a step."""
+        tokens = [(one, _safely(one.before_step, job, name)) for one in self._all]
+        error: BaseException | None = None
+        try:
+            yield
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:
+            for one, token in reversed(tokens):
+                _safely(one.after_step, token, job, name, error)
 
     def settled(self, job: RunJob, outcome: RunOutcome) -> None:
         """Report whether the store has accepted an outcome."""
@@ -213,6 +240,18 @@ def _safely(hook: Callable[..., object], *arguments: object) -> object:
 
 
 _NONE: Final = Instruments(())
+
+_present: Final[ContextVar[tuple[Instruments, RunJob] | None]] = ContextVar("glidemq_instruments", default=None)
+"""The instruments of the run in this context, and its job."""
+
+
+def running_step(name: str) -> AbstractContextManager[None]:
+    """Report a step of the run in this context to its instruments, if there are any."""
+    present = _present.get()
+    if present is None:
+        return nullcontext()
+    instruments, job = present
+    return instruments.executing_step(job, name)
 
 
 def instruments_of(found: Sequence[Instrumentation]) -> Instruments:

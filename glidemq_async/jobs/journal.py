@@ -29,6 +29,7 @@ from glidemq_async.errors import (
     WorkflowDiverged,
 )
 from glidemq_async.functions.steps import StoredJournal
+from glidemq_async.instrumentation import running_step
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
@@ -302,7 +303,8 @@ class Journal:
     ) -> tuple[bytes, Exception | None]:
         began, error = _now(), None
         try:
-            result = await execute()
+            with running_step(call.name):
+                result = await execute()
         except (ControlFlow, LeaseLost, WorkflowDiverged):
             raise
         except Exception as raised:

@@ -5,6 +5,7 @@ The conventions are not stable yet (status "development"). A test compares the n
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextvars import Token
@@ -53,6 +54,7 @@ class OpenTelemetry(Instrumentation):
       contexts travel.
     - Each run is a span `process <queue>` with a link to the span of the add. It is also a child of that span. With
       `parent=False` each run begins a new trace and keeps only the link. The span of a failed run has an error.
+    - Each executed step of a run is a span `step <name>` in the span of its run. Recorded steps have none.
 
     Needs the extra `otel`, and an SDK that exports the spans. Raises ImportError without the extra.
     """
@@ -197,6 +199,26 @@ class OpenTelemetry(Instrumentation):
         self._process.record(report.seconds, _metric_attributes(queue, "process", kind, outcome))
         if (waited := job.waited) is not None:
             self._waited.record(waited, _metric_attributes(queue, "process"))
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    @override
+    def before_step(self, job: RunJob, name: str) -> object:
+        """Begin the span of a step, in the span of its run or of the step around it."""
+        span = self._tracer.start_span(
+            f"step {name}",
+            attributes={"glidemq.step.name": name, "messaging.message.id": job.id},
+        )
+        return _Running(span, self._context.attach(self._trace.set_span_in_context(span)))
+
+    @override
+    def after_step(self, token: Any, job: RunJob, name: str, error: BaseException | None) -> None:
+        """End the span of a step."""
+        running: _Running = token
+        self._context.detach(running.token)
+        # A cancelled step has not failed: its run was stopped, or it waits and the run was suspended.
+        self._note_error(running.span, None if isinstance(error, asyncio.CancelledError) else error)
+        running.span.end()
 
     def _note_error(self, span: Span, error: BaseException | None) -> None:
         if error is None or not span.is_recording():

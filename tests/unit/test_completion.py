@@ -171,7 +171,7 @@ JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
 HARNESS = "added assert_added assert_nothing_added clock close connect drain eager queue storage sync use"
 EXECUTION = "error job message result result_ttl state traceback"
-HOOKS = "after_add after_run before_add before_run settled worker_started worker_stopped"
+HOOKS = "after_add after_run after_step before_add before_run before_step settled worker_started worker_stopped"
 
 
 FORMATTER = """
@@ -255,7 +255,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     FileStorage: (lambda: FileStorage("/nowhere"), f"{STORAGE} directory exists"),
     Addition: (lambda: Addition("q", "n", {}), "headers id name outcome queue size"),
     Instrumentation: (Instrumentation, HOOKS),
-    Instruments: (lambda: Instruments(()), "adding running settled start stop"),
+    Instruments: (lambda: Instruments(()), "adding executing_step running settled start stop"),
     RunReport: (RunReport, "error outcome seconds"),
     OpenTelemetry: (OpenTelemetry, HOOKS),
     Prometheus: (Prometheus, f"{HOOKS} endpoint page pages refresh registry watch"),

@@ -1,0 +1,130 @@
+"""Spans of workflows: one trace over the runs, their steps, their waits and the jobs that they add."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import StatusCode
+
+from glidemq_async import Backoff, GlideMQ, workflows
+from glidemq_async.storage import Storage
+from glidemq_async.workflows import waiting
+from tests.support.helpers import PATIENCE, until
+from tests.support.telemetry_recorder import Recorder, attributes
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+def mq(storage: Storage, name: str, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> GlideMQ[Any]:
+    monkeypatch.setattr(waiting, "GRACE", 0.02)
+    return GlideMQ(storage, queue=name, instrumentation=[recorder.telemetry])
+
+
+def parent_of(span: ReadableSpan) -> int:
+    assert span.parent is not None
+    return span.parent.span_id
+
+
+def own_id(span: ReadableSpan) -> int:
+    found = span.get_span_context()
+    assert found is not None
+    return found.span_id
+
+
+@dataclass
+class Approved:
+    by: str
+
+
+async def test_one_trace_covers_runs_steps_waits_and_children(mq: GlideMQ[Any], recorder: Recorder) -> None:
+    mq.signal(Approved)
+    failures = [RuntimeError("try again")]
+
+    @mq.step
+    async def reserve(item: str) -> str:
+        return item
+
+    @mq.step
+    async def pay(cents: int) -> int:
+        if failures:
+            raise failures.pop()
+        return cents
+
+    @mq.task
+    async def mail(to: str) -> str:
+        return to
+
+    @mq.workflow(attempts=2, backoff=Backoff.fixed(0.01))
+    async def order() -> str:
+        await asyncio.gather(reserve("book"), reserve("pen"))
+        approved = await workflows.receive(Approved)
+        await pay(5)
+        await mail.options(job_id="the-mail").add(approved.by)
+        return approved.by
+
+    async with mq, mq.worker():
+        run = await order.start()
+        async with asyncio.timeout(PATIENCE):
+            async for update in run.job.watch():
+                if update.state == "suspended":
+                    break
+        await run.send(Approved("ada"))
+        assert await run.result(PATIENCE) == "ada"
+        await until(lambda: len(recorder.spans("process")) == 4)
+    runs = [span for span in recorder.spans("process") if attributes(span)["messaging.message.id"] == run.id]
+    assert [attributes(span)["glidemq.job.outcome"] for span in runs] == ["suspended", "retrying", "completed"]
+    assert len({span.context.trace_id for span in recorder.spans() if span.context}) == 1
+    reserved, paid = recorder.spans("step reserve"), recorder.spans("step pay")
+    assert [parent_of(span) for span in reserved] == [own_id(runs[0])] * 2
+    assert [parent_of(span) for span in paid] == [own_id(runs[1]), own_id(runs[2])]
+    assert [span.status.status_code for span in paid] == [StatusCode.ERROR, StatusCode.UNSET]
+    assert attributes(reserved[0]) == {"glidemq.step.name": "reserve", "messaging.message.id": run.id}
+    [sent] = [span for span in recorder.spans("send") if attributes(span)["messaging.message.id"] == "the-mail"]
+    assert parent_of(sent) == own_id(runs[2])
+
+
+async def test_a_step_of_a_thread_has_a_span_in_its_run(mq: GlideMQ[Any], recorder: Recorder) -> None:
+    @mq.step
+    def count(limit: int) -> int:
+        return limit
+
+    @mq.workflow
+    async def outer() -> int:
+        return await asyncio.to_thread(count.sync, 3)
+
+    async with mq, mq.worker():
+        run = await outer.start()
+        assert await run.result(PATIENCE) == 3
+        await until(lambda: bool(recorder.spans("process")))
+    [process] = recorder.spans("process")
+    [step] = recorder.spans("step count")
+    assert parent_of(step) == own_id(process)
+
+
+async def test_a_step_that_is_cancelled_has_no_error(mq: GlideMQ[Any], recorder: Recorder) -> None:
+    @mq.step
+    async def hang() -> None:
+        await asyncio.Event().wait()
+
+    @mq.workflow
+    async def outer() -> str:
+        try:
+            async with asyncio.timeout(0.05):
+                await hang()
+        except TimeoutError:
+            return "late"
+        return "in time"
+
+    async with mq, mq.worker():
+        run = await outer.start()
+        assert await run.result(PATIENCE) == "late"
+    [step] = recorder.spans("step hang")
+    assert step.status.status_code == StatusCode.UNSET
