@@ -1,5 +1,6 @@
 -- topics: the messages of a topic. The base key is the one of the topic. feeds.lua is the part in the queues.
---   publishMessages  channel number most age unread n { subject key data }*n -> first entry
+--   publishMessages  channel number most age unread n { subject key headers data }*n -> first
+--     entry
 --     Append messages, at most MOST. Their entries follow each other: the same milliseconds and rising sequences.
 --     most: the number of messages to keep, 0 = all; age: the ms for which they are kept, 0 = for ever; unread "1":
 --     only until all subscriptions have read them. The last call decides for the topic.
@@ -13,14 +14,16 @@
 --   locateMessages  start -> position
 --     start "now": after the last message; "beginning": before the oldest one; ms: before the first message of this
 --     time or a later one; an entry: before it
---   readMessages  name entry n rows epoch pattern… -> { status, lost, position, total, { entry n subject key data }* }
+--   readMessages  name entry n rows epoch pattern… -> { status, lost, position, total, rows }
+--     rows: { entry n subject key data headers }*
 --     Read on after a position. name: the subscription that has got all messages up to this position, '' for readers
 --     that nothing waits for. rows: how many messages to return at most. Messages that fit no pattern are left out.
 --     position: of the last message that the call has looked at. lost: the number of messages that were trimmed after
 --     the given position. status "unknown": no such subscription is registered, and the rest is empty.
 --   describeTopic -> { total, first, last, length, most, age, unread, { name, packed }* }
 --     first, last: the oldest entry, and the last one that was ever written, '0-0' without one
---   topic          stream  n s k d: number from 1, subject, ordering key or '', data. The entry is `<ms>-<sequence>`
+--   topic          stream  n s k d h: number from 1, subject, ordering key or '', data, headers; no h without headers.
+--                         The entry is `<ms>-<sequence>`
 --   topic_info     hash    last: the milliseconds of the newest entry; total: its number; most, age, unread
 --   subscriptions  hash    name -> cmsgpack { queue, position, patterns, ms of the last read, epoch, target }
 --     target: the position of the last rewind until a worker reads there. The messages after `position` are kept.
@@ -125,15 +128,16 @@ end
 
 request.register('publishMessages', function(base, args)
   local most, age, n = integer('most', args[3]), integer('age', args[4]), integer('count', args[6])
-  if n < 1 or n > MOST or #args ~= 6 + 3 * n then fail('ARGUMENT', 'the argument list does not hold its messages') end
+  if n < 1 or n > MOST or #args ~= 6 + 4 * n then fail('ARGUMENT', 'the argument list does not hold its messages') end
   local info = redis.call('HMGET', base .. ':topic_info', 'last', 'total')
   local now, total, key, first = clock.now(), tonumber(info[2] or 0), base .. ':topic', nil
   local ms = digits(math.max(now, tonumber(info[1] or 0)))
   local last
   for i = 1, n do
-    local at = 4 + 3 * i
-    last = redis.call('XADD', key, ms .. '-*', 'n', digits(total + i), 's', args[at], 'k', args[at + 1], 'd',
-      args[at + 2])
+    local at = 3 + 4 * i
+    local fields = {'n', digits(total + i), 's', args[at], 'k', args[at + 1], 'd', args[at + 3]}
+    if args[at + 2] ~= '' then fields[9], fields[10] = 'h', args[at + 2] end
+    last = redis.call('XADD', key, ms .. '-*', unpack(fields))
     first = first or last
   end
   redis.call('HSET', base .. ':topic_info', 'last', ms, 'total', digits(total + n), 'most', digits(most), 'age',
@@ -218,7 +222,9 @@ local function look(key, after, number, rows, is_wanted)
       if seen == 0 then lost = math.max(0, own - n - 1) end
       entry, n, seen = one[1], own, seen + 1
       it.bytes = it.bytes + #fields[8]
-      if is_wanted(fields[4]) then found[#found + 1] = {entry, own, fields[4], fields[6], fields[8]} end
+      if is_wanted(fields[4]) then
+        found[#found + 1] = {entry, own, fields[4], fields[6], fields[8], fields[10] or ''}
+      end
       if #found == rows or it.bytes >= it.most then return found, entry, n, lost end
       if seen % STEP == 0 and budget.is_spent(it) then return found, entry, n, lost end
     end

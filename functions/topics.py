@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
 import msgpack
 
 from glidemq_async.functions.calling import Arg, Calls, Wait, text
+
+_Row: TypeAlias = "tuple[bytes, int, bytes, bytes, bytes, bytes]"
 
 MAX_MESSAGES = 250
 """Maximum number of messages in one call."""
@@ -38,21 +40,23 @@ class TopicPosition(NamedTuple):
 
 
 class NewMessage(NamedTuple):
-    """A message to publish."""
+    """A message to publish. `headers` is a packed map, or empty."""
 
     subject: str
     key: str
+    headers: bytes
     data: bytes
 
 
 class Message(NamedTuple):
-    """A stored message."""
+    """A stored message. `headers` is a packed map, or empty."""
 
     entry: str
     number: int
     subject: str
     key: str
     data: bytes
+    headers: bytes
 
 
 class Kept(NamedTuple):
@@ -134,8 +138,8 @@ class TopicCalls(Calls):
         if status == b"unknown":
             return None
         messages = [
-            Message(text(entry), number, text(subject), text(key), data)
-            for entry, number, subject, key, data in cast("list[tuple[bytes, int, bytes, bytes, bytes]]", rows)
+            Message(text(entry), number, text(subject), text(key), data, headers)
+            for entry, number, subject, key, data, headers in cast("list[_Row]", rows)
         ]
         return MessageRead(cast("int", lost), TopicPosition.parse(text(end)), cast("int", total), messages)
 

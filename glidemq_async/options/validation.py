@@ -46,6 +46,7 @@ __all__ = [
     "priority",
     "refuse_unknown",
     "seconds",
+    "size_of_headers",
     "whole_number",
 ]
 
@@ -197,18 +198,23 @@ def headers(name: str, value: object) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{name} must be a mapping of str to str, not {value!r}")
     copy = dict(cast("Mapping[object, object]", value))
-    size = 0
     for key, text in copy.items():
         if not isinstance(key, str) or not isinstance(text, str):
             raise TypeError(f"{name} must map str to str, got {key!r}: {text!r}")
-        try:
-            size += len(key.encode()) + len(text.encode())
-        except UnicodeEncodeError:
-            raise ValueError(f"{name} contains a lone surrogate, not valid in UTF-8: {key!r}: {text!r}") from None
+    checked = cast("dict[str, str]", copy)
+    try:
+        size = size_of_headers(checked)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} contains a lone surrogate, not valid in UTF-8: {error.object!r}") from None
     if size > MAX_HEADERS_BYTES:
         raise PayloadTooLarge(name, size, MAX_HEADERS_BYTES)
     # A copy: the caller's dict may change after the check.
-    return MappingProxyType(cast("dict[str, str]", copy))
+    return MappingProxyType(checked)
+
+
+def size_of_headers(headers: Mapping[str, str]) -> int:
+    """Return the size of headers in bytes."""
+    return sum(len(key.encode()) + len(text.encode()) for key, text in headers.items())
 
 
 def reason(name: str, value: object) -> str:

@@ -387,7 +387,7 @@ class AppCore:
         return job
 
 
-_OF_TOPICS: Final = frozenset({"prefix", "serializer", "codecs", "payload_limit"})
+_OF_TOPICS: Final = frozenset({"prefix", "serializer", "codecs", "payload_limit", "instrumentation"})
 
 
 def checked_storage(storage: StorageLike, timeout: float | timedelta | None = None) -> StorageLike:

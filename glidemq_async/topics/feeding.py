@@ -13,10 +13,14 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.topics import Message, TopicPosition
 from glidemq_async.options.job_options import JobOptions, layered
 from glidemq_async.options.stored_options import pack_extra, stored_form
+from glidemq_async.options.validation import MAX_HEADERS_BYTES, size_of_headers
+from glidemq_async.topics.messages import headers_of
 from glidemq_async.topics.subjects import subscription_queue
 from glidemq_async.topics.topic import Topic, decode_message, functions_of
 
 DEFAULT_BACKLOG: Final = 1_000
+OWN_HEADERS_BYTES: Final = 1_024
+"""More than the bytes of the headers that the job of each message has: `topic`, `subject` and `message_id`."""
 
 
 def as_it_is(value: object) -> object:
@@ -43,6 +47,11 @@ class FeedSource:
     job_name: str | None = None
     shape: Callable[[object], object] = as_it_is
 
+    def __post_init__(self) -> None:
+        room = MAX_HEADERS_BYTES - OWN_HEADERS_BYTES
+        if size_of_headers(self.options.headers) > room:
+            raise PayloadTooLarge(f"headers of subscription {self.name!r}", size_of_headers(self.options.headers), room)
+
     @property
     def queue(self) -> str:
         """The name of the queue."""
@@ -62,16 +71,16 @@ class FeedSource:
     def request(self, client: QueueClient, message: Message) -> AddRequest:
         """Return the job of a message."""
         name = self.job_name or message.subject
-        headers = {
-            **self.options.headers,
-            "topic": self.topic_name,
-            "subject": message.subject,
-            "message_id": message.entry,
-        }
-        options = layered(self.options, None, {"headers": headers})
+        options = layered(self.options, None, {"headers": self._headers(message)})
         if message.key:
             options = layered(options, None, {"key": message.key})
         return AddRequest("", name, self._data(client, name, message), stored_form(options), pack_extra(options))
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        own = {"topic": self.topic_name, "subject": message.subject, "message_id": message.entry}
+        found = {**self.options.headers, **headers_of(message), **own}
+        # A message must not hold up the messages behind it, so its headers give way to the ones of the subscription.
+        return found if size_of_headers(found) <= MAX_HEADERS_BYTES else {**self.options.headers, **own}
 
     def _data(self, client: QueueClient, name: str, message: Message) -> bytes:
         # A message that cannot be decoded must not hold up the messages behind it. Its job gets the stored bytes, and

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import msgpack
 
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.topics import Message
@@ -26,6 +29,8 @@ class TopicMessage:
     """The data."""
     key: str | None
     """The ordering key."""
+    headers: Mapping[str, str]
+    """The short texts that were published with it, for example a trace id."""
     missed: int = 0
     """The number of messages before this one that the topic removed before they could be read."""
 
@@ -69,4 +74,15 @@ class TopicInfo(NamedTuple):
 
 def message_of(topic: str, stored: Message, data: object, missed: int = 0) -> TopicMessage:
     """Return a message with decoded data."""
-    return TopicMessage(topic, stored.entry, stored.number, stored.subject, data, stored.key or None, missed)
+    headers = headers_of(stored)
+    return TopicMessage(topic, stored.entry, stored.number, stored.subject, data, stored.key or None, headers, missed)
+
+
+def pack_headers(headers: Mapping[str, str]) -> bytes:
+    """Return the stored form of the headers of a message."""
+    return msgpack.packb(dict(headers)) if headers else b""
+
+
+def headers_of(stored: Message) -> dict[str, str]:
+    """Return the headers of a stored message."""
+    return cast("dict[str, str]", msgpack.unpackb(stored.headers)) if stored.headers else {}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
+from glidemq_async.errors import PayloadTooLarge
 from glidemq_async.functions.add import AddReply, AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.topics import Kept, NewMessage, TopicCalls
+from glidemq_async.instrumentation import Addition
+from glidemq_async.options.validation import headers as checked_headers
 from glidemq_async.queues.add_buffer import CallBuffer
+
+_log = logging.getLogger(__name__)
 
 
 class PublishBuffer(CallBuffer):
@@ -22,10 +28,19 @@ class PublishBuffer(CallBuffer):
 
     @override
     async def _answer(self, jobs: Sequence[AddRequest]) -> AddReply:
-        messages = [NewMessage(job.name, job.extra.decode(), job.data) for job in jobs]
+        messages = [NewMessage(job.name, job.extra.decode(), job.opts, job.data) for job in jobs]
         return AddReply(0, await self._calls.publish(messages, self._kept, self._wait), {})
 
 
-def request_of(subject: str, key: str | None, data: bytes) -> AddRequest:
+def request_of(subject: str, key: str | None, headers: bytes, data: bytes) -> AddRequest:
     """Return a message as an item of a PublishBuffer."""
-    return AddRequest("", subject, data, b"", (key or "").encode())
+    return AddRequest("", subject, data, headers, (key or "").encode())
+
+
+def sent_headers(addition: Addition, given: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the headers that instrumentation has set, or the ones of the caller if those are invalid."""
+    try:
+        return checked_headers("headers", addition.headers)
+    except (TypeError, ValueError, PayloadTooLarge) as error:
+        _log.warning("message %r is published without telemetry headers: %s", addition.name, error)
+        return given

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, TypeAlias, TypedDict
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias, TypedDict, cast
 
 from glidemq_async._internal import forks
 from glidemq_async._internal.connectable import Connectable
@@ -15,25 +16,29 @@ from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.durations import from_ms, to_ms
 from glidemq_async.errors import QueueClosed
+from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding
 from glidemq_async.functions.feeds import FeedCalls, FeedState
 from glidemq_async.functions.topics import Kept, Message, Subscriber, TopicPosition
+from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
 from glidemq_async.options.validation import durability as checked_durability
+from glidemq_async.options.validation import headers as checked_headers
 from glidemq_async.options.validation import whole_number
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.add_buffer import Added, split_into_calls
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.names import QueueKeys, check_id
-from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo, TopicMessage, message_of
-from glidemq_async.topics.publishing import PublishBuffer, request_of
+from glidemq_async.topics.messages import SubscriptionInfo, TopicInfo, TopicMessage, message_of, pack_headers
+from glidemq_async.topics.publishing import PublishBuffer, request_of, sent_headers
 from glidemq_async.topics.reader import MessageReader
 from glidemq_async.topics.subjects import Start, check_patterns, check_subject, stored_start, topic_queue
 from glidemq_async.topics.subscription import TopicSubscription
 
 DEFAULT_MAX_MESSAGES: Final = 100_000
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 WRAPPER_BYTES: Final = 256
 """The size that the job of a message may have beyond the message."""
 
@@ -55,7 +60,8 @@ class Topic(Connectable):
     Use it as an async context manager, or call `close()` at the end. The first call connects automatically. In an app,
     use `mq.topic(name)`.
 
-    - `storage`, `prefix`, `serializer`, `codecs`, `payload_limit` and `timeout` are the same as for a Queue.
+    - `storage`, `prefix`, `serializer`, `codecs`, `payload_limit`, `timeout` and `instrumentation` are the same as for
+      a Queue. A publish is reported as an add of `topic/<name>`, with the subject as the name.
     - `max_messages`: the number of messages to keep (default: 100,000), None for all. The oldest ones are removed.
     - `max_age`: the time in seconds for which messages are kept, None for ever.
     - `until_read`: keep a message only until all subscriptions have read it.
@@ -77,6 +83,7 @@ class Topic(Connectable):
         codecs: Sequence[Codec] = (),
         payload_limit: int | None = None,
         timeout: float | timedelta | None = None,
+        instrumentation: Sequence[Instrumentation] = (),
     ) -> None:
         self._keys = QueueKeys(prefix, topic_queue(name))
         self._name = name
@@ -86,6 +93,7 @@ class Topic(Connectable):
         self._owned = not isinstance(storage, Storage)
         self._storage: Storage = open_storage(storage, timeout=timeout)
         self._closed = False
+        self._instruments = instruments_of(instrumentation)
         self._stored: Callable[[Any], object] = _as_it_is
         self._begin()
         forks.watch(self)
@@ -139,18 +147,34 @@ class Topic(Connectable):
     # -- publishing -----------------------------------------------------------------------------------------------
 
     async def publish(
-        self, subject: str, data: Any = None, *, key: str | None = None, durability: Wait = "default"
+        self,
+        subject: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        durability: Wait = "default",
     ) -> str:
         """Publish a message. When this returns, it is stored. Return its id.
 
         `subject` has tokens that are separated by dots, for example "order.paid.eu". `key` is the ordering key of the
-        jobs that the message becomes. Concurrent publishes share calls to the server. `durability` is the same as for a
-        job.
+        jobs that the message becomes, and `headers` are short texts for them. Concurrent publishes share calls to the
+        server. `durability` is the same as for a job.
 
-        Raises TypeError or ValueError for a bad subject or key, SerializationError or PayloadTooLarge before anything
-        is sent, QueueFull, and StorageUnavailable; after the latter the message may have been stored.
+        Raises TypeError or ValueError for a bad subject, key or headers, SerializationError or PayloadTooLarge before
+        anything is sent, QueueFull, and StorageUnavailable; after the latter the message may have been stored.
         """
-        request = self._request(subject, data, key)
+        checked = _NO_HEADERS if headers is None else checked_headers("headers", headers)
+        if not self._instruments:
+            return await self._publish(self._request(subject, data, key, checked), durability)
+        addition = Addition(self._keys.queue, subject, checked)
+        with self._instruments.adding([addition]):
+            request = self._request(subject, data, key, sent_headers(addition, checked))
+            addition.id = await self._publish(request, durability)
+            addition.outcome, addition.size = "added", len(request.data)
+        return addition.id
+
+    async def _publish(self, request: AddRequest, durability: Wait) -> str:
         if self._loop is None or self._closed:
             await self.connect()
         added = await self._buffer(durability).add(request)
@@ -162,7 +186,21 @@ class Topic(Connectable):
         All are checked before the first is sent. A call to the server holds up to 250 messages and is stored as a
         whole. Raises the errors of `publish`.
         """
-        requests = [self._request(*_checked_input(message)) for message in messages]
+        inputs = [_checked_input(message) for message in messages]
+        if not self._instruments or not inputs:
+            return await self._publish_all([self._request(*each) for each in inputs], durability)
+        additions = [Addition(self._keys.queue, each[0], {}) for each in inputs]
+        with self._instruments.adding(additions):
+            requests = [
+                self._request(*each, sent_headers(addition, _NO_HEADERS))
+                for each, addition in zip(inputs, additions, strict=True)
+            ]
+            ids = await self._publish_all(requests, durability)
+            for addition, entry, request in zip(additions, ids, requests, strict=True):
+                addition.id, addition.outcome, addition.size = entry, "added", len(request.data)
+        return ids
+
+    async def _publish_all(self, requests: Sequence[AddRequest], durability: Wait) -> list[str]:
         await self.connect()
         buffer = self._buffer(durability)
         futures = [buffer.submit(part) for part in split_into_calls(requests)]
@@ -173,11 +211,14 @@ class Topic(Connectable):
             ids += added.ids
         return ids
 
-    def _request(self, subject: str, data: object, key: str | None = None) -> Any:
+    def _request(
+        self, subject: str, data: object, key: str | None = None, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> AddRequest:
         check_subject(subject)
         if key is not None:
             check_id("key", key)
-        return request_of(subject, key, self._payloads.encode(self._stored(data), "message", subject))
+        encoded = self._payloads.encode(self._stored(data), "message", subject)
+        return request_of(subject, key, pack_headers(headers), encoded)
 
     def _buffer(self, durability: Wait) -> PublishBuffer:
         buffer = self._buffers.get(durability)
@@ -310,10 +351,11 @@ def _described(one: Subscriber, feed: FeedState | None, total: int) -> Subscript
     )
 
 
-def _checked_input(message: object) -> Any:
+def _checked_input(message: object) -> tuple[str, object, str | None]:
     if not isinstance(message, (tuple, list)) or not 2 <= len(message) <= 3:  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(f"each message must be (subject, data) or (subject, data, key), got {message!r}")
-    return message  # pyright: ignore[reportUnknownVariableType]
+    subject, data, key = (*cast("tuple[Any, ...]", tuple(message)), None)[:3]
+    return subject, data, key
 
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:

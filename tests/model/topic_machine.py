@@ -103,11 +103,16 @@ class TopicMachine:
         topic = self.random.choice(TOPICS)
         known = self.published[topic]
         new = [
-            NewMessage(self.random.choice(SUBJECTS), self.random.choice(("", "k")), f"{topic}{len(known) + n}".encode())
+            NewMessage(
+                self.random.choice(SUBJECTS),
+                self.random.choice(("", "k")),
+                self.random.choice((b"", b"headers")),
+                f"{topic}{len(known) + n}".encode(),
+            )
             for n in range(self.random.randint(1, 12))
         ]
         run(self.topics[topic].topics.publish(new, self.kept))
-        known += [(one.subject, one.data.decode()) for one in new]
+        known += [(one.subject, (one.data + one.headers).decode()) for one in new]
 
     def feed(self, one: Subscribed) -> None:
         """Let one of the feeders make its next call. It may have been slow, and others may have fed meanwhile."""
@@ -139,7 +144,13 @@ class TopicMachine:
         jobs = [
             (
                 TopicPosition(message.entry, message.number),
-                AddRequest("", message.subject, message.data, b"", b"k" + message.key.encode() if message.key else b""),
+                AddRequest(
+                    "",
+                    message.subject,
+                    message.data + message.headers,
+                    b"",
+                    b"k" + message.key.encode() if message.key else b"",
+                ),
             )
             for message in found.messages
         ]

@@ -50,8 +50,8 @@ TOPIC_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    row[2], row[6] = entry .. ' ' .. digits(number), ''\n",
     ),
     "numbers begin again": (
-        "    last = redis.call('XADD', key, ms .. '-*', 'n', digits(total + i), 's',",
-        "    last = redis.call('XADD', key, ms .. '-*', 'n', digits(i), 's',",
+        "    local fields = {'n', digits(total + i), 's',",
+        "    local fields = {'n', digits(i), 's',",
     ),
     "a replay begins one message late": (
         "  return (former and former[1] or FIRST) .. ' ' .. digits(first[2][2] - 1)\n",

@@ -23,7 +23,7 @@ PATTERNS = [".".join(["*"] * (MAX_TOKENS - 1) + [f"other{number}"]) for number i
 @cache
 def messages(count: int, size: int = 100, *, distinct: bool = False) -> list[NewMessage]:
     return [
-        NewMessage(f"{LONG}{number}" if distinct else "order.paid.eu", f"k{number % 50}", b"x" * size)
+        NewMessage(f"{LONG}{number}" if distinct else "order.paid.eu", f"k{number % 50}", b"h" * 100, b"x" * size)
         for number in range(count)
     ]
 

@@ -326,7 +326,7 @@ VALUES: dict[Any, str] = {
     SyncJobBatch: "as_ended counts failures results",
     SubscriptionInfo: "count index jobs lag lost name patterns position queue read_at",
     TopicInfo: "count first index last name published stored subscriptions",
-    TopicMessage: "data id key missed number published_at subject topic",
+    TopicMessage: "data headers id key missed number published_at subject topic",
     SyncTaskMap: "as_ended outcomes results",
     SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
