@@ -21,6 +21,7 @@ from glidemq_async.functions.jobs import JobCalls
 from glidemq_async.functions.key_limits import LimitCalls
 from glidemq_async.functions.known_tasks import KnownTaskCalls
 from glidemq_async.functions.lease import LeaseCalls
+from glidemq_async.functions.mending import MendingCalls
 from glidemq_async.functions.metrics import MetricsCalls
 from glidemq_async.functions.migration import MigrationCalls
 from glidemq_async.functions.obliterate import ObliterateCalls
@@ -63,6 +64,7 @@ class Functions:
         self.signals = SignalCalls(caller)
         self.streaming = StreamingCalls(caller)
         self.steps = StepCalls(caller)
+        self.mending = MendingCalls(caller)
         self.watching = WatchingCalls(caller)
         self.topics = TopicCalls(caller)
         self.feeds = FeedCalls(caller)

@@ -23,6 +23,30 @@ function journals.store_size(base, id, count, bytes, fence, seen)
   redis.call('HSET', queue_flags.create(base, 'stepped', seen), id, text)
 end
 
+-- Add the steps { identity value }* in args[first..last] to the journal of a job. limits: nil, or { steps, bytes } that
+-- it may have. Return false if it would have more; then nothing is written.
+function journals.add(base, id, args, first, last, seen, limits)
+  local key = base .. ':steps:' .. id
+  local count, bytes, fence = journals.size_of(base, id)
+  local is_new = not count
+  if is_new then count, bytes, fence = 0, 0, '0' end
+  for i = first, last, 2 do
+    local identity, size = args[i], #args[i + 1]
+    -- A repeated call finds its own steps, which count once.
+    local before = is_new and 0 or redis.call('HSTRLEN', key, identity)
+    if before == 0 then count, bytes = count + 1, bytes + #identity + size else bytes = bytes + size - before end
+  end
+  if limits and (count > limits[1] or bytes > limits[2]) then return false end
+  if is_new then
+    redis.call('UNLINK', key)    -- the journal of an earlier job with this id
+    if not seen.logs then redis.call('HSETNX', base .. ':meta2', 'logs', '1') end
+    seen.logs = true
+  end
+  redis.call('HSET', key, unpack(args, first, last))
+  journals.store_size(base, id, count, bytes, fence, seen)
+  return true
+end
+
 -- Remove the journals of these jobs.
 function journals.remove(base, ids)
   if in_chunks('HDEL', base .. ':stepped', nil, ids) == 0 then return end

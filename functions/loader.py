@@ -77,6 +77,7 @@ FILES: Final = (
     "updates",
     "streaming",
     "steps",
+    "mending",
     "result_ttl",
     "job_waiters",
     "queue",

@@ -31,26 +31,9 @@ end
 
 -- Record the steps of the group at args[at]. Return the status.
 local function write(base, args, at, seen)
-  local id, key = args[at], base .. ':steps:' .. args[at]
-  local count, bytes, fence = journals.size_of(base, id)
-  local is_new = not count
-  if is_new then count, bytes, fence = 0, 0, '0' end
-  local first, last = at + 5, at + 4 + 2 * args[at + 4]
-  for i = first, last, 2 do
-    local identity, size = args[i], #args[i + 1]
-    -- A repeated call finds its own steps, which count once.
-    local before = is_new and 0 or redis.call('HSTRLEN', key, identity)
-    if before == 0 then count, bytes = count + 1, bytes + #identity + size else bytes = bytes + size - before end
-  end
-  if count > tonumber(args[at + 2]) or bytes > tonumber(args[at + 3]) then return 'full' end
-  if is_new then
-    redis.call('UNLINK', key)    -- the journal of an earlier job with this id
-    if not seen.logs then redis.call('HSETNX', base .. ':meta2', 'logs', '1') end
-    seen.logs = true
-  end
-  redis.call('HSET', key, unpack(args, first, last))
-  journals.store_size(base, id, count, bytes, fence, seen)
-  return 'ok'
+  local limits = {tonumber(args[at + 2]), tonumber(args[at + 3])}
+  local fits = journals.add(base, args[at], args, at + 5, at + 4 + 2 * args[at + 4], seen, limits)
+  return fits and 'ok' or 'full'
 end
 
 -- Record the steps of one run, if it still has the job. Return the status.

@@ -348,12 +348,15 @@ class WorkflowDiverged(GlideMQError):
 
 
 class WorkflowExists(GlideMQError):
-    """Raised by `workflow.start(id=..., on_conflict="refuse")` if a run with this id exists; `state` is its state."""
+    """Raised by `workflow.start(id=..., on_conflict="refuse")` and `run.fork(id=...)` if a job has this id.
+
+    `state` is the state of that job.
+    """
 
     def __init__(self, workflow: str, run_id: str, state: str) -> None:
         super().__init__(
             f"workflow {workflow!r} cannot start with the id {run_id!r}: a job with this id is {state}; "
-            'choose another id, or get that run with on_conflict="return"'
+            "choose another id, or use that run"
         )
         self.workflow = workflow
         self.run_id = run_id

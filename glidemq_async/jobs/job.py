@@ -23,7 +23,7 @@ from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, Wai
 from glidemq_async.jobs.children import Dependencies, dependencies_of, read_children, values_of_children
 from glidemq_async.jobs.chunks import StreamItem, read_chunks
 from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
-from glidemq_async.jobs.journal import Journal, RecordedStep, StepCall, check_step, recorded_steps
+from glidemq_async.jobs.journal import FORKED_FROM, Journal, RecordedStep, StepCall, check_step, recorded_steps
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
 from glidemq_async.jobs.signals import SignalMethods
 from glidemq_async.jobs.watching import JobUpdate, watch_job
@@ -191,7 +191,8 @@ class Job(SignalMethods[Data, Result]):
                 raise JobStateError(
                     f"run a step of job {self.id}", "not running here", "call job.step() in its handler"
                 )
-            self._journal = Journal(self._client, self.id, self._entry, self.fence)
+            origin = self.headers.get(FORKED_FROM)
+            self._journal = Journal(self._client, self.id, self._entry, self.fence, origin)
         return self._journal
 
     @noted

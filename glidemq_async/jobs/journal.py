@@ -41,6 +41,10 @@ _VERSION: Final = 1
 _DIGEST_BYTES: Final = 12
 _SHOWN_BYTES: Final = 4096
 """Arguments up to this size are stored with their step, so that they can be shown."""
+FORKED_FROM: Final = "forked_from"
+"""The header of a fork: the id of the job whose journal it began with. Its digests contain that id."""
+ACCEPTED: Final = "workflow.accepted"
+"""The name and identity of the step that an operator records to accept the code of a workflow."""
 _COMPLETED: Final = "c"
 _FAILED: Final = "f"
 
@@ -151,9 +155,10 @@ class Numbers:
 class Journal:
     """The recorded steps of one job, as its present run uses them."""
 
-    def __init__(self, store: StepStore, job_id: str, entry: str, run: int) -> None:
+    def __init__(self, store: StepStore, job_id: str, entry: str, run: int, origin: str | None = None) -> None:
         self._store = store
         self.job_id = job_id
+        self._origin = origin
         self._entry = entry
         self.run = run
         """The fencing token of the run."""
@@ -162,6 +167,8 @@ class Journal:
         self._loading = asyncio.Lock()
         self._kept: dict[str, bytes] = {}
         self._bytes = 0
+        self._accepted = -1
+        """The steps of runs up to this one need not be asked for: an operator has accepted the code of the workflow."""
         self._numbers = Numbers()
         self._running: dict[str, asyncio.Future[None]] = {}
         """The steps that execute, or whose record has no reply yet. Each future is done afterwards."""
@@ -222,22 +229,26 @@ class Journal:
         return recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in self._new))
 
     def steps_not_asked(self) -> list[RecordedStep]:
-        """Return the steps that earlier runs have recorded and this run has not asked for."""
+        """Return the steps that earlier runs have recorded and this run has not asked for, without accepted ones."""
         names = self._kept.keys() - self._asked
-        return recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in names))
+        steps = recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in names))
+        return [step for step in steps if step.run > self._accepted]
 
     async def _load(self) -> None:
         async with self._loading:
             if self._is_loaded:
                 return
-            # No step can have been recorded before the first claim, so the first run need not read.
-            if self.run != 1:
+            # No step can have been recorded before the first claim, so the first run need not read. A fork begins with
+            # steps of its origin.
+            if self.run != 1 or self._origin is not None:
                 kept = await self._store.read_steps(self.job_id)
+                marker = kept.steps.get(ACCEPTED)
+                accepted = self._accepted = unpack_step(marker).run if marker else -1
                 for identity, packed in kept.steps.items():
                     step = unpack_step(packed)
                     if step.status != _FAILED or step.run > kept.requeued:
                         self._kept[identity] = packed
-                        if step.code:
+                        if step.code and step.run > accepted:
                             self._left.setdefault((step.name, step.code), set()).add(identity)
                     self._bytes += len(identity) + len(packed)
             self._is_loaded = True
@@ -252,7 +263,8 @@ class Journal:
                 error.path,
             ) from error
         # The id makes equal arguments of several jobs look different to a reader of the store.
-        digest = blake2b(self.job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
+        job_id = self._origin or self.job_id
+        digest = blake2b(job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
         return f"{call.name}{_SEPARATOR}{digest}"
 
     async def _record_of(
@@ -363,6 +375,13 @@ def recorded_steps(store: StepStore, job_id: str, kept: Iterable[tuple[str, byte
     """Return the steps of a journal in the order in which they ended."""
     found = [_step(store, job_id, identity, unpack_step(packed)) for identity, packed in kept]
     return sorted(found, key=lambda step: (step.finished_at, step.started_at))
+
+
+def packed_mark(store: StepStore, job_id: str, name: str, run: int) -> bytes:
+    """Return the stored form of a step without arguments and result, for the run with this fencing token."""
+    body = store.encode([None, None], "step", name, job_id)
+    now = _now()
+    return msgpack.packb(StoredStep(_VERSION, _COMPLETED, name, run, now, now, "", body))
 
 
 def check_step(name: str, key: str | None) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from glidemq_async.errors import WorkflowExists
+from glidemq_async.jobs import mending
 from glidemq_async.jobs.context import current_job
 from glidemq_async.jobs.job import Job, journal_of
 from glidemq_async.jobs.journal import RecordedStep, forget_last_step
@@ -55,6 +56,47 @@ class RunHandle(Generic[R]):
     ) -> bool:
         """Deliver a signal to the run; see `Queue.signal`."""
         return await self.job.signal(name, data, ttl=ttl, once=once)
+
+    async def cancel(self, reason: str | None = None) -> bool:
+        """Cancel the run: it fails with the reason "revoked"; see `Job.revoke`. Return False if a worker must stop it.
+
+        A run that executes gets CancelledError where it awaits, and its `except` and `finally` blocks may call steps,
+        for example to undo earlier ones. A suspended run ends without executing anything.
+        """
+        return await self.job.revoke(reason)
+
+    async def retry(self) -> None:
+        """Run the failed run again with fresh attempts. Recorded steps are not repeated, failed ones are.
+
+        Raises JobStateError if the run has not ended, and JobNotFound.
+        """
+        await self.job.retry()
+
+    async def restart(self) -> None:
+        """Run the ended run again from the beginning, without its recorded steps and signals.
+
+        Raises JobStateError if the run has not ended, and JobNotFound.
+        """
+        await mending.restart(self.job)
+
+    async def accept(self) -> None:
+        """Retry the failed run, and let its changed code leave out steps that are recorded.
+
+        Use it when the run has failed with WorkflowDiverged, and the new code is right. Steps that fit are not
+        repeated. Raises JobStateError if the run has not failed, and JobNotFound.
+        """
+        await mending.accept(self.job)
+
+    async def fork(self, *, before: str | None = None, id: str | None = None) -> RunHandle[R]:  # noqa: A002
+        """Start another run with the arguments and the recorded steps of this one, which remains as it is.
+
+        `before` is the name of a step: the fork repeats the steps from the first one of this name on. Steps that ended
+        before it began are not repeated. The fork has the options of the run, and the header `forked_from`. If this
+        process dies before the steps are copied, the fork remains delayed and never starts.
+
+        Raises JobNotFound, WorkflowExists if a job has the `id`, and ValueError if no recorded step has the name.
+        """
+        return RunHandle(await mending.fork(self.job, before, id))
 
     async def steps(self) -> list[RecordedStep]:
         """Return the recorded steps, in the order in which they ended; see `Job.get_steps`."""
