@@ -22,7 +22,6 @@ request.register('restartRun', function(base, args)
   local state, status = open_ended(base, id, call)
   if not state then return status end
   if call.seen.stepped then journals.remove(base, {id}) end
-  if call.seen.signalled then record.forget_hand_over(base, id) end
   removal.start_anew(base, id, 'restarted', call)
   wakeup.finish(base, call)
   return 'ok'

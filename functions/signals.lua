@@ -193,11 +193,6 @@ function record.forget_signals(base, ids)
   in_chunks('UNLINK', nil, nil, keys)
 end
 
--- The job starts anew. Its runs get no signals that earlier runs got.
-function record.forget_hand_over(base, id)
-  redis.call('HDEL', base .. ':signalled', 'w' .. id)
-end
-
 -- Return the deadline of a suspended job in ms, nil without one.
 function signals.deadline(base, id)
   local deadline = tonumber(redis.call('ZSCORE', base .. ':suspended', id) or nil)

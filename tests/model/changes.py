@@ -20,6 +20,13 @@ class ChangedQueue(Queue):
 
     def retry(self, id_: str) -> str:
         """Start the job again with fresh attempts. The fencing token continues to grow."""
+        code = self._ended(id_)
+        if code == "ok":
+            self.start_anew(self.jobs[id_], "retried")
+        return code
+
+    def _ended(self, id_: str) -> str:
+        """Return "ok" if the job has ended and its record is kept."""
         job = self.open(id_)
         if job is None:
             return "missing"
@@ -28,7 +35,38 @@ class ChangedQueue(Queue):
         if self.is_gone(job):
             del self.jobs[id_]
             return "missing"
-        self.start_anew(job, "retried")
+        return "ok"
+
+    def restart(self, id_: str) -> str:
+        """Start the job again without its journal."""
+        code = self._ended(id_)
+        if code == "ok":
+            job = self.jobs[id_]
+            job.steps, job.requeued = None, 0
+            self.start_anew(job, "restarted")
+        return code
+
+    def accept(self, id_: str, step: str, value: str) -> str:
+        """Start the failed job again with another step in its journal."""
+        code = self._ended(id_)
+        if code != "ok":
+            return code
+        job = self.jobs[id_]
+        if job.state != "failed":
+            return f"state {job.state}"
+        job.steps = {**(job.steps or {}), step: value}
+        self.start_anew(job, "accepted")
+        return "ok"
+
+    def restore(self, id_: str, step: str, value: str) -> str:
+        """Add a step to the journal of a delayed job."""
+        job = self.open(id_)
+        if job is None:
+            return "missing"
+        if job.state != "delayed":
+            return f"state {job.state}"
+        job.changes += 1
+        job.steps = {**(job.steps or {}), step: value}
         return "ok"
 
     def start_anew(self, job: Job, how: str) -> None:

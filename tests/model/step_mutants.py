@@ -9,13 +9,21 @@ MUTANTS_OF_STEPS: Final[dict[str, tuple[str, str]]] = {
         "    if state ~= 'active' or found ~= entry then return 'stale' end\n    if args[1] ~=",
         "    if args[1] ~=",
     ),
+    "a restarted run keeps its journal": (
+        "  if call.seen.stepped then journals.remove(base, {id}) end\n  removal.start_anew(base, id, 'restarted', call)",
+        "  removal.start_anew(base, id, 'restarted', call)",
+    ),
+    "a completed run is accepted": (
+        "  if state ~= 'failed' then return 'state ' .. state end\n  journals.add",
+        "  journals.add",
+    ),
     "a removed job keeps its journal": (
         "  if logs and (not is_known or seen.stepped) then journals.remove(base, ids) end\n",
         "",
     ),
     "a job without a record keeps its journal": (
-        "  if call.seen.stepped then journals.remove(base, {id}) end\n",
-        "",
+        "  if call.seen.stepped then journals.remove(base, {id}) end\nend\n",
+        "end\n",
     ),
     "a removed journal remains counted": (
         "  if in_chunks('HDEL', base .. ':stepped', nil, ids) == 0 then return end\n",

@@ -134,6 +134,22 @@ class Users(BaseMachine):
         code = self.model.record_step(id_, lease, step, value)
         same("reply of recordSteps", run(self.functions.steps.record([group])), [code])
 
+    @action(2, what=st.sampled_from(["restart", "accept", "restore"]), number=NUMBER, delivery=DELIVERY)
+    def mend(self, what: Literal["restart", "accept", "restore"], number: int, delivery: Delivery) -> None:
+        """Start an ended job again without its journal or with another step, or add a step to a delayed job."""
+        self.made += 1
+        id_ = self.pick(number, *(("delayed",) if what == "restore" else ("failed", "completed")))
+        self.driver.delivery, self.dirty = delivery, True
+        step, value, mending = "d", f"s{self.made}", self.functions.mending
+        if what == "restart":
+            same("reply of restartRun", run(mending.restart(id_)), self.model.restart(id_))
+        elif what == "accept":
+            code = run(mending.accept(id_, step, value.encode()))
+            same("reply of acceptRun", code, self.model.accept(id_, step, value))
+        else:
+            code = run(mending.restore(id_, [(step, value.encode())]))
+            same("reply of restoreSteps", code, self.model.restore(id_, step, value))
+
     @action(2, number=NUMBER)
     def follow(self, number: int) -> None:
         id_, self.dirty = self.pick(number, "active", *READY), True

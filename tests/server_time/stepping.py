@@ -94,3 +94,39 @@ async def remove_journals(b: Bench) -> None:
     while cursor:
         names = ["meta2", "events", "idle", "stepped"]
         cursor = (await b.functions.obliterate.step("" if cursor == "go" else cursor, names, force=True)).cursor
+
+
+async def fail_with_steps(b: Bench) -> str:
+    """Let a job with a large journal fail among many. Return its id."""
+    await b.add(1)
+    held = await b.claim(1)
+    for start in range(0, 9_750, 250):
+        await step(b, held, [f"step {start + number}" for number in range(250)])
+    await b.settle(held, "f", "")
+    await b.crowd()
+    return held[0].id
+
+
+@largest("restartRun")
+async def restart_run(b: Bench) -> None:
+    assert await b.functions.mending.restart(await fail_with_steps(b)) == "ok"
+
+
+@largest("acceptRun")
+async def accept_run(b: Bench) -> None:
+    assert await b.functions.mending.accept(await fail_with_steps(b), "accepted", STEP) == "ok"
+
+
+@largest("restoreSteps")
+async def restore_steps(b: Bench) -> None:
+    await b.add(b.many, delay=60_000)
+    for start in range(0, 9_750, 250):
+        steps = [(f"step {start + number}", STEP) for number in range(250)]
+        assert await b.functions.mending.restore("1", steps) == "ok"
+
+
+@largest("restoreSteps", "large steps")
+async def restore_large_steps(b: Bench) -> None:
+    await b.add(1, delay=60_000)
+    for start in range(15):
+        assert await b.functions.mending.restore("1", [(f"step {start}", b"x" * MIB)]) == "ok"
