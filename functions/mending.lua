@@ -22,7 +22,7 @@ request.register('restartRun', function(base, args)
   local state, status = open_ended(base, id, call)
   if not state then return status end
   if call.seen.stepped then journals.remove(base, {id}) end
-  removal.start_anew(base, id, 'restarted', call)
+  removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)
@@ -33,7 +33,7 @@ request.register('acceptRun', function(base, args)
   if not state then return status end
   if state ~= 'failed' then return 'state ' .. state end
   journals.add(base, id, args, 4, 5, call.seen)
-  removal.start_anew(base, id, 'accepted', call)
+  removal.start_anew(base, id, 'retried', call)
   wakeup.finish(base, call)
   return 'ok'
 end)

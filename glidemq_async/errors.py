@@ -337,7 +337,7 @@ class WorkflowDiverged(GlideMQError):
         super().__init__(
             f"workflow {workflow!r} has changed since this job ran: recorded {', '.join(left)}; asked instead for "
             f"{', '.join(asked) or 'nothing'}. Start a worker with the earlier code and retry the job, or accept the "
-            'new code with on_divergence="warn" and retry the job'
+            "new code with run.accept() or `glidemq workflows accept`"
         )
         self.workflow = workflow
         self.left = tuple(left)
@@ -356,7 +356,7 @@ class WorkflowExists(GlideMQError):
     def __init__(self, workflow: str, run_id: str, state: str) -> None:
         super().__init__(
             f"workflow {workflow!r} cannot start with the id {run_id!r}: a job with this id is {state}; "
-            "choose another id, or use that run"
+            'choose another id, or use that run, which start() returns with on_conflict="return"'
         )
         self.workflow = workflow
         self.run_id = run_id

@@ -35,6 +35,7 @@ COMMANDS: Final = {
     "revoke": (MODIFY, "glidemq_async.cli.change_commands"),
     "promote": (MODIFY, "glidemq_async.cli.change_commands"),
     "signal": (MODIFY, "glidemq_async.cli.signal_commands"),
+    "workflows": (MODIFY, "glidemq_async.cli.workflow_commands"),
     "dlq": (MODIFY, "glidemq_async.cli.change_commands"),
     "clean": (MODIFY, "glidemq_async.cli.bulk_commands"),
     "release": (MODIFY, "glidemq_async.cli.bulk_commands"),

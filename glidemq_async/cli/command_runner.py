@@ -32,8 +32,8 @@ DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
 }
 
 
-def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None], *, as_json: bool) -> None:
-    """Run the work of a command and print its document, as JSON or with `show`."""
+def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None], *, as_json: bool) -> Document:
+    """Run the work of a command, print its document, as JSON or with `show`, and return it."""
     from glidemq_async.cli import output, targets
 
     # The document is printed after the work has ended, which includes closing the storage. A program that reads the
@@ -43,6 +43,7 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
         output.print_json(found)
     else:
         show(found)
+    return found
 
 
 def show_jobs(found: list[Document], columns: Mapping[str, str], target: CommandTarget, *, empty: str) -> None:

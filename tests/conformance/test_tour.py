@@ -14,9 +14,11 @@ from glidemq_async import (
     Deduplication,
     FlowJob,
     FlowProducer,
+    JobStateError,
     Queue,
     RateLimit,
     RetryLater,
+    RunHandle,
     TokenBucket,
 )
 from glidemq_async.functions.add import AddRequest
@@ -179,6 +181,13 @@ async def run_steps(queue: AnyQueue) -> None:
         assert await job.result(10) == [*range(300)]
     assert called == [1, 2]
     assert len(await job.get_steps()) == 300
+    fork = await RunHandle(job).fork()
+    async with worker_of(queue, work):
+        assert await fork.result(10) == [*range(300)]
+        await RunHandle(job).restart()
+        assert await job.result(10) == [*range(300)]
+    with pytest.raises(JobStateError):
+        await RunHandle(job).accept()
     assert await queue.check() == []
 
 

@@ -37,16 +37,16 @@ class ChangedQueue(Queue):
             return "missing"
         return "ok"
 
-    def restart(self, id_: str) -> str:
+    def restart_run(self, id_: str) -> str:
         """Start the job again without its journal."""
         code = self._ended(id_)
         if code == "ok":
             job = self.jobs[id_]
             job.steps, job.requeued = None, 0
-            self.start_anew(job, "restarted")
+            self.start_anew(job, "retried")
         return code
 
-    def accept(self, id_: str, step: str, value: str) -> str:
+    def accept_run(self, id_: str, step: str, value: str) -> str:
         """Start the failed job again with another step in its journal."""
         code = self._ended(id_)
         if code != "ok":
@@ -55,10 +55,10 @@ class ChangedQueue(Queue):
         if job.state != "failed":
             return f"state {job.state}"
         job.steps = {**(job.steps or {}), step: value}
-        self.start_anew(job, "accepted")
+        self.start_anew(job, "retried")
         return "ok"
 
-    def restore(self, id_: str, step: str, value: str) -> str:
+    def restore_steps(self, id_: str, step: str, value: str) -> str:
         """Add a step to the journal of a delayed job."""
         job = self.open(id_)
         if job is None:

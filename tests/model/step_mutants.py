@@ -10,8 +10,8 @@ MUTANTS_OF_STEPS: Final[dict[str, tuple[str, str]]] = {
         "    if args[1] ~=",
     ),
     "a restarted run keeps its journal": (
-        "  if call.seen.stepped then journals.remove(base, {id}) end\n  removal.start_anew(base, id, 'restarted', call)",
-        "  removal.start_anew(base, id, 'restarted', call)",
+        "  if call.seen.stepped then journals.remove(base, {id}) end\n  removal.start_anew(base, id, 'retried', call)",
+        "  removal.start_anew(base, id, 'retried', call)",
     ),
     "a completed run is accepted": (
         "  if state ~= 'failed' then return 'state ' .. state end\n  journals.add",

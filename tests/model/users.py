@@ -142,13 +142,13 @@ class Users(BaseMachine):
         self.driver.delivery, self.dirty = delivery, True
         step, value, mending = "d", f"s{self.made}", self.functions.mending
         if what == "restart":
-            same("reply of restartRun", run(mending.restart(id_)), self.model.restart(id_))
+            same("reply of restartRun", run(mending.restart(id_)), self.model.restart_run(id_))
         elif what == "accept":
             code = run(mending.accept(id_, step, value.encode()))
-            same("reply of acceptRun", code, self.model.accept(id_, step, value))
+            same("reply of acceptRun", code, self.model.accept_run(id_, step, value))
         else:
             code = run(mending.restore(id_, [(step, value.encode())]))
-            same("reply of restoreSteps", code, self.model.restore(id_, step, value))
+            same("reply of restoreSteps", code, self.model.restore_steps(id_, step, value))
 
     @action(2, number=NUMBER)
     def follow(self, number: int) -> None:

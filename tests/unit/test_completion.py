@@ -225,7 +225,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Task: (task, TASK),
     Step: (lambda: app().step(send), "function name sync with_key"),
     Workflow: (lambda: app().workflow(send), "function name queue start task"),
-    RunHandle: (lambda: RunHandle(job()), "id job result send signal state steps"),
+    RunHandle: (lambda: RunHandle(job()), "accept cancel fork id job restart result retry send signal state steps"),
     BoundTask: (lambda: task().options(delay=1), "add add_many map options starmap sync"),
     TaskMap: (lambda: app().task(handler).map([job()]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
