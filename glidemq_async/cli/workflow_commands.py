@@ -8,6 +8,7 @@ import typer
 
 from glidemq_async.cli.command_runner import answer, hint_at_more
 from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, with_target
+from glidemq_async.cli.run_check_commands import check, export
 from glidemq_async.cli.signal_commands import signal
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change the runs that --f
 workflows = typer.Typer(no_args_is_help=True, help="Look at runs of workflows, send signals to them, put them right.")
 
 workflows.command("send")(signal)
+workflows.command()(export)
+workflows.command()(check)
 
 
 @workflows.command("list")

@@ -189,7 +189,7 @@ class Journal:
         if self._is_closed:
             raise asyncio.CancelledError("the run of the workflow is suspended")
         if not self._is_loaded:
-            await self._load()
+            await self.load()
         if call.key is not None:
             identity = f"{call.name}{_SEPARATOR}={call.key}"
             found = await self._record_of(identity, call, execute, records_failure)
@@ -234,7 +234,8 @@ class Journal:
         steps = recorded_steps(self._store, self.job_id, ((name, self._kept[name]) for name in names))
         return [step for step in steps if step.run > self._accepted]
 
-    async def _load(self) -> None:
+    async def load(self) -> None:
+        """Read the recorded steps. Idempotent; the first call of a step does it."""
         async with self._loading:
             if self._is_loaded:
                 return

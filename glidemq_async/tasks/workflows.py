@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from glidemq_async.errors import WorkflowExists
 from glidemq_async.jobs import mending
@@ -21,6 +22,7 @@ from glidemq_async.workflows.waiting import Given
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 OnConflict: TypeAlias = Literal["return", "refuse"]
 
@@ -167,6 +169,19 @@ class WorkflowDecorator(Protocol):
     def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Workflow[P, R]: ...
 
 
+_bodies: Final[weakref.WeakSet[Callable[..., Any]]] = weakref.WeakSet()
+
+
+def is_body(function: Callable[..., Any]) -> bool:
+    """Return whether the function of a task is the one of a workflow."""
+    return function in _bodies
+
+
+def _note_body(body: F) -> F:
+    _bodies.add(body)
+    return body
+
+
 def body_of(
     function: Callable[P, Coroutine[Any, Any, R]], on_divergence: OnDivergence
 ) -> Callable[P, Coroutine[Any, Any, R]]:
@@ -175,6 +190,7 @@ def body_of(
         raise ValueError(f"on_divergence must be one of {', '.join(POLICIES)}, got {on_divergence!r}")
     code = fingerprint_of(function)
 
+    @_note_body
     @functools.wraps(function)
     async def body(*args: P.args, **kwargs: P.kwargs) -> R:
         job = current_job()

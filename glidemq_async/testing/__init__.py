@@ -6,5 +6,6 @@ See docs/testing.md for an example.
 
 from glidemq_async.testing.clock import MovableClock
 from glidemq_async.testing.harness import Harness
+from glidemq_async.testing.run_checks import check_runs
 
-__all__ = ["Harness", "MovableClock"]
+__all__ = ["Harness", "MovableClock", "check_runs"]

@@ -354,8 +354,8 @@ def _described(one: Subscriber, feed: FeedState | None, total: int) -> Subscript
 def _checked_input(message: object) -> tuple[str, object, str | None]:
     if not isinstance(message, (tuple, list)) or not 2 <= len(message) <= 3:  # pyright: ignore[reportUnknownArgumentType]
         raise TypeError(f"each message must be (subject, data) or (subject, data, key), got {message!r}")
-    subject, data, key = (*cast("tuple[Any, ...]", tuple(message)), None)[:3]
-    return subject, data, key
+    found = cast("Sequence[Any]", message)
+    return found[0], found[1], found[2] if len(found) > 2 else None
 
 
 async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:

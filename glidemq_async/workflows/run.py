@@ -35,7 +35,8 @@ class WorkflowRun:
         self.waiting = Waiting(journal, given or Given())
         self.loop = asyncio.get_running_loop()
         self._workflow = workflow
-        self._code = code
+        self.code = code
+        """The fingerprint of the code of the function."""
         self._policy = on_divergence
         self._diverged: Exception | None = None
 
@@ -55,7 +56,7 @@ class WorkflowRun:
                 await self._refuse_changed(name, arguments)
             return await execute()
 
-        call = StepCall(name, arguments, key, self._code)
+        call = StepCall(name, arguments, key, self.code)
         return await self.journal.call(call, checked, records_failure=records_failure)
 
     # An amount has changed in the code, and the job runs again: the step with the old amount is recorded, and the run
@@ -68,35 +69,37 @@ class WorkflowRun:
         for _ in range(_TURNS):
             if self._diverged is not None:
                 raise self._diverged
-            if not self.journal.has_left(self._code, name):
+            if not self.journal.has_left(self.code, name):
                 return
             await asyncio.sleep(0)
-        self._diverge([step for step in self._left() if step.name == name], [f"{name}({_shown(arguments)})"])
+        self._diverge(
+            [step for step in self.steps_left() if step.name == name], [shown_call(StepCall(name, arguments))]
+        )
 
     def failure(self, error: Exception) -> Exception:
         """Return the exception with which the run fails, if its function has raised `error`."""
         if self._diverged is not None:
             return self._diverged
         # A task group hides the failure of a step, and the worker would repeat a run that cannot succeed.
-        return _only_failure(error) or error
+        return only_failure(error) or error
 
     def end(self) -> None:
         """Check a run that has ended. Raises WorkflowDiverged, or UnrecoverableError with the policy "fail"."""
         if self._diverged is not None:  # the function has caught the error
             raise self._diverged
-        if left := self._left():
-            self._diverge(left, [_call_of(step) for step in self.journal.new_steps() if _is_own(step)])
+        if left := self.steps_left():
+            self._diverge(left, [call_of(step) for step in self.journal.new_steps() if _is_own(step)])
 
-    def _left(self) -> list[RecordedStep]:
+    def steps_left(self) -> list[RecordedStep]:
         """Return the steps that other code has recorded and this run has not asked for."""
         # The same code may ask for other steps too: a step that was too slow for a timeout is fast when it is recorded.
         # That does not change the workflow.
-        if not self.journal.has_left(self._code):
+        if not self.journal.has_left(self.code):
             return []
-        return [step for step in self.journal.steps_not_asked() if step.code not in ("", self._code) and _is_own(step)]
+        return [step for step in self.journal.steps_not_asked() if step.code not in ("", self.code) and _is_own(step)]
 
     def _diverge(self, left: Sequence[RecordedStep], asked: Sequence[str]) -> None:
-        error = WorkflowDiverged(self._workflow, _few([_call_of(step) for step in left]), _few(asked))
+        error = WorkflowDiverged(self._workflow, _few([call_of(step) for step in left]), _few(asked))
         if self._policy == "warn":
             _log.warning("%s", error)
             return
@@ -132,7 +135,7 @@ def _is_own(step: RecordedStep) -> bool:
     return not step.name.startswith(LIBRARY_STEPS)
 
 
-def _only_failure(error: Exception) -> StepFailed | None:
+def only_failure(error: Exception) -> StepFailed | None:
     """Return the first failure of a step in a group, None if the group has another error too."""
     if not isinstance(error, ExceptionGroup):
         return None
@@ -145,8 +148,14 @@ def _only_failure(error: Exception) -> StepFailed | None:
     return first if isinstance(first, StepFailed) else None
 
 
-def _call_of(step: RecordedStep) -> str:
-    return f"{step.name}({_shown(step.arguments)})" if step.key is None else f"{step.name}(key={step.key!r})"
+def call_of(step: RecordedStep) -> str:
+    """Return the call of a recorded step as text."""
+    return shown_call(StepCall(step.name, step.arguments, step.key))
+
+
+def shown_call(call: StepCall) -> str:
+    """Return a call of a step as text."""
+    return f"{call.name}({_shown(call.arguments)})" if call.key is None else f"{call.name}(key={call.key!r})"
 
 
 def _shown(arguments: object) -> str:

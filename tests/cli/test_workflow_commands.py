@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +147,54 @@ async def existing(q: AnyQueue, job_id: str) -> Any:
     found = await q.get_job(job_id)
     assert found is not None
     return found
+
+
+APP = """
+from glidemq_async import GlideMQ, workflows
+
+mq = GlideMQ()
+
+
+@mq.step
+async def reserve(item: str) -> str:
+    return item
+
+
+@mq.workflow(queue="q")
+async def order(item: str) -> object:
+    await reserve(item{change})
+    return (await workflows.receive("approved", timeout="1d")).data
+"""
+
+
+async def test_runs_are_exported_and_checked(shell: Shell, q: AnyQueue, tmp_path: Path) -> None:
+    mq: GlideMQ[Any] = GlideMQ(q.storage, queue="q")
+
+    @mq.step
+    async def reserve(item: str) -> str:
+        return item
+
+    @mq.workflow
+    async def order(item: str) -> object:
+        await reserve(item)
+        return (await workflows.receive("approved", timeout="1d")).data
+
+    async with mq, mq.worker():
+        for number in range(3):
+            await reaches(await order.start("book", id=f"r{number}"), "suspended")
+    exported = await shell.run("workflows", "export", "q")
+    assert (len(exported.stdout.splitlines()), exported.stderr) == (3, "exported 3 runs\n")
+    runs = tmp_path / "runs.jsonl"
+    runs.write_text(exported.stdout)
+    for name, change in (("app_same", ""), ("app_changed", ' + "s"')):
+        (tmp_path / f"{name}.py").write_text(APP.replace("{change}", change))
+    directory = ("--app-dir", str(tmp_path))
+    good = await shell.json("workflows", "check", "app_same:mq", str(runs), *directory)
+    assert sorted((one["id"], one["verdict"], one["fits"]) for one in good["runs"]) == [
+        (f"r{number}", "same", True) for number in range(3)
+    ]
+    bad = await shell.run("workflows", "check", "app_changed:mq", str(runs), *directory, "--json")
+    assert bad.returncode == 1
+    assert "reserve('book')" in bad.stdout
+    assert "reserve('books')" in bad.stdout
+    assert (await shell.fails("workflows", "check", "app_same:mq", str(tmp_path / "app_same.py"), *directory))[0] == 2

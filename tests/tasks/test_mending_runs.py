@@ -132,7 +132,9 @@ async def test_an_accepted_run_continues_with_the_changed_code(storage: Storage,
     changed, order = app(storage, name, changed=True)
     broken.clear()
     async with changed, changed.worker():
-        run = RunHandle(await changed.queue(name).get_job(run.id))
+        job = await changed.queue(name).get_job(run.id)
+        assert job is not None
+        run = RunHandle(job)
         await run.retry()
         await fails(run, "has changed")
         calls.clear()
