@@ -50,6 +50,18 @@ EXPECTED = {
         "refunded because of ConnectionError: no carrier",
         "pay completed, ship failed, refund completed",
     ],
+    "agent": [
+        "model: 1 messages",
+        "look up Lisbon",
+        "look up Porto",
+        "look up Atlantis",
+        "look up Atlantis",
+        "model: 5 messages",
+        "send the report",
+        "model: 7 messages",
+        "I have sent: Lisbon has 545,000 people; Porto has 232,000 people; Atlantis: not found (KeyError)",
+        "7 steps: ask_model, look_up, send_report",
+    ],
     "map_reduce": ["100,000 rows: 4,999,950,000"],
     "order": [
         "small: 10.00 charged",
