@@ -1,7 +1,8 @@
 """The samples of the documentation run: each Python block of the README and of docs/, page by page.
 
 The blocks of a page run in order, like one program, on a server of the test; `settings.py` has what they take for
-granted. Tests on a page run under pytest in its default modes. A block that cannot run has the comment
+granted. The pages about moving from another library, `from-*`, print exactly the values in the comments behind `print`.
+Tests on a page run under pytest in its default modes. A block that cannot run has the comment
 `<!-- fragment: reason -->` before it, or `<!-- fragments: reason -->` is on its page; it still has to compile.
 """
 
@@ -12,6 +13,7 @@ import asyncio
 import importlib
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -26,13 +28,15 @@ from tests.docs.settings import AFTER, AT, BEFORE, COMMON, PYTEST_AT, PYTEST_PAG
 from tests.support.helpers import soon
 from tests.support.servers import Server, standalone
 
-LANGUAGES = {"", "python", "sh", "text", "toml", "yaml"}
+LANGUAGES = {"", "py", "python", "sh", "text", "toml", "ts", "yaml"}
+"""`py` and `ts` mark the code of other libraries, which does not run."""
 FRAGMENTS_AT_MOST = 2
 """The number of fragments outside the pages about Spark."""
 SPARK = {"spark", "spark-write", "spark-read", "spark-driver", "pipeline"}
 OWN_TEST = {"project-layout": "test_project_layout.py"}
 ALL = [block for page in PAGES for block in blocks(page)]
 PYTHON = [block for block in ALL if block.language == "python"]
+PRINTED = re.compile(r"print\(.*\)  # (.*)$", re.MULTILINE)
 RUN = sorted({block.page for block in PYTHON if block.reason is None} - PYTEST_PAGES.keys() - OWN_TEST.keys())
 
 
@@ -77,6 +81,11 @@ def test_each_block_compiles(block: Block) -> None:
     compiled(block)
 
 
+@pytest.mark.parametrize("block", [block for block in ALL if block.language == "py"], ids=lambda block: block.page)
+def test_the_code_of_other_libraries_compiles(block: Block) -> None:
+    compiled(block)
+
+
 def test_fragments_are_few_and_have_their_reasons() -> None:
     fragments = [block for block in ALL if block.reason is not None]
     assert len([block for block in fragments if block.page not in SPARK]) <= FRAGMENTS_AT_MOST
@@ -100,6 +109,9 @@ async def test_the_samples_of_a_page_run(
             if block.reason is None:
                 await setting(AT.get((page, number), ""), names, f"setting of {page}, sample {number}")
                 await run(block, names, folder)
+        if page.startswith("from-"):
+            expected = [line for block in PYTHON if block.page == page for line in PRINTED.findall(block.text)]
+            assert capsys.readouterr().out.splitlines() == expected
         await setting(AFTER.get(page, ""), names, f"after {page}")
     finally:
         for module in set(sys.modules) - known:
