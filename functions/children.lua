@@ -1,7 +1,8 @@
 -- children: reads the children of jobs, and adds children to running jobs. flows.lua describes how they are stored.
---   getChildren   flow stamp node cursor -> { cursor | '', flat { base key, id, name, policy, ending, value } }
+--   getChildren   flow stamp node cursor -> { cursor | '', flat { base key, id, name, policy, ending, value }, ends }
 --     The children of a node, in their order. ending: '' (not ended), "c" (value: its result), "f" (value: the reason).
---     stamp '': the children that runs of the job with the id `flow` have added
+--     stamp '': the children that runs of the job with the id `flow` have added. ends: how many of them have ended as
+--     children.watch counts them; -1 if they belong to runs before the job ended
 --   addChildren   channel number id entry consumer stamp first total children page… -> { status, … }
 --     Give a running job children, in a separate plan, and begin to make them. entry, consumer: of the run.
 --     stamp     for a new plan
@@ -76,6 +77,31 @@ function children.fault_of_parent(base, id)
   return 'waits for ' .. digits(waits) .. ' children, but ' .. digits(open) .. ' have not ended'
 end
 
+-- Return the plan of the children that the runs of a job have added, nil without one.
+local function own_plan(base, id)
+  local _, own = parts_of(redis.call('HGET', base .. ':flowed', id) or '')
+  if own == '' then return nil end
+  local edge = parse_edge(own_edge(own))
+  local key = key_of(base, edge.flow)
+  return redis.call('HGET', key, 'stamp') == edge.stamp and key or nil, edge
+end
+
+-- A job is suspended until one of its children ends. known: how many ends its run knows. Return false if the job must
+-- not be suspended, because a further child has ended.
+function children.watch(base, id, known)
+  local key = own_plan(base, id)
+  if not key or tonumber(redis.call('HGET', key, flows.ENDED) or 0) > known then return false end
+  redis.call('HSET', key, flows.RUNS, flows.SUSPENDED)
+  return true
+end
+
+-- Return true if the end of a child will resume a suspended job, or may be doing that. For checking.lua.
+function children.is_watched(base, id)
+  local key = own_plan(base, id)
+  if exists(base .. ':flow_work') then return true end
+  return key and redis.call('HGET', key, flows.RUNS) == flows.SUSPENDED or false
+end
+
 -- A run has added children, and its job waits for them now. The caller has taken the job out of its location.
 --
 -- While the job runs, the plan only notes how its children end (flows.RUNS). A release would find a job that does not
@@ -83,11 +109,9 @@ end
 -- for the children that have ended.
 function children.wait(base, id, call)
   local job = base .. ':job:' .. id
-  local _, own = parts_of(redis.call('HGET', base .. ':flowed', id) or '')
-  local edge = own ~= '' and parse_edge(own_edge(own))
-  local key = edge and key_of(base, edge.flow)
+  local key, edge = own_plan(base, id)
   redis.call('HDEL', job, 'after')    -- a delay counts before the first run only
-  if not key or redis.call('HGET', key, 'stamp') ~= edge.stamp then
+  if not key then
     redis.call('HSET', job, 'place', routes.enter_again(base, id, call))
     events.note(call.lines, 'waiting', id, 'children')
     return
@@ -188,12 +212,13 @@ register('getChildren', function(base, args)
   local it = budget.of_answer()
   local key, stamp, number = named(base, args[1], args[2], integer('node', args[3]))
   local from, rows = integer('cursor', args[4]), {}
-  if not key then return {'', rows} end
+  if not key then return {'', rows, -1} end
   if redis.call('HGET', key, 'stamp') ~= stamp then return {'gone', rows} end
   local found = children_of(key, number)
+  local ends = has_ended(key, number) and -1 or tonumber(redis.call('HGET', key, flows.ENDED) or 0)
   local last = math.min(from + STEP_ROWS, #found)
   for i = from + 1, last do
-    if i > from + 1 and budget.is_spent(it) then return {digits(i - 1), rows} end
+    if i > from + 1 and budget.is_spent(it) then return {digits(i - 1), rows, ends} end
     local n = digits(found[i])
     local node = node_of(key, n)
     local how = redis.call('HGET', key, 'e' .. n) or ''
@@ -203,5 +228,5 @@ register('getChildren', function(base, args)
         string.sub(how, 2)}) do rows[#rows + 1] = value end
     end
   end
-  return {last < #found and digits(last) or '', rows}
+  return {last < #found and digits(last) or '', rows, ends}
 end, {'no-writes'})

@@ -23,6 +23,13 @@ class ChildRow(NamedTuple):
     value: bytes
 
 
+class PresentChildren(NamedTuple):
+    """The children of a job, and how many of them have ended as the server counts them."""
+
+    rows: list[ChildRow]
+    ends: int
+
+
 class Pages(NamedTuple):
     """The pages of some nodes, and the number of these nodes."""
 
@@ -80,16 +87,27 @@ class ChildCalls(Calls):
 
         With an empty `stamp`, the children that runs of the job with the id `flow` have added.
         """
+        found = await self._read(flow, stamp, node)
+        return None if found is None else found.rows
+
+    async def read_present(self, job_id: str) -> PresentChildren:
+        """Return the children that runs of a job have added since it was last started by hand."""
+        found = await self._read(job_id, "", 0)
+        return found if found is not None and found.ends >= 0 else PresentChildren([], 0)
+
+    async def _read(self, flow: str, stamp: str, node: int) -> PresentChildren | None:
         rows: list[ChildRow] = []
-        cursor = "0"
+        cursor, first_ends = "0", None
         while cursor:
             reply = cast("list[object]", await self._caller.read("getChildren", [flow, stamp, node, cursor]))
             cursor = text(reply[0])
             if cursor == GONE:
                 return None
-            flat = cast("list[bytes]", reply[1])
+            flat, ends = cast("tuple[list[bytes], int]", tuple(reply[1:]))
+            # An end that a later page shows is not among the ones of the first page, and resumes the job once more.
+            first_ends = ends if first_ends is None else first_ends
             rows += [_child(flat[at : at + 6]) for at in range(0, len(flat), 6)]
-        return rows
+        return PresentChildren(rows, first_ends or 0)
 
 
 def _child(row: list[bytes]) -> ChildRow:

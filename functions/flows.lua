@@ -25,7 +25,8 @@
 --                k<n>  of a parent: cmsgpack { children }       w<n>  the number of children that it waits for
 --                d<n>  why it fails: its first failed child
 --              nodes, pages: how many there are, i<base key> SEP <id>: the number of a child with a `job_id`, and
---              s0: node 0 runs and does not wait; "f" if a failed child will end it. Only in the plan of added children
+--              s0: node 0 runs and does not wait; "f" if a failed child will end it, "s" if it is suspended until a
+--              child ends; x0: how many of its children have ended while it had s0. Only in a plan of added children
 --                e<n>  how it ended: "c" and the result, or "f" and the reason
 --              It expires a day after its last node has ended.
 --   flow_work  list  work that is left, done from its end: "m <page> 0 <flow>" make the jobs of a page, which comes
@@ -48,7 +49,7 @@
 local flows = {}
 local MAKE = 'm'
 local KEEP_MS = '86400000'
-flows.RUNS = 's0'                -- a field of a plan, see above
+flows.RUNS, flows.ENDED, flows.SUSPENDED = 's0', 'x0', 's'    -- fields of a plan and a value, see above
 local CANCEL_STEP, PARENTS_STEP = 32, 32
 local FEW_PARENTS = 8           -- an end resolves itself, more of them are work
 local POSTED_BYTES = 1048576
@@ -141,6 +142,14 @@ end
 
 local PATIENT = {w = true, c = true, i = true, r = true}
 
+-- A child of node 0 has ended, and node 0 does not wait for all of its children. Wake it if it waits for any of them.
+local function count_end(base, key, flow, call)
+  redis.call('HINCRBY', key, flows.ENDED, 1)
+  if redis.call('HGET', key, flows.RUNS) ~= flows.SUSPENDED then return end
+  redis.call('HSET', key, flows.RUNS, '1')
+  push_work(base, 'r', 0, 0, flow, call)
+end
+
 -- A child of `parent` has ended.
 local function resolve_parent(base, key, flow, parent, node, ending, path, call)
   if has_ended(key, parent) then return end
@@ -152,7 +161,8 @@ local function resolve_parent(base, key, flow, parent, node, ending, path, call)
     return push_work(base, 'f', parent, 0, flow, call)
   end
   local left = redis.call('HINCRBY', key, 'w' .. number, -1)
-  if left == 0 and not runs then push_work(base, 'r', parent, 0, flow, call) end
+  if runs then return count_end(base, key, flow, call) end
+  if left == 0 then push_work(base, 'r', parent, 0, flow, call) end
 end
 
 -- A node has ended, as its field e<n> says. Resolve its parents at these positions of its list.
@@ -319,7 +329,7 @@ end
 
 -- Let a parent of this queue start. Return false if it does not wait any more.
 local function release(base, id, call)
-  if not leave(base, id, call) then return false end
+  if not leave(base, id, call) then return flows.resume(base, id, call) end
   local key = base .. ':job:' .. id
   local sign, ms = string.match(redis.call('HGET', key, 'after') or '+0', '^([+@])(%d+)$')
   local due = tonumber(ms) + (sign == '+' and call.now or 0)

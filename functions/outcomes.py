@@ -75,13 +75,15 @@ class Delayed:
 class Suspended:
     """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form.
 
-    With `gives_back` the signals that the runs of the job have got return to its mailbox.
+    With `gives_back` the signals that the runs of the job have got return to its mailbox. With `known_ends` it also
+    runs again when one of its children has ended, besides this number of them.
     """
 
     waits: str
     timeout_ms: int | None
     step: str = ""
     gives_back: bool = False
+    known_ends: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

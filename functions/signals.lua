@@ -8,12 +8,13 @@
 --
 --   suspended  zset  id -> deadline, ms; NEVER without one
 --   job:<id>   waits  of a suspended job: "a" (any signal) or "n" (the named ones), its reason, and each name after
---              SEP. "A" and "N": the resume takes only the oldest of the signals
+--              SEP. "A" and "N": the resume takes only the oldest of the signals. The name CHILD: the job also waits for
+--              the end of any child that its runs have added, see children.watch
 --   signals:<id>  list  the mailbox: the signals that no run has got, "<sent ms> <expires ms, or 0> <name>" SEP <data>
 --   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
 --              "o" and the id -> the last texts `once` of signals to the job, joined by SEP
 --              "w" and the id -> cmsgpack { how, step, signal… }: what the runs of the job get. how: "signal",
---              "timeout" or "operator" after a resume, otherwise ''. step: see the outcome `d`
+--              "timeout", "children" or "operator" after a resume, otherwise ''. step: see the outcome `d`
 --
 -- A signal is never lost. Either the job is suspended and waits for it: then the call that stores the signal also makes
 -- the job ready. Or the signal goes to the mailbox, and the call that suspends the job looks there first. Therefore the
@@ -29,6 +30,7 @@ local MOST_BYTES = 262144
 local MOST_ONCE = 32768          -- bytes of the texts `once` of a job
 local PIECE = 25
 local PROMOTE_STEP = 200
+local CHILD = '\29'
 
 -- Return the names for which a job waits, as a set; nil if it waits for any signal.
 local function names_in(waits)
@@ -114,6 +116,14 @@ local function wake(base, id, how, given, call)
   resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call)
 end
 
+-- A child of a job has ended. Resume the job if it is suspended until then. Return whether it was.
+function flows.resume(base, id, call)
+  if record.location(base, id) ~= 'suspended' then return false end
+  if not string.find(redis.call('HGET', base .. ':job:' .. id, 'waits') or '', SEP .. CHILD, 1, true) then return false end
+  wake(base, id, 'children', {}, call)
+  return true
+end
+
 -- Check the option and the payload of the outcome `s`.
 function signals.check(option, payload)
   integer('timeout', string.match(option, '^(%-?%d+)'))
@@ -136,13 +146,16 @@ end
 
 -- Suspend a job whose run has ended, unless its mailbox has a signal that it waits for.
 function signals.suspend(base, id, waits, option, call)
-  local timeout, unused, step = string.match(option, '^(%-?%d+)(r?) ?(.*)$')
+  local timeout, unused, known, step = string.match(option, '^(%-?%d+)(r?)c?(%d*) ?(.*)$')
   if unused == 'r' then give_back(base, id, call) end
   local most = string.find(waits, '^[AN]') and 1 or MOST
   local given, values = take(base, id, names_in(waits), most, call), hand_over_of(base, id, call.seen)
   if step == '' then step = values[2] end
   events.note(call.lines, 'suspended', id)
   if given[1] then return resume(base, id, 'signal', step, given, call) end
+  if known ~= '' and not children.watch(base, id, tonumber(known)) then
+    return resume(base, id, 'children', step, {}, call)
+  end
   local deadline = string.sub(timeout, 1, 1) == '-' and NEVER or math.min(call.now + timeout, NEVER)
   redis.call('ZADD', queue_flags.create(base, 'suspended', call.seen), digits(deadline), id)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'suspended s', 'waits', waits)
@@ -205,6 +218,9 @@ function signals.fault_of_suspended(base, id)
   if not waits then return 'suspended, but does not say for what' end
   if string.find(waits, '^[nN][^' .. SEP .. ']*$') and not signals.deadline(base, id) then
     return 'waits for no signal and has no deadline'
+  end
+  if string.find(waits, SEP .. CHILD, 1, true) and not children.is_watched(base, id) then
+    return 'waits for the end of a child, but its plan does not wake it'
   end
   local names, now = names_in(waits), clock.now()
   for _, signal in ipairs(redis.call('LRANGE', base .. ':signals:' .. id, '0', '-1')) do

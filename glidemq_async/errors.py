@@ -46,7 +46,7 @@ of the server to these classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from typing_extensions import override
 
@@ -558,7 +558,8 @@ class Suspended(ControlFlow):
     """Raised by `job.suspend` to end the run. A handler must not catch it.
 
     `signals` are the names that the job waits for, None for any signal; `single`: it takes one of them. `timeout_ms` is
-    None without a timeout. With `gives_back` the signals of this run return to the mailbox.
+    None without a timeout. With `gives_back` the signals of this run return to the mailbox. With `known_ends` the end
+    of a child resumes the job too; it is the number of its children that have ended as far as the run knows.
     """
 
     def __init__(
@@ -570,6 +571,7 @@ class Suspended(ControlFlow):
         single: bool = False,
         step: str = "",
         gives_back: bool = False,
+        known_ends: int | None = None,
     ) -> None:
         super().__init__(f"suspended: {reason}" if reason else "suspended")
         self.reason = reason
@@ -578,16 +580,15 @@ class Suspended(ControlFlow):
         self.single = single
         self.step = step
         self.gives_back = gives_back
+        self.known_ends = known_ends
 
     def __reduce__(self) -> tuple[Callable[..., Suspended], tuple[object, ...]]:
-        values = (self.reason, self.timeout_ms, self.signals, self.single, self.step, self.gives_back)
-        return _suspended, values
+        names = ("reason", "timeout_ms", "signals", "single", "step", "gives_back", "known_ends")
+        return _suspended, ({name: getattr(self, name) for name in names},)
 
 
-def _suspended(
-    reason: str, timeout_ms: int | None, signals: tuple[str, ...] | None, single: bool, step: str, gives_back: bool
-) -> Suspended:
-    return Suspended(reason, timeout_ms=timeout_ms, signals=signals, single=single, step=step, gives_back=gives_back)
+def _suspended(values: dict[str, Any]) -> Suspended:
+    return Suspended(**values)
 
 
 class WaitingForChildren(ControlFlow):

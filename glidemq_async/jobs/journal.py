@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
 
 import msgpack
 
@@ -51,6 +51,7 @@ _FAILED: Final = "f"
 
 # The step that was last asked for in this task. A new task inherits it with its context.
 _last: Final[ContextVar[str]] = ContextVar("glidemq_last_step", default="")
+_executing: Final[ContextVar[str]] = ContextVar("glidemq_executing_step", default="")
 
 
 class StepStore(Protocol):
@@ -78,6 +79,10 @@ class StepStore(Protocol):
     def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
         """Record a step of a run. The future has the status."""
         ...
+
+
+Failures: TypeAlias = type[Exception] | tuple[()]
+"""The exceptions of a step that are recorded, () for none."""
 
 
 class StepCall(NamedTuple):
@@ -162,6 +167,8 @@ class Journal:
         self._entry = entry
         self.run = run
         """The fencing token of the run."""
+        self.requeued = 0
+        """The fencing token of the last run before the job was requeued by hand, 0 if it never was. See `load`."""
         self._is_closed = False
         self._is_loaded = False
         self._loading = asyncio.Lock()
@@ -178,11 +185,11 @@ class Journal:
         """The recorded steps of workflows that this run has not asked for, by name and fingerprint."""
 
     async def call(
-        self, call: StepCall, execute: Callable[[], Awaitable[object]], *, records_failure: bool = False
+        self, call: StepCall, execute: Callable[[], Awaitable[object]], *, recorded_failures: Failures = ()
     ) -> object:
         """Return the result of a step: the recorded one, or the one of `execute`, which is recorded.
 
-        With `records_failure` an exception of `execute` is recorded too, and raised as StepFailed in each run. Raises
+        An exception of these `recorded_failures` is recorded too, and raised as StepFailed in each run. Raises
         the exception of `execute`, LeaseLost, JournalFull, SerializationError and PayloadTooLarge.
         """
         # A function that is suspended may catch its cancellation. It must not record a step then.
@@ -192,14 +199,14 @@ class Journal:
             await self.load()
         if call.key is not None:
             identity = f"{call.name}{_SEPARATOR}={call.key}"
-            found = await self._record_of(identity, call, execute, records_failure)
+            found = await self._record_of(identity, call, execute, recorded_failures)
             _last.set(identity)
             return self._outcome(*found)
         base = self._base_of(call)
         number = self._numbers.take(base)
         identity = f"{base}{_SEPARATOR}{number}"
         try:
-            found = await self._record_of(identity, call, execute, records_failure)
+            found = await self._record_of(identity, call, execute, recorded_failures)
         except BaseException:
             self._numbers.release(base, number)
             raise
@@ -209,6 +216,11 @@ class Journal:
     def has_left(self, code: str, name: str | None = None) -> bool:
         """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
         return any(left for (each, of), left in self._left.items() if of != code and name in (None, each))
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether the journal began as a copy of another one."""
+        return self._origin is not None
 
     @property
     def running_steps(self) -> int:
@@ -243,6 +255,7 @@ class Journal:
             # steps of its origin.
             if self.run != 1 or self._origin is not None:
                 kept = await self._store.read_steps(self.job_id)
+                self.requeued = kept.requeued
                 marker = kept.steps.get(ACCEPTED)
                 accepted = self._accepted = unpack_step(marker).run if marker else -1
                 for identity, packed in kept.steps.items():
@@ -269,13 +282,13 @@ class Journal:
         return f"{call.name}{_SEPARATOR}{digest}"
 
     async def _record_of(
-        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
     ) -> tuple[bytes, Exception | None]:
         """Return the stored form of a step, and its exception if it has failed in this run."""
         while (kept := self._kept.get(identity)) is None:
             running = self._running.get(identity)
             if running is None:
-                return await self._execute(identity, call, execute, records_failure)
+                return await self._execute(identity, call, execute, recorded_failures)
             # The other call has the same key, or it was cancelled while its result was being recorded.
             await asyncio.wait([running])
         if identity not in self._asked:
@@ -285,7 +298,7 @@ class Journal:
         return kept, None
 
     async def _execute(
-        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+        self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
     ) -> tuple[bytes, Exception | None]:
         limits = self._store.step_limits
         if len(self._kept) + len(self._running) >= limits.max_steps:
@@ -293,7 +306,11 @@ class Journal:
         self._running[identity] = running = asyncio.get_running_loop().create_future()
         status: asyncio.Future[str] | None = None
         try:
-            packed, error = await self._packed(call, execute, records_failure)
+            token = _executing.set(identity)
+            try:
+                packed, error = await self._packed(call, execute, recorded_failures)
+            finally:
+                _executing.reset(token)
             size = len(identity) + len(packed)
             if self._bytes + size > limits.max_bytes:
                 raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
@@ -312,7 +329,7 @@ class Journal:
         return packed, error
 
     async def _packed(
-        self, call: StepCall, execute: Callable[[], Awaitable[object]], records_failure: bool
+        self, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
     ) -> tuple[bytes, Exception | None]:
         began, error = _now(), None
         try:
@@ -321,7 +338,7 @@ class Journal:
         except (ControlFlow, LeaseLost, WorkflowDiverged):
             raise
         except Exception as raised:
-            if not records_failure:
+            if not isinstance(raised, recorded_failures):
                 raise
             error, result = raised, list(failure_of(raised))
         body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
@@ -360,6 +377,11 @@ class Journal:
         if step.status == _FAILED:
             raise StepFailed(step.name, *cast("list[str]", result)) from error
         return result
+
+
+def executing_step() -> str:
+    """Return the identity of the step that executes in this task, "" if none does."""
+    return _executing.get()
 
 
 def last_step() -> str:

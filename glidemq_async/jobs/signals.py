@@ -51,12 +51,13 @@ class Suspension:
     """The wait of a suspended job.
 
     `reason` is the text that the handler gave. `signals` has the names for which the job waits, None for any signal.
-    `deadline` is the end of the timeout, None without one.
+    `deadline` is the end of the timeout, None without one. `children`: the end of a child resumes the job too.
     """
 
     reason: str | None
     signals: tuple[str, ...] | None
     deadline: datetime | None
+    children: bool = False
 
 
 async def send_signal(
@@ -115,7 +116,8 @@ class SignalMethods(JobFields[Data, Result]):
         """The wait of a suspended job, None in any other state."""
         if self.state != "suspended" or self._waits is None:
             return None
-        return Suspension(self._waits.reason or None, self._waits.names, self.due_at)
+        waits = self._waits
+        return Suspension(waits.reason or None, waits.names, self.due_at, waits.children)
 
     @noted
     async def suspend(

@@ -7,11 +7,13 @@ from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgpack
 
-ResumeCause: TypeAlias = Literal["signal", "timeout", "operator"]
-"""Why a suspended job runs again: a signal, its timeout, or a call of `resume_job`."""
+ResumeCause: TypeAlias = Literal["signal", "timeout", "children", "operator"]
+"""Why a suspended job runs again: a signal, its timeout, the end of a child, or a call of `resume_job`."""
 
 SEPARATOR: Final = "\x1f"
 _SEPARATOR: Final = SEPARATOR.encode()
+_CHILD: Final = "\x1d"
+"""The name in the stored form of a wait that stands for the end of any child."""
 
 
 class StoredSignal(NamedTuple):
@@ -57,20 +59,26 @@ def _signal(stored: bytes) -> StoredSignal:
 
 
 class Waits(NamedTuple):
-    """What a suspended job waits for. `names` is None for any signal. `single`: the resume takes one signal."""
+    """What a suspended job waits for. `names` is None for any signal. `single`: the resume takes one signal.
+
+    `children`: the end of a child resumes it too.
+    """
 
     reason: str
     names: tuple[str, ...] | None
     single: bool = False
+    children: bool = False
 
     def stored(self) -> str:
         """Return the stored form, the field `waits` of a record."""
         kind = "a" if self.names is None else "n"
         kind = kind.upper() if self.single else kind
-        return SEPARATOR.join([kind + self.reason, *(self.names or ())])
+        return SEPARATOR.join([kind + self.reason, *(self.names or ()), *([_CHILD] if self.children else ())])
 
 
 def read_waits(stored: bytes) -> Waits:
     """Decode the field `waits` of a record."""
     reason, *names = stored.decode(errors="replace").split(SEPARATOR)
-    return Waits(reason[1:], None if reason[:1] in {"a", "A"} else tuple(names), reason[:1].isupper())
+    children = names[-1:] == [_CHILD]
+    signals = None if reason[:1] in {"a", "A"} else tuple(names[:-1] if children else names)
+    return Waits(reason[1:], signals, reason[:1].isupper(), children)

@@ -30,6 +30,7 @@ from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
+from glidemq_async.tasks.child_calls import call_child
 from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
@@ -361,6 +362,10 @@ class AppCore:
         definition = call.definition
         node = await FlowProducer(self).add(await self._flow_of(call))
         return await self._added(self.tasks[definition.name], definition, node.job)
+
+    async def call_child(self, call: FlowCall[Any], key: str | None) -> Any:
+        """Add a call as a child of the workflow's run, and return its result; see Enqueuer."""
+        return await call_child(self, call, key, self._flow_of)
 
     async def _flow_of(self, call: FlowCall[Any]) -> FlowJob:
         definition = call.definition

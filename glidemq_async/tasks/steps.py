@@ -85,8 +85,8 @@ class Step(Generic[P, R]):
         async def execute() -> object:
             return arguments.stored_result(await attempt(self._options, once))
 
-        records_failure = self._options.attempts is not None
-        result = await run.ask(self.name, values, execute, key=self._key, records_failure=records_failure)
+        recorded = () if self._options.attempts is None else Exception
+        result = await run.ask(self.name, values, execute, key=self._key, recorded_failures=recorded)
         return cast("R", arguments.read_result(result))
 
     def _stored_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:

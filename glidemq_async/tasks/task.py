@@ -73,6 +73,10 @@ class Enqueuer(Protocol):
         """Add a call and the calls on whose results it depends, as one flow. Return the job of the call."""
         ...
 
+    async def call_child(self, call: FlowCall[Any], key: str | None) -> Any:
+        """Add a call as a child of the workflow's run, and return its result."""
+        ...
+
     async def find_job(self, definition: TaskDefinition, job_id: str) -> Job[Any, Any]:
         """Return a job of a task. Raises JobNotFound."""
         ...
@@ -198,6 +202,17 @@ class Task(Generic[P, R]):
         definition = self._definition
         return FlowCall(self._enqueuer, definition, definition.arguments.stored(args, kwargs), definition.options)
 
+    async def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call as a child job of the workflow that calls this, and return its result. Only in workflows.
+
+        The call is a step of the run: it is made once, and later runs get the recorded result. A run that only waits
+        for its calls holds no slot. The child is cancelled if the run ends before it; a cancelled wait leaves it, and
+        the next equal call waits for it again.
+
+        Raises StepFailed if the child ends without a result, and the errors of `add`.
+        """
+        return cast("R", await self._enqueuer.call_child(self.s(*args, **kwargs), None))
+
     def options(self, options: JobOptions | None = None, /, **keywords: Unpack[JobOptionsDict]) -> BoundTask[P, R]:
         """Return the task with other options for its jobs, as JobOptions, keywords, or both. Keywords take precedence.
 
@@ -264,6 +279,13 @@ class FlowCall(Generic[R]):
         """
         return call_after(task, "failure", (replace(self, policy="collect"),), args, kwargs)
 
+    async def call(self, *, key: str | None = None) -> R:
+        """Run the call and all calls before it as children of a workflow's run, and return its result; see `Task.call`.
+
+        `key` identifies the call instead of its arguments.
+        """
+        return cast("R", await self._enqueuer.call_child(self, key))
+
     async def add(self) -> Job[Any, R]:
         """Add the call and all calls before it as one flow. Return the job of this call, which ends last.
 
@@ -305,6 +327,11 @@ class BoundTask(Generic[P, R]):
     async def add_many(self, calls: Iterable[Call]) -> JobBatch[Any, R]:
         """Add many calls, like `Task.add_many`."""
         return await self._task._add_many(self._options, calls)  # noqa: SLF001
+
+    async def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a call as a child job of a workflow's run, like `Task.call`."""
+        call = replace(self._task.s(*args, **kwargs), job_options=self._options)
+        return cast("R", await self._task._enqueuer.call_child(call, None))  # noqa: SLF001
 
     def map(
         self: BoundTask[Concatenate[T, Q], R], items: Iterable[T] | AsyncIterable[T], /, *, at_once: int = 100

@@ -330,8 +330,9 @@ class Runner:
             delay = min(error.delay_ms, self._longest_rest_ms) / 1000
             return run.end(outcomes.RateLimited(delay, one_line(error.waits_for)), error)
         if isinstance(error, Suspended):
-            waits = Waits(error.reason, error.signals, error.single).stored()
-            return run.end(outcomes.Suspended(waits, error.timeout_ms, error.step, error.gives_back), error)
+            waits = Waits(error.reason, error.signals, error.single, error.known_ends is not None).stored()
+            ended = outcomes.Suspended(waits, error.timeout_ms, error.step, error.gives_back, error.known_ends)
+            return run.end(ended, error)
         if isinstance(error, Postponed):
             return run.end(_delayed(error), error)
         if isinstance(error, WaitingForChildren):

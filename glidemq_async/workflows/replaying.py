@@ -15,7 +15,7 @@ from typing_extensions import override
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import StepFailed
 from glidemq_async.functions.steps import StoredJournal
-from glidemq_async.jobs.journal import Journal, StepCall
+from glidemq_async.jobs.journal import Failures, Journal, StepCall
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.payloads.serialization import MsgpackSerializer
@@ -174,7 +174,7 @@ class _Replay(WorkflowRun):
         execute: Callable[[], Awaitable[object]],
         *,
         key: str | None = None,
-        records_failure: bool = False,
+        recorded_failures: Failures = (),
     ) -> object:
         self.calls += 1
         call = StepCall(name, arguments, key, self.code)

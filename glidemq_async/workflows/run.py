@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
-from glidemq_async.jobs.journal import Journal, RecordedStep, StepCall
+from glidemq_async.jobs.journal import Failures, Journal, RecordedStep, StepCall
+from glidemq_async.workflows.child_calls import ChildCalls
 from glidemq_async.workflows.waiting import Given, Waiting
 
 OnDivergence: TypeAlias = Literal["park", "warn", "fail"]
@@ -33,6 +34,7 @@ class WorkflowRun:
     ) -> None:
         self.journal = journal
         self.waiting = Waiting(journal, given or Given())
+        self.children = ChildCalls(journal, self.waiting)
         self.loop = asyncio.get_running_loop()
         self._workflow = workflow
         self.code = code
@@ -47,7 +49,7 @@ class WorkflowRun:
         execute: Callable[[], Awaitable[object]],
         *,
         key: str | None = None,
-        records_failure: bool = False,
+        recorded_failures: Failures = (),
     ) -> object:
         """Return the result of a step, like `Journal.call`. Raises WorkflowDiverged before an unexpected step."""
 
@@ -57,7 +59,7 @@ class WorkflowRun:
             return await execute()
 
         call = StepCall(name, arguments, key, self.code)
-        return await self.journal.call(call, checked, records_failure=records_failure)
+        return await self.journal.call(call, checked, recorded_failures=recorded_failures)
 
     # An amount has changed in the code, and the job runs again: the step with the old amount is recorded, and the run
     # asks for one with the new amount. At the end of the run it would be too late, because a customer would have paid

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from glidemq_async.errors import Suspended
@@ -40,14 +41,18 @@ class Given(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _OpenWait:
-    """One wait. `names` is None for any signal, and empty for an instant. `deadline` is in ms since the epoch."""
+    """One wait. `names` is None for any signal, and empty for anything else. `deadline` is in ms since the epoch."""
 
     names: frozenset[str] | None
     deadline: int | None
+    is_call: bool = False
+    """Whether it is a wait for the end of a child."""
     future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
-    def takes(self, name: str) -> bool:
-        return self.names is None or name in self.names
+    @property
+    def is_step(self) -> bool:
+        """Whether the wait is a step that executes."""
+        return self.is_call or self.names != frozenset()
 
 
 # A signal is consumed once, although a run may be repeated. The resume hands it over to all runs until the job is
@@ -63,6 +68,8 @@ class Waiting:
         self._left: dict[int, Signal] | None = None
         """The signals that no run has received yet, by position. None until a wait needs them."""
         self._waits: dict[asyncio.Future[list[Any]], _OpenWait] = {}
+        self.known_ends = 0
+        """How many children of the job have ended, as far as the run knows."""
         self._timer: asyncio.TimerHandle | None = None
         self._main: asyncio.Task[Any] | None = None
         self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
@@ -78,6 +85,24 @@ class Waiting:
         """Wait until an instant, in ms since the epoch by the clock of the worker's host."""
         if deadline > self._reached():
             await self._until(_OpenWait(frozenset(), deadline))
+
+    async def end_of_child(self, end: Awaitable[T]) -> T:
+        """Wait until a child has ended. `end` tells how, while the run is not suspended."""
+        wait = _OpenWait(frozenset(), None, is_call=True)
+        watching = asyncio.ensure_future(end)
+        watching.add_done_callback(partial(self._child_ended, wait.future))
+        try:
+            await self._until(wait)
+            return watching.result()
+        finally:
+            watching.cancel()
+
+    def _child_ended(self, future: asyncio.Future[list[Any]], watching: asyncio.Future[Any]) -> None:
+        if watching.cancelled() or future.done():
+            return
+        if watching.exception() is None:
+            self.known_ends += 1
+        future.set_result([])
 
     async def _until(self, wait: _OpenWait) -> list[Any]:
         if wait.deadline is not None and wait.deadline <= max(self._reached(), clock.now_ms()):
@@ -154,9 +179,11 @@ class Waiting:
             self._look_later(following)
 
     def _can_suspend(self) -> bool:
-        # The wait for a signal is a step that executes.
-        receiving = sum(wait.names != frozenset() for wait in self._waits.values())
-        if self._main is None or self._journal.running_steps > receiving:
+        # A wait that has ended continues the run in the next turn of the loop.
+        if any(future.done() for future in self._waits):
+            return False
+        waiting = sum(wait.is_step for wait in self._waits.values())
+        if self._main is None or self._journal.running_steps > waiting:
             return False
         deadline = self._deadline()
         if deadline is not None and deadline - clock.now_ms() <= SHORT * 1000:
@@ -181,15 +208,24 @@ class Waiting:
         deadline = self._deadline()
         any_name = any(wait.names is None for wait in self._waits.values())
         names = None if any_name else tuple(sorted(self._names()))
-        reason = "" if names == () else f"waits for {'any signal' if names is None else ', '.join(names)}"
+        calls = sum(wait.is_call for wait in self._waits.values())
         return Suspended(
-            reason[:500],
+            _reason(names, calls)[:500],
             timeout_ms=None if deadline is None else max(0, deadline - clock.now_ms()),
             signals=names,
             single=True,
             step=f"{_TOKEN}{self._journal.run} {deadline or 0}",
             gives_back=bool(self._unreceived()),
+            known_ends=self.known_ends if calls else None,
         )
+
+
+def _reason(names: tuple[str, ...] | None, calls: int) -> str:
+    """Return for what a run waits, "" for an instant."""
+    awaited = ["any signal"] if names is None else list(names)
+    if calls:
+        awaited.append("a called task" if calls == 1 else f"{calls} called tasks")
+    return f"waits for {', '.join(awaited)}" if awaited else ""
 
 
 def _receipts(journal: Journal) -> list[tuple[str, int]]:
