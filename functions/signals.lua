@@ -8,8 +8,8 @@
 --
 --   suspended  zset  id -> deadline, ms; NEVER without one
 --   job:<id>   waits  of a suspended job: "a" (any signal) or "n" (the named ones), its reason, and each name after
---              SEP. "A" and "N": the resume takes only the oldest of the signals. The name CHILD: the job also waits for
---              the end of any child that its runs have added, see children.watch
+--              SEP. "A" and "N": the resume takes only the oldest of the signals. The name CHILD: the job also waits
+--              for the end of any child that its runs have added, see children.watch
 --   signals:<id>  list  the mailbox: the signals that no run has got, "<sent ms> <expires ms, or 0> <name>" SEP <data>
 --   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
 --              "o" and the id -> the last texts `once` of signals to the job, joined by SEP
@@ -119,7 +119,8 @@ end
 -- A child of a job has ended. Resume the job if it is suspended until then. Return whether it was.
 function flows.resume(base, id, call)
   if record.location(base, id) ~= 'suspended' then return false end
-  if not string.find(redis.call('HGET', base .. ':job:' .. id, 'waits') or '', SEP .. CHILD, 1, true) then return false end
+  local waits = redis.call('HGET', base .. ':job:' .. id, 'waits') or ''
+  if not string.find(waits, SEP .. CHILD, 1, true) then return false end
   wake(base, id, 'children', {}, call)
   return true
 end

@@ -46,7 +46,8 @@ of the server to these classes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
 from typing_extensions import override
 
@@ -584,11 +585,7 @@ class Suspended(ControlFlow):
 
     def __reduce__(self) -> tuple[Callable[..., Suspended], tuple[object, ...]]:
         names = ("reason", "timeout_ms", "signals", "single", "step", "gives_back", "known_ends")
-        return _suspended, ({name: getattr(self, name) for name in names},)
-
-
-def _suspended(values: dict[str, Any]) -> Suspended:
-    return Suspended(**values)
+        return partial(Suspended, **{name: getattr(self, name) for name in names}), ()
 
 
 class WaitingForChildren(ControlFlow):

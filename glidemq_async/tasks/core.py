@@ -30,7 +30,6 @@ from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
-from glidemq_async.tasks.child_calls import call_child
 from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
@@ -38,6 +37,7 @@ from glidemq_async.tasks.registry import Tasks
 from glidemq_async.tasks.scopes import Overrides
 from glidemq_async.tasks.subscriptions import SubscribedTask, call_of, decoder_of, stored_value
 from glidemq_async.tasks.task import AnyTask, FlowCall, definition_of
+from glidemq_async.tasks.workflow_calls import call_child
 from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.topics.reader import MessageReader, TopicListener, serve
 from glidemq_async.topics.topic import Topic, TopicSettings, change_settings, convert_with, functions_of

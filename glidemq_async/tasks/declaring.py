@@ -22,9 +22,10 @@ from glidemq_async.tasks.signals import declare_signal
 from glidemq_async.tasks.steps import Step, StepDecorator, StepOptionsDict, step_of
 from glidemq_async.tasks.subscriptions import SubscribeOptionsDict, listener_of, subscribed
 from glidemq_async.tasks.task import AnyTask, AsyncTask, P, PlainTask, R
-from glidemq_async.tasks.workflows import Workflow, WorkflowDecorator, body_of
+from glidemq_async.tasks.workflows import NewCode, Workflow, WorkflowDecorator, body_of, is_pinned
 from glidemq_async.topics.reader import TopicListener
 from glidemq_async.topics.subjects import check_patterns, stored_start
+from glidemq_async.workflows.fingerprint import fingerprint_of
 from glidemq_async.workflows.run import OnDivergence
 
 Kind = TypeVar("Kind")
@@ -59,6 +60,7 @@ class WorkflowOptionsDict(JobOptionsDict, total=False):
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
     on_divergence: OnDivergence
+    new_code: NewCode
 
 
 class TaskDecorator(Protocol):
@@ -249,6 +251,9 @@ class Declaring:
         - `on_divergence`: what happens when the code of the workflow has changed, a job of the old code runs again, and
           the new code does not ask for a recorded step. "park": the job fails with the cause "diverged" and can be
           retried. "fail": it fails as unrecoverable. "warn": a warning is logged, and the job continues.
+        - `new_code`: which workers continue a run whose code has changed since it was started. "continue": all workers
+          of the workflow. "pin": only workers with the earlier code, because the name of the jobs contains the
+          fingerprint of the function, or its `version`. Without such a worker the run waits.
         - `name`, `queue`, `aliases`, `version`, `retry_on`, `give_up_on` and the options of JobOptions: as for `task`.
 
         Raises the errors of `task`.
@@ -259,7 +264,9 @@ class Declaring:
         def declare(found: Callable[..., Any]) -> Workflow[..., Any]:
             if not inspect.iscoroutinefunction(found):
                 raise TypeError(f"a workflow must be a coroutine function (async def), not {found!r}")
-            of_task = {name: value for name, value in given.items() if name != "on_divergence"}
+            of_task = {name: value for name, value in given.items() if name not in {"on_divergence", "new_code"}}
+            if is_pinned(given.get("new_code", "continue")) and given.get("version") is None:
+                of_task["name"] = f"{given.get('name') or found.__name__}@{fingerprint_of(found)}"
             body = body_of(found, given.get("on_divergence", "park"))
             # Inline: the process of a subprocess executor would import the workflow by its name and find no task.
             return Workflow(self._declare(body, {**of_task, "executor": "inline"}), found)

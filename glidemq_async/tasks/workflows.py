@@ -25,6 +25,8 @@ R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
 
 OnConflict: TypeAlias = Literal["return", "refuse"]
+NewCode: TypeAlias = Literal["continue", "pin"]
+"""Whether all workers of a workflow continue runs of earlier code, or only workers with that code."""
 
 
 class RunHandle(Generic[R]):
@@ -180,6 +182,13 @@ def is_body(function: Callable[..., Any]) -> bool:
 def _note_body(body: F) -> F:
     _bodies.add(body)
     return body
+
+
+def is_pinned(new_code: NewCode) -> bool:
+    """Return whether only the same code continues a run. Raises ValueError for another option."""
+    if new_code not in get_args(NewCode):
+        raise ValueError(f"new_code must be one of {', '.join(get_args(NewCode))}, got {new_code!r}")
+    return new_code == "pin"
 
 
 def body_of(

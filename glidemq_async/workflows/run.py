@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
 from glidemq_async.jobs.journal import Failures, Journal, RecordedStep, StepCall
-from glidemq_async.workflows.child_calls import ChildCalls
+from glidemq_async.workflows.task_calls import TaskCalls
 from glidemq_async.workflows.waiting import Given, Waiting
 
 OnDivergence: TypeAlias = Literal["park", "warn", "fail"]
@@ -34,7 +34,7 @@ class WorkflowRun:
     ) -> None:
         self.journal = journal
         self.waiting = Waiting(journal, given or Given())
-        self.children = ChildCalls(journal, self.waiting)
+        self.children = TaskCalls(journal, self.waiting)
         self.loop = asyncio.get_running_loop()
         self._workflow = workflow
         self.code = code

@@ -165,7 +165,7 @@ APP = """
     sync task tasks topic worker workflow
 """
 TOPIC = "check close connect info listen name publish publish_many remove_subscription storage subscription"
-TASK = "add add_many aliases executor function map name options queue result s signature starmap sync version"
+TASK = "add add_many call aliases call executor function map name options queue result s signature starmap sync version"
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
@@ -226,7 +226,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Step: (lambda: app().step(send), "function name sync with_key"),
     Workflow: (lambda: app().workflow(send), "function name queue start task"),
     RunHandle: (lambda: RunHandle(job()), "accept cancel fork id job restart result retry send signal state steps"),
-    BoundTask: (lambda: task().options(delay=1), "add add_many map options starmap sync"),
+    BoundTask: (lambda: task().options(delay=1), "add add_many call map options starmap sync"),
     TaskMap: (lambda: app().task(handler).map([job()]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
@@ -283,7 +283,7 @@ VALUES: dict[Any, str] = {
     Dependencies: "completed failed ignored pending",
     CallFailure: "error_type job_id message queue",
     FanIn: "calls shape then",
-    FlowCall: "add children data definition job_options on_failure options otherwise policy then",
+    FlowCall: "add call children data definition job_options on_failure options otherwise policy then",
     Filter: "terms",
     FlowJob: "children data name on_failure options queue_name",
     JobNode: "children job",
@@ -319,7 +319,7 @@ VALUES: dict[Any, str] = {
     StepLimits: "max_bytes max_steps",
     StreamLimits: "max_bytes max_chunks ttl ttl_ms",
     Signal: "data name sent_at",
-    Suspension: "deadline reason signals",
+    Suspension: "children deadline reason signals",
     Storage: "call clone close connect read_stream scan subscribe url",
     Subscription: "close reset",
     SyncJob: JOB_METHODS,

@@ -32,6 +32,7 @@ OWNERS = {
     "tasks/open_context.py": "a context manager must be left in the task that entered it; `close` awaits that task",
     "tasks/mapping.py": "the iteration of a map cancels and awaits its tasks; an add in flight ends by itself",
     "workflows/replaying.py": "the function of one replay, which cancels it and waits for its end",
+    "workflows/task_calls.py": "it ends by itself, because the addition of children must not end half-way",
     "workflows/waiting.py": "the run of the workflow awaits it, and cancels it when it is suspended",
     "spark/driver/progress_reporter.py": "`finish` cancels and awaits it",
     "spark/write/task_writer.py": "the writer awaits all deliveries when it commits",

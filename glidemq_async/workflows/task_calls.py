@@ -54,7 +54,7 @@ class _Addition(NamedTuple):
 # The id of a child is recorded before the child is added, and the plan of the job's children refuses an id that it has.
 # So a run that dies between any two steps adds no child twice. A run that was requeued by hand gives its open calls new
 # children, because the end of the run before has cancelled the old ones.
-class ChildCalls:
+class TaskCalls:
     """The calls of tasks in one run."""
 
     def __init__(self, journal: Journal, waiting: Waiting) -> None:
@@ -97,10 +97,12 @@ class ChildCalls:
     async def _known_children(self, children: Children) -> dict[str, End | None]:
         async with self._reading:
             if self._known is None:
-                # The first run has no children yet.
-                found, ends = ({}, 0) if self._journal.run == 1 else await children.known()
-                self._waiting.known_ends += ends
-                self._known = dict(found)
+                known: dict[str, End | None] = {}
+                if self._journal.run != 1:  # the first run has no children yet
+                    found, ends = await children.known()
+                    known.update(found)
+                    self._waiting.known_ends += ends
+                self._known = known
             return self._known
 
     async def _watch(self, call: Any, child_id: str, children: Children) -> End:
