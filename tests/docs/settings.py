@@ -184,6 +184,11 @@ await queue.close()
 async with Queue("rows", url) as queue, Worker("rows", insert, url, batch=BatchOptions(size=3), handle_signals=False):
     assert await queue.add_and_wait("n", {"a": 1}, wait_timeout=10) == 0
 """,
+    "from-bullmq": """
+for worker in workers:
+    await worker.close()
+await flows.close()
+""",
     "from-celery": "await worker.close(); await mq.close()",
     "executors": """
 async with Queue("copies", url) as queue, Worker("copies", copy, url, handle_signals=False):
