@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from glidemq_async import Queue
@@ -51,6 +51,7 @@ def text_of(entry: list[Event]) -> str:
     return "\n".join(lines)
 
 
+@settings(deadline=None)
 @given(ENTRIES, st.data())
 def test_any_range_of_events_has_the_values_of_its_entries(entries: list[list[Event]], data: st.DataObject) -> None:
     columns = EventColumns("q", "i", (), arrow_schema(SCHEMA))
