@@ -86,7 +86,7 @@ class Driven:
         if change == "change_priority":
             return await self.functions.changes.set_priority(job_id, 7)
         jobs = self.functions.jobs
-        return await (jobs.revoke(job_id) if change == "revoke" else jobs.remove(job_id))
+        return (await (jobs.revoke(job_id) if change == "revoke" else jobs.remove(job_id))).code
 
 
 def _key_of(job: ClaimedJob) -> str | None:

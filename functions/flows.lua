@@ -26,7 +26,8 @@
 --                d<n>  why it fails: its first failed child
 --              nodes, pages: how many there are, i<base key> SEP <id>: the number of a child with a `job_id`, and
 --              s0: node 0 runs and does not wait; "f" if a failed child will end it, "s" if it is suspended until a
---              child ends; x0: how many of its children have ended while it had s0. Only in a plan of added children
+--              child ends; x0: how many of its children have ended while it had s0; y0: node 0 runs and is revoked, so
+--              none of its children starts. Only in a plan of added children
 --                e<n>  how it ended: "c" and the result, or "f" and the reason
 --              It expires a day after its last node has ended.
 --   flow_work  list  work that is left, done from its end: "m <page> 0 <flow>" make the jobs of a page, which comes
@@ -50,6 +51,7 @@ local flows = {}
 local MAKE = 'm'
 local KEEP_MS = '86400000'
 flows.RUNS, flows.ENDED, flows.SUSPENDED = 's0', 'x0', 's'    -- fields of a plan and a value, see above
+local REVOKED = 'y0'
 local CANCEL_STEP, PARENTS_STEP = 32, 32
 local FEW_PARENTS = 8           -- an end resolves itself, more of them are work
 local POSTED_BYTES = 1048576
@@ -114,7 +116,9 @@ end
 local function is_needless(key, parents)
   if not parents[1] then return false end
   for _, parent in ipairs(parents) do
-    if not has_ended(key, parent) then return false end
+    if not has_ended(key, parent) and not (parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then
+      return false
+    end
   end
   return true
 end
@@ -225,6 +229,18 @@ function record.resolve(base, ids, call)
     if own ~= '' then ended(base, parse_edge(own_edge(own)), ending, '', call) end
     if edge ~= '' then report(base, one[1], edge, ending, value, call) end
   end
+end
+
+-- A running job is revoked. The children that its runs have added are cancelled now: its handler may take long to stop.
+-- The children that it adds from now on never start.
+function record.revoke_children(base, id, call)
+  local _, own = parts_of(redis.call('HGET', base .. ':flowed', id) or '')
+  if own == '' then return end
+  local edge = parse_edge(own_edge(own))
+  local key = key_of(base, edge.flow)
+  if redis.call('HGET', key, 'stamp') ~= edge.stamp then return end
+  redis.call('HSET', key, REVOKED, '1')
+  cancel_children(base, key, edge.flow, 0, call)
 end
 
 -- Return packed options with F, see above. The options are a map with fewer than 15 fields, or ''.
@@ -355,10 +371,7 @@ local function cancel(base, id, call)
   local state, entry = record.location(base, id)
   if state == 'active' then
     redis.call('HSET', base .. ':job:' .. id, 'revoked', 'no parent needs it')
-    redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
-    local consumer = entries.consumer_of(base, entry)
-    if consumer then wakeup.send(base, consumer, 'r ' .. entry) end
-    events.note(call.lines, 'revoking', id)
+    removal.revoke_run(base, id, entry, call)
   elseif state == 'suspended' then
     redis.call('HSET', base .. ':job:' .. id, 'revoked', 'no parent needs it')
     finish.fail(base, id, locations.leave(base, id, call), 'revoked', call)

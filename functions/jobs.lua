@@ -1,28 +1,33 @@
 -- jobs: the operations of a user on one job.
---   removeJob   channel number id -> status     a running job loses its lease, and its worker is notified
+--   removeJob   channel number id -> { status, rest }     a running job loses its lease, and its worker is notified
 --   retryJob    channel number id -> status     completed or failed -> waiting, with fresh attempts
---   revokeJob   channel number id [reason] -> status     "revoked": it will never run; "revoking": its worker is
---               notified to cancel it
---   abandonJob  channel number id reply_channel reason -> status of revokeJob, or "awaited"     the client that added
---               the job waits for it no longer: revoke it, unless other clients wait for it
+--   revokeJob   channel number id [reason] -> { status, rest }     "revoked": it will never run; "revoking": its worker
+--               is notified to cancel it
+--   abandonJob  channel number id reply_channel reason -> { status of revokeJob or "awaited", rest }     the client that
+--               added the job waits for it no longer: revoke it, unless other clients wait for it
 --   promoteJob  channel number id -> status     delayed -> waiting now
 -- status: "ok" (or as above), "missing", or "state <state>" when the operation does not fit the state of the job.
+-- rest: 1 if work of flows is left, or the outbox has messages, so the job's descendants may still start
 
--- Notify the worker that runs this entry. The message names the entry and not the job: otherwise a late message would
--- stop the job's next run.
-local function notify_run(base, entry, message)
+-- Notify the worker that runs this entry that its lease is gone.
+local function notify_run(base, entry)
   local consumer = entries.consumer_of(base, entry)
-  if consumer then wakeup.send(base, consumer, message) end
+  if consumer then wakeup.send(base, consumer, 'x ' .. entry) end
+end
+
+-- Finish the call, and return the status with `rest`.
+local function finished(base, status, call)
+  wakeup.finish(base, call)
+  return {status, (call.seen.flow_work or call.seen.posted) and 1 or 0}
 end
 
 request.register('removeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, entry = plain.open(base, id, call.seen)
-  if not state then return 'missing' end
-  if state == 'active' then notify_run(base, entry, 'x ' .. entry) end
+  if not state then return {'missing', 0} end
+  if state == 'active' then notify_run(base, entry) end
   removal.remove(base, id, state, call)
-  wakeup.finish(base, call)
-  return 'ok'
+  return finished(base, 'ok', call)
 end, {'allow-oom'})
 
 request.register('retryJob', function(base, args)
@@ -36,27 +41,22 @@ request.register('retryJob', function(base, args)
   return 'ok'
 end)
 
--- Revoke a job that has not ended. Return the status.
+-- Revoke a job that has not ended. Return the reply.
 local function revoke(base, id, state, entry, reason, call)
   if reason and reason ~= '' then redis.call('HSET', base .. ':job:' .. id, 'revoked', reason) end
   if state == 'active' then
-    redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
-    notify_run(base, entry, 'r ' .. entry)
-    events.note(call.lines, 'revoking', id)
-    chunks.announce(base, call)
-    events.write(base, call.lines, call.now)
-    return 'revoking'
+    removal.revoke_run(base, id, entry, call)
+    return finished(base, 'revoking', call)
   end
   finish.fail(base, id, locations.leave(base, id, call), 'revoked', call)
-  wakeup.finish(base, call)
-  return 'revoked'
+  return finished(base, 'revoked', call)
 end
 
 request.register('revokeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, entry = plain.open(base, id, call.seen)
-  if not state then return 'missing' end
-  if locations.is_final(state) then return 'state ' .. state end
+  if not state then return {'missing', 0} end
+  if locations.is_final(state) then return {'state ' .. state, 0} end
   return revoke(base, id, state, entry, args[4], call)
 end, {'allow-oom'})
 
@@ -65,16 +65,16 @@ request.register('abandonJob', function(base, args)
   local state, entry = plain.open(base, id, call.seen)
   if state and locations.is_final(state) then
     if call.seen.held then finish.confirm(base, channel, {id}) end
-    return 'state ' .. state
+    return {'state ' .. state, 0}
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
   local rest = channels and finish.without(channels, channel) or {}
   if rest[1] then
     redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))
-    return state and 'awaited' or 'missing'
+    return {state and 'awaited' or 'missing', 0}
   end
   redis.call('HDEL', base .. ':waiters', id)
-  if not state then return 'missing' end
+  if not state then return {'missing', 0} end
   return revoke(base, id, state, entry, args[5], call)
 end, {'allow-oom'})
 

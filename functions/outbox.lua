@@ -7,10 +7,13 @@
 -- The call that decides on an entry also writes it. Any worker of the queue relays it afterwards: it adds the job to
 -- the target, then removes the entry. The target ignores entries that it has received before. So nothing is added
 -- twice, even if a relay dies between the two steps or two workers relay at the same time. An empty outbox is deleted.
---   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter }, work }
+--   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter }, work,
+--       newest }
 --     Removes the n delivered entries and reads those after `after` ('' = all), up to 100 or 1 MiB. The result is empty
 --     at the end of the outbox, and while another worker relays. work: 1 while work of flows is left, which the relay
 --     does with `advanceFlows`, see flows.lua. A repeated call has no second effect.
+--     holder '': a client that needs the entries delivered now. It relays although a worker does. newest: for this
+--     client, the newest entry; otherwise ''.
 
 local outbox = {}
 
@@ -93,14 +96,17 @@ do
     local now, done = clock.now(), {}
     for i = 1, n do done[i] = args[3 + i] end
     in_chunks('XDEL', key, nil, done)
-    if held_by_another(base, holder, now) then return {'', {}, 0} end
+    local is_worker = holder ~= ''
+    if is_worker and held_by_another(base, holder, now) then return {'', {}, 0, ''} end
     local found = read(key, after)
     found[3] = wakeup.can_advance(base, {outbox = true}) and 1 or 0
+    local newest = not is_worker and redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
+    found[4] = newest and newest[1] or ''
     if not found[2][1] then
       let_go(base)
-      return found
+    elseif is_worker then
+      redis.call('HSET', base .. ':meta2', 'relaying', digits(now + HOLD_MS) .. ' ' .. holder)
     end
-    redis.call('HSET', base .. ':meta2', 'relaying', digits(now + HOLD_MS) .. ' ' .. holder)
     return found
   end, {'allow-oom'})
 end

@@ -21,18 +21,31 @@ class Posted(NamedTuple):
     origin: bytes
 
 
+class Outgoing(NamedTuple):
+    """Entries of an outbox, up to `last`. `newest` is the newest entry of the outbox, if nobody holds it.
+
+    `has_work` is true while the queue has work of flows, see `FlowCalls.advance`.
+    """
+
+    last: str
+    posted: list[Posted]
+    has_work: bool
+    newest: str
+
+
 class OutboxCalls(Calls):
     """Calls of the functions in `outbox.lua`."""
 
     __slots__ = ()
 
-    async def relay(self, holder: str, after: str, done: Sequence[str]) -> tuple[str, list[Posted], bool]:
+    async def relay(self, holder: str, after: str, done: Sequence[str]) -> Outgoing:
         """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays.
 
-        The last value is true while the queue has work of flows, see `FlowCalls.advance`.
+        With the holder "" it does not matter whether another one relays.
         """
         # Without a number: the entries in `done` are named, so deleting them twice has no effect.
         reply = await self._caller.call("relayOutbox", [holder, after, len(done), *done])
-        last, flat, has_work = cast("tuple[bytes, list[bytes], int]", reply)
+        last, flat, has_work, newest = cast("tuple[bytes, list[bytes], int, bytes]", reply)
         rows = [flat[at : at + 8] for at in range(0, len(flat), 8)]
-        return last.decode(), [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows], has_work == 1
+        posted = [Posted(row[0].decode(), row[1].decode(), *row[2:]) for row in rows]
+        return Outgoing(last.decode(), posted, has_work == 1, newest.decode())

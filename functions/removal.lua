@@ -1,4 +1,5 @@
--- removal: removes a job with everything that belongs to it, or clears the traces of its runs and starts it anew.
+-- removal: removes a job with everything that belongs to it, or clears the traces of its runs and starts it anew; and
+-- revokes a job that runs.
 
 local removal = {}
 
@@ -42,6 +43,16 @@ function removal.remove(base, id, detail, call)
   locations.leave(base, id, call)
   removal.strip(base, {id}, call)
   events.note(call.lines, 'removed', id, detail)
+end
+
+-- Revoke a job that runs: its worker is notified to stop the run. Its location does not change.
+function removal.revoke_run(base, id, entry, call)
+  redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
+  local consumer = entries.consumer_of(base, entry)
+  -- The message names the entry and not the job: otherwise a late message would stop the job's next run.
+  if consumer then wakeup.send(base, consumer, 'r ' .. entry) end
+  events.note(call.lines, 'revoking', id)
+  if call.seen.flowed then record.revoke_children(base, id, call) end    -- see flows.lua
 end
 
 -- Let a job that has ended wait again, as if it had never run. how: for the event.

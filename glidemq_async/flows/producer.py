@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from glidemq_async._internal.connectable import Connectable
+from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.flows.added_children import AddedChild, Prepared, nodes_of, store_children
@@ -20,7 +21,6 @@ from glidemq_async.jobs.snapshot import job_of_flow, job_of_gone
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
-from glidemq_async.queues.outbox import Outbox
 from glidemq_async.queues.queue import Queue, client_of, prepare_request
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.flow import FlowRef, JobRef

@@ -17,6 +17,7 @@ from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.forgotten_calls import noted
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.ended import Ended
+from glidemq_async.client.outbox import reach_descendants
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, WaitingForChildren
@@ -286,7 +287,9 @@ class Job(SignalMethods[Data, Result]):
         A running job occupies its ordering key, and counts towards the queue's concurrency limit, until its handler has
         ended or its lease expires. Raises JobNotFound.
         """
-        self._check_reply(await self._client.functions.jobs.remove(self.id), "remove")
+        ending = await self._client.functions.jobs.remove(self.id)
+        self._check_reply(ending.code, "remove")
+        await reach_descendants(self._client, ending.has_rest)
 
     async def retry(self) -> None:
         """Run a completed or failed job again, with fresh attempts. Raises JobStateError, JobNotFound."""
@@ -336,11 +339,11 @@ class Job(SignalMethods[Data, Result]):
         the job has failed now, False if a worker still has to stop it. Raises JobStateError, JobNotFound, and TypeError
         or ValueError for a bad reason.
         """
-        code = await self._client.functions.jobs.revoke(self.id, check_reason("reason", reason))
-        if code in {"revoked", "revoking"}:
-            return code == "revoked"
-        self._check_reply(code, "revoke")
-        return False
+        ending = await self._client.functions.jobs.revoke(self.id, check_reason("reason", reason))
+        if ending.code not in {"revoked", "revoking"}:
+            self._check_reply(ending.code, "revoke")
+        await reach_descendants(self._client, ending.has_rest)
+        return ending.code == "revoked"
 
 
 def journal_of(job: Job[Any, Any]) -> Journal:

@@ -7,13 +7,13 @@ from datetime import timedelta
 from typing import Final, Literal, TypeAlias, get_args
 
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async.client.outbox import Outbox, reach_descendants
 from glidemq_async.durations import to_ms
 from glidemq_async.errors import GlideMQError, QueueBusy
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.integrity import SINGLE_KEYS, scan_keys
-from glidemq_async.queues.outbox import Outbox
 from glidemq_async.stored.names import check_id
 from glidemq_async.stored.record import FINAL
 
@@ -44,7 +44,9 @@ class Cleaning(Inspection[Data, Result]):
         """Delete a job. Return False if it does not exist."""
         check_id("job_id", job_id)
         await self.connect()
-        return await self._client.functions.jobs.remove(job_id) == "ok"
+        ending = await self._client.functions.jobs.remove(job_id)
+        await reach_descendants(self._client, ending.has_rest)
+        return ending.code == "ok"
 
     async def release_deduplication(self, deduplication_id: str) -> bool:
         """Release a deduplication id, so that the next add with it creates a job although the owner has not ended.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from glidemq_async.queues.outbox import Outbox
+from glidemq_async.client.outbox import Outbox
 from glidemq_async.worker.reports import Reports
 
 FIRST_PAUSE: Final = 0.5

@@ -11,6 +11,7 @@ import anyio
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import TaskScope
+from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost
 from glidemq_async.functions import wakeup
@@ -18,7 +19,6 @@ from glidemq_async.functions.lease import Held
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
-from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Subscription
 from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.worker.claim_loop import ClaimLoop

@@ -231,7 +231,7 @@ async def test_the_turn_of_a_dead_relayer_ends(ahead: Timed) -> None:
     assert len((await functions.outbox.relay("dies", "", []))[1]) == 1
     assert (await functions.outbox.relay("waits", "", []))[1] == []
     await ahead.clock.advance(-HOUR)
-    last, posted, _ = await functions.outbox.relay("waits", "", [])
+    last, posted, *_ = await functions.outbox.relay("waits", "", [])
     assert len(posted) == 1
     await functions.outbox.relay("waits", last, [posted[0].entry])
 

@@ -19,8 +19,8 @@ from glidemq_async import (
     Queue,
     UnrecoverableError,
 )
+from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.queues.outbox import Outbox
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, counts, worker_of
 
 pytestmark = pytest.mark.everywhere

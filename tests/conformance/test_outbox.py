@@ -11,9 +11,9 @@ import pytest
 
 from glidemq_async import IncompatibleQueueError, Queue
 from glidemq_async._internal import failpoints
+from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.inbox import Delivery
-from glidemq_async.queues.outbox import Outbox
 from glidemq_async.storage import Arg, RedisStorage, Storage
 from glidemq_async.storage.redis.library import Library, shipped
 from tests.support.fake_worker import FakeWorker

@@ -334,7 +334,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await functions.job_waiters.remove(back.id, "nobody")
         assert (await functions.job_waiters.add_many([back.id], "nobody"))[0].state == "completed"
         await functions.job_waiters.remove_many([back.id], "nobody")
-        assert await functions.jobs.abandon(back.id, "nobody", "") == "state completed"
+        assert (await functions.jobs.abandon(back.id, "nobody", "")).code == "state completed"
         await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
         await read_and_remove(queue)

@@ -63,7 +63,7 @@ class DeadLetterActions(BaseMachine):
             relay.after = ""
         delivered = [entry for entry, _ in done]
         self.driver.delivery, self.dirty = delivery, True
-        after, rows, has_work = run(self.functions.outbox.relay(holder, relay.after, delivered))
+        after, rows, has_work, _ = run(self.functions.outbox.relay(holder, relay.after, delivered))
         assert not has_work
         found = after, [(row.entry, posted(row, named=True)) for row in rows]
         same("reply of relayOutbox", found, self.model.relay(holder, relay.after, delivered))

@@ -74,6 +74,8 @@ class FlowMachine:
         self.results: dict[JobRef, bytes] = {}
         self.ran: set[JobRef] = set()
         self.ended_by_user: set[JobRef] = set()
+        self.revoking: set[JobRef] = set()
+        """The jobs that were revoked while they ran."""
         self.running: list[Running] = []
         self.made = 0
         self.plans: list[tuple[str, str]] = []
@@ -214,14 +216,17 @@ class FlowMachine:
             return
         ref = self.random.choice(list(self.nodes))
         jobs = self.functions[ref.queue].jobs
-        if run(jobs.remove(ref.job_id) if self.random.random() < 0.5 else jobs.revoke(ref.job_id)) != "missing":
+        code = run(jobs.remove(ref.job_id) if self.random.random() < 0.5 else jobs.revoke(ref.job_id)).code
+        if code != "missing":
             self.ended_by_user.add(ref)
+        if code == "revoking":
+            self.revoking.add(ref)
 
     def relay(self, queue: str, *, may_die: bool = True) -> bool:
         """Relay some of an outbox. A relay that dies has delivered entries, and they stay in the outbox."""
         functions, after, done, moved = self.functions[queue], "", list[str](), False
         while True:
-            after, posted, has_work = run(functions.outbox.relay("relay", after, done))
+            after, posted, has_work, _ = run(functions.outbox.relay("relay", after, done))
             if has_work:
                 run(functions.flows.advance())
             if not posted and not has_work:
@@ -313,6 +318,7 @@ class FlowMachine:
         if not node.is_in_one_queue or not node.parents:
             return
         if self._is_added(node):
+            assert node.parents[0] not in self.revoking, f"{node.ref} starts, and the run that added it is revoked"
             assert self._states(node.parents)[node.parents[0]] not in ("", "completed", "failed"), f"{node.ref} starts"
             return
         assert any(map(self._waits, node.parents)), f"{node.ref} starts, and no parent needs it"

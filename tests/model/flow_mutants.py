@@ -90,6 +90,14 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if own == '' then\n    redis.call('HDEL', base .. ':flowed', id)\n",
         "  if true then\n    redis.call('HDEL', base .. ':flowed', id)\n",
     ),
+    "the children of a run that is revoked start": (
+        "  redis.call('HSET', key, REVOKED, '1')\n  cancel_children(base, key, edge.flow, 0, call)\n",
+        "  redis.call('HSET', key, REVOKED, '1')\n",
+    ),
+    "the children of a run that is revoked are needed": (
+        "not (parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1)",
+        "true",
+    ),
     "a job that waits does not wait": (
         "local edge = own ~= '' and parse_edge(own_edge(own))\n  local key = edge",
         "local edge = false\n  local key = edge",

@@ -53,7 +53,7 @@ def test_draining_removes_jobs_behind_a_job_that_was_passed_over_and_left(queue:
     [later] = add(queue, 1, priority=1)
     cursor, more = step(queue, "drainJobs", cursor, 0, 1)
     assert (removed, more) == (1, 0)
-    assert run(queue.functions.jobs.remove(later)) == "ok"
+    assert run(queue.functions.jobs.remove(later)).code == "ok"
     while cursor:
         cursor, _ = step(queue, "drainJobs", cursor, 0, 5)
     assert run(queue.functions.reading.count_jobs())["prioritized"] == 0
@@ -68,7 +68,7 @@ def test_retrying_restarts_jobs_behind_a_job_that_was_passed_over_and_left(queue
     [again] = fail_all(queue, channel)
     cursor, started = step(queue, "retryJobs", cursor, "failed", -1, 1)
     assert started == 0
-    assert run(queue.functions.jobs.remove(again)) == "ok"
+    assert run(queue.functions.jobs.remove(again)).code == "ok"
     while cursor:
         cursor, _ = step(queue, "retryJobs", cursor, "failed", -1, 5)
     assert run(queue.functions.reading.count_jobs())["failed"] == 0
@@ -80,7 +80,7 @@ def test_promoting_starts_jobs_behind_a_job_that_was_passed_over_and_left(queue:
     [later] = add(queue, 1, delay=1_000)
     cursor, more = step(queue, "promoteJobs", cursor, -1, 1)
     assert (promoted, more) == (1, 0)
-    assert run(queue.functions.jobs.remove(later)) == "ok"
+    assert run(queue.functions.jobs.remove(later)).code == "ok"
     while cursor:
         cursor, _ = step(queue, "promoteJobs", cursor, -1, 5)
     assert run(queue.functions.reading.count_jobs())["delayed"] == 0

@@ -240,7 +240,7 @@ def test_the_worker_of_a_removed_run_is_notified(driver: Driver, call: Call) -> 
     wakeups = Wakeups(driver.subscription, ["w1"])
     [first] = add(driver, 1)
     [job] = call("w1", 1).jobs
-    assert run(driver.functions.jobs.remove(first)) == "ok"
+    assert run(driver.functions.jobs.remove(first)).code == "ok"
     wakeups.ask()
     assert wakeups.read_messages() == [("w1", f"x {job.entry}")]
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Coroutine
+from typing import Any, Literal
 
 import hypothesis.strategies as st
 from hypothesis import note
 
+from glidemq_async.functions.jobs import Ending
 from glidemq_async.functions.steps import StepGroup
 from glidemq_async.functions.streaming import ChunkGroup
 from tests.model.choices import (
@@ -70,10 +72,11 @@ class Users(BaseMachine):
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
         jobs, model = self.functions.jobs, self.model
-        calls = {
+        calls: dict[Change, Callable[[str], Coroutine[Any, Any, Ending | str]]] = {
             "removeJob": jobs.remove, "retryJob": jobs.retry, "revokeJob": jobs.revoke, "promoteJob": jobs.promote,
         }  # fmt: skip
-        code = run(calls[what](id_))
+        reply = run(calls[what](id_))
+        code = reply.code if isinstance(reply, Ending) else reply
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
             messages = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
@@ -193,7 +196,7 @@ class Users(BaseMachine):
         awaited = [job for job in self.model.having("active", *READY) if job.waiters]
         id_ = self.pick_of(number, awaited or self.model.having("active", *FINAL))
         self.driver.delivery, self.dirty = delivery, True
-        code = run(self.functions.jobs.abandon(id_, channel, ""))
+        code = run(self.functions.jobs.abandon(id_, channel, "")).code
         job = self.model.get(id_)
         if code == "revoking" and job is not None and self.wakeups.listens(job.worker):
             self.expected_messages.append((job.worker, f"r {job.token}"))

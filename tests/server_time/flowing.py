@@ -18,8 +18,11 @@ from glidemq_async.flows.plan import (
     plan_tree,
 )
 from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.children import AddedChildren, Pages
 from glidemq_async.functions.flows import FlowReply
+from glidemq_async.functions.inbox import Delivery
+from glidemq_async.functions.lease import Held
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 STAMP = "stamp"
@@ -139,6 +142,83 @@ async def fail_child(b: Bench) -> None:
     await b.end(1, "f")
 
 
+@largest("revokeJob", "the root of a tree")
+async def revoke_root(b: Bench) -> None:
+    for plan in (star(10_000), wide(min(20 * b.many, MOST_NODES)), star(10_000, "other")):
+        added = await store(b, plan, other=f"{b.base}-other")
+        await advance(b)
+        assert (await b.functions.jobs.revoke(added.id)).code == "revoked"
+        await advance(b)
+
+
+@largest("removeJob", "the root of a tree")
+async def remove_root(b: Bench) -> None:
+    added = await store(b, star(10_000))
+    await advance(b)
+    assert (await b.functions.jobs.remove(added.id)).code == "ok"
+
+
+@largest("advanceFlows", "a root of 10,000 is revoked")
+async def cancel_tree(b: Bench) -> None:
+    for plan in (star(10_000), wide(min(20 * b.many, MOST_NODES)), star(10_000, "other")):
+        added = await store(b, plan, other=f"{b.base}-other")
+        await advance(b)
+        await b.functions.jobs.revoke(added.id)
+        await advance(b)
+
+
+@largest("advanceFlows", "running children of a root that is revoked")
+async def cancel_running(b: Bench) -> None:
+    added = await store(b, star(2 * b.many))
+    await advance(b)
+    await b.claim(b.many)
+    await b.functions.jobs.revoke(added.id)
+    await advance(b)
+
+
+@largest("advanceFlows", "parents with the same children are revoked")
+async def cancel_parents(b: Bench) -> None:
+    added = await store(b, crossed())
+    await advance(b)
+    for number in range(MOST_PARENTS):
+        await b.functions.jobs.revoke(added.id if number == 0 else f"{added.id}/{number}")
+    await advance(b)
+
+
+@largest("deliverJobs", "cancelled jobs")
+async def deliver_cancelled(b: Bench) -> None:
+    home = b.other("home")
+    plan = star(min(b.many, MOST_CHILDREN), "other")
+    requests = [AddRequest("", planned.node.name, NIL, b"", b"") for planned in plan]
+    bases = ["" if planned.node.queue_name == "home" else b.base for planned in plan]
+    added = await home.flows.add("", STAMP, len(plan), [], pages_of(plan, requests, bases), "default")
+    await relay_all(home, b)
+    await b.claim(b.many // 2)
+    await home.jobs.revoke(added.id)
+    await relay_all(home, b)
+
+
+async def relay_all(source: Functions, b: Bench) -> None:
+    """Do the work of a queue, and deliver its outbox to the queue of the bench."""
+    while await source.flows.advance():
+        pass
+    after, done = "", list[str]()
+    while True:
+        after, posted, *_ = await source.outbox.relay("", after, done)
+        if not posted:
+            return
+        await b.functions.inbox.deliver([Delivery(f"{source.caller.base}/{one.entry}", *one[2:]) for one in posted])
+        done = [one.entry for one in posted]
+
+
+@largest("revokeJob", "a run with 10,000 children")
+async def revoke_run(b: Bench) -> None:
+    await b.functions.add.jobs([AddRequest("", "parent", NIL, b"", b"")])
+    [run] = await b.claim(1)
+    await add_children_of(b, run, MOST_CHILDREN // MOST_JOBS_OF_A_CALL, MOST_JOBS_OF_A_CALL)
+    assert (await b.functions.jobs.revoke(run.id)).code == "revoking"
+
+
 async def read_children(b: Bench, children: int, result: bytes) -> None:
     added = await store(b, star(children))
     await advance(b)
@@ -160,6 +240,14 @@ async def add_to_a_run(b: Bench, calls: int, children: int, queue: str = "home",
     """Let a run add children to its job in several calls, and then let the job wait for them."""
     await b.functions.add.jobs([AddRequest("", "parent", NIL, b"", b"")])
     [run] = await b.claim(1)
+    await add_children_of(b, run, calls, children, queue, data)
+    await b.settle([run], "w", "")
+
+
+async def add_children_of(
+    b: Bench, run: Held, calls: int, children: int, queue: str = "home", data: bytes = NIL
+) -> None:
+    """Add children to the job of a run, in several calls."""
     first = 1
     for _ in range(calls):
         nodes = [FlowJob("n", queue) for _ in range(children)]
@@ -170,7 +258,6 @@ async def add_to_a_run(b: Bench, calls: int, children: int, queue: str = "home",
         reply = await b.functions.children.add(run.id, run.entry, STAMP, first, numbers, Pages(pages, children))
         assert isinstance(reply, AddedChildren)
         first += children
-    await b.settle([run], "w", "")
 
 
 @largest("addChildren", "10,000 children")

@@ -53,7 +53,7 @@ async def relay_all(b: Bench) -> None:
     """Relay all entries of the outbox."""
     after, done = "", list[str]()
     while True:
-        after, posted, _ = await b.functions.outbox.relay("holder", after, done)
+        after, posted, *_ = await b.functions.outbox.relay("holder", after, done)
         if not posted:
             return
         done = [one.entry for one in posted]

@@ -14,20 +14,27 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.inbox import POSTED, Delivery
 from glidemq_async.functions.outbox import Posted
 
+STEPS_OF_WORK: Final = 16
+"""The number of steps of work that are done before the messages which follow from them are delivered."""
 _NONE: Final[list[str]] = []
 
 
 class Outbox:
-    """The outbox of one queue. `holder` identifies the process that relays it."""
+    """The outbox of one queue.
 
-    def __init__(self, client: QueueClient, holder: str) -> None:
+    `holder` identifies the process that relays it, so that one process does this at a time. Without a holder, all
+    entries that exist when `relay` is called are delivered when it returns, whoever relays meanwhile.
+    """
+
+    def __init__(self, client: QueueClient, holder: str = "") -> None:
         self._client = client
         self._holder = holder
         self._targets: dict[str, QueueClient] = {client.keys.base: client}
         self._next: list[QueueClient] = []
+        self._visited: list[QueueClient] = []
 
     async def relay(self) -> None:
-        """Deliver all entries in bounded steps. Do nothing while another holder relays.
+        """Do the work of flows, and deliver all entries in bounded steps. Do nothing while another holder relays.
 
         Entries that cannot be delivered stay. After all other entries were delivered, the first error is raised.
         """
@@ -40,20 +47,35 @@ class Outbox:
         # queue has to know. No worker of that queue need be awake, so this pass relays these outboxes too.
         failed: dict[str, GlideMQError] = {}
         self._next = [self._client]
+        self._visited = []
         while self._next:
+            self._visited.append(self._next[0])
             await self._relay_one(self._next.pop(0), failed)
         for error in failed.values():
             raise error
 
     async def _relay_one(self, source: QueueClient, failed: dict[str, GlideMQError]) -> None:
-        after, done = "", _NONE
+        # Two relays at the same time are safe. Each delivers the entries in their order, and the target refuses what it
+        # has. So an entry that another relay has read, and not yet delivered, is delivered by this one.
+        after, done, until = "", _NONE, ""
         while True:
-            after, posted, has_work = await source.functions.outbox.relay(self._holder, after, done)
+            after, posted, has_work, newest = await source.functions.outbox.relay(self._holder, after, done)
             if not posted and not has_work:
                 break
             done = await self._deliver(source, posted, failed)
             if has_work:
-                await source.functions.flows.advance()
+                await self._advance(source)
+                continue
+            # The work of flows is done, and its messages are in the outbox. Later ones are left to the workers.
+            until = until or newest
+            if until and _position(after) >= _position(until):
+                await source.functions.outbox.relay(self._holder, after, done)
+                break
+
+    async def _advance(self, source: QueueClient) -> None:
+        for _ in range(STEPS_OF_WORK):
+            if not await source.functions.flows.advance():
+                break
 
     async def _deliver(self, source: QueueClient, posted: list[Posted], failed: dict[str, GlideMQError]) -> list[str]:
         """Deliver one step and return the delivered entries. Skip targets that have already failed in this pass."""
@@ -83,5 +105,22 @@ class Outbox:
         reply = await target.functions.inbox.deliver(deliveries)
         if failpoints.armed:
             failpoints.hit("relay.after_deliver")
-        if POSTED in reply and target not in self._next:
+        # Without a holder, another relay may have delivered these entries before, and not yet what followed from them.
+        is_first = not self._holder and target not in self._visited
+        if (POSTED in reply or is_first) and target not in self._next:
             self._next.append(target)
+
+
+async def reach_descendants(client: QueueClient, has_rest: bool) -> None:
+    """Cancel all jobs of flows that ended jobs of this queue leave without a parent, in whichever queues they are.
+
+    `has_rest` is the reply of the call that has ended jobs. Raises the error of a queue that cannot be reached.
+    """
+    if has_rest:
+        await Outbox(client).relay()
+
+
+def _position(entry: str) -> tuple[int, int]:
+    """Return the id of a stream entry as a value with the order of the entries."""
+    ms, _, sequence = entry.partition("-")
+    return int(ms), int(sequence)
