@@ -53,6 +53,7 @@ local KEEP_MS = '86400000'
 flows.RUNS, flows.ENDED, flows.SUSPENDED = 's0', 'x0', 's'    -- fields of a plan and a value, see above
 local REVOKED = 'y0'
 local CANCEL_STEP, PARENTS_STEP = 32, 32
+local PARENTS_CHECKED = 16      -- which cost as much as the cancellation of a child
 local FEW_PARENTS = 8           -- an end resolves itself, more of them are work
 local POSTED_BYTES = 1048576
 local LONGEST_REASON = 480
@@ -448,14 +449,27 @@ function work.p(base, key, flow, _, number, at, call)
   resolve_parents(base, key, flow, node, how, at + 1, last, call)
 end
 
+-- Return the live children of a node for one step, { number, node }, and the position where the next step begins.
+local function live_children(key, children, at)
+  local found, cost = {}, 0
+  while at < #children and cost < CANCEL_STEP do
+    at = at + 1
+    local child = children[at]
+    local node = not has_ended(key, child) and node_of(key, child)    -- nil: work.m will see that it is needless
+    if node then found[#found + 1] = {child, node} end
+    cost = cost + 1 + (node and #node[5] / PARENTS_CHECKED or 0)
+  end
+  return found, at
+end
+
 function work.c(base, key, flow, stamp, number, at, call)
   local children = children_of(key, number)
-  local last = math.min(at + CANCEL_STEP, #children)
+  local found, last = live_children(key, children, at)
+  -- The rest comes before the work that this step adds, and is done after it: depth first.
   if last < #children then push_work(base, 'c', number, last, flow, call) end
-  for i = at + 1, last do
-    local child = children[i]
-    local node = not has_ended(key, child) and node_of(key, child)    -- nil: work.m will see that it is needless
-    if node and is_needless(key, node[5]) and note_end(key, child, 'f', 'cancelled') then
+  for _, one in ipairs(found) do
+    local child, node = one[1], one[2]
+    if is_needless(key, node[5]) and note_end(key, child, 'f', 'cancelled') then
       cancel_children(base, key, flow, child, call)
       tell(base, flow, stamp, child, node, 'x', '', call)
     end

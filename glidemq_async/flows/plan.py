@@ -151,7 +151,8 @@ def _split(
     size = 0
     for number, (planned, request, base) in enumerate(zip(plan, requests, bases, strict=True), first):
         row = [base, *request, planned.node.on_failure[0], planned.parents, planned.children]
-        bytes_of = len(request.data) + 5 * len(planned.children)
+        # The job contains the names of its parents.
+        bytes_of = len(request.data) + 5 * len(planned.children) + 32 * len(planned.parents)
         if rows and (len(rows) == PAGE_NODES or size + bytes_of > PAGE_BYTES):
             yield first, rows
             first, rows, size = number, [], 0

@@ -285,7 +285,7 @@ class Job(SignalMethods[Data, Result]):
         """Delete the job and its data. A running job is stopped, and its outcome is refused.
 
         A running job occupies its ordering key, and counts towards the queue's concurrency limit, until its handler has
-        ended or its lease expires. Raises JobNotFound.
+        ended or its lease expires. The jobs of a flow below this one are cancelled as by `revoke`. Raises JobNotFound.
         """
         ending = await self._client.functions.jobs.remove(self.id)
         self._check_reply(ending.code, "remove")
@@ -336,8 +336,13 @@ class Job(SignalMethods[Data, Result]):
         the event, and in the JobFailed of callers that wait for the result.
 
         The worker cancels a running job. If the handler returns a result before that, the job completes. Return True if
-        the job has failed now, False if a worker still has to stop it. Raises JobStateError, JobNotFound, and TypeError
-        or ValueError for a bad reason.
+        the job has failed now, False if a worker still has to stop it.
+
+        The jobs of a flow below this one are cancelled too, depth first and in all queues, unless another parent needs
+        them. When this returns, none of them starts any more. If a queue cannot be reached, its error is raised, and
+        the workers of this queue cancel the rest later.
+
+        Raises JobStateError, JobNotFound, and TypeError or ValueError for a bad reason.
         """
         ending = await self._client.functions.jobs.revoke(self.id, check_reason("reason", reason))
         if ending.code not in {"revoked", "revoking"}:

@@ -65,7 +65,8 @@ class RunHandle(Generic[R]):
         """Cancel the run: it fails with the reason "revoked"; see `Job.revoke`. Return False if a worker must stop it.
 
         A run that executes gets CancelledError where it awaits, and its `except` and `finally` blocks may call steps,
-        for example to undo earlier ones. A suspended run ends without executing anything.
+        for example to undo earlier ones. A suspended run ends without executing anything. Children that the run has
+        added are cancelled with all jobs below them. When this returns, none of them starts any more.
         """
         return await self.job.revoke(reason)
 

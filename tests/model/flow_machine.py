@@ -215,6 +215,11 @@ class FlowMachine:
         if not self.nodes:
             return
         ref = self.random.choice(list(self.nodes))
+        spawning = [
+            JobRef(one.queue, one.job.id) for one in self.running if JobRef(one.queue, one.job.id) in self.added
+        ]
+        if spawning and self.random.random() < 0.3:
+            ref = self.random.choice(spawning)
         jobs = self.functions[ref.queue].jobs
         code = run(jobs.remove(ref.job_id) if self.random.random() < 0.5 else jobs.revoke(ref.job_id)).code
         if code != "missing":

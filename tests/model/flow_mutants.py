@@ -34,8 +34,8 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a child is cancelled that another parent needs": (
-        "    if not has_ended(key, parent) then return false end\n",
-        "    if not has_ended(key, parent) then return true end\n",
+        "parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then\n      return false\n",
+        "parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then\n      return true\n",
     ),
     "a cancelled subtree stays below its first node": (
         "      cancel_children(base, key, flow, child, call)\n",

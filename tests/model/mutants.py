@@ -221,7 +221,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the worker of a removed run is not notified": (
-        "if state == 'active' then notify_run(base, entry, 'x ' .. entry) end",
+        "if state == 'active' then notify_run(base, entry) end",
         "",
     ),
     "a claim omits progress that was set before the run": (
