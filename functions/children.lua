@@ -86,6 +86,15 @@ local function own_plan(base, id)
   return redis.call('HGET', key, 'stamp') == edge.stamp and key or nil, edge
 end
 
+-- A running job is revoked. The children that its runs have added are cancelled now: its handler may take long to stop.
+-- The children that it adds from now on never start.
+function record.revoke_children(base, id, call)
+  local key, edge = own_plan(base, id)
+  if not key then return end
+  redis.call('HSET', key, flows.REVOKED, '1')
+  flows.cancel_children(base, key, edge.flow, 0, call)
+end
+
 -- A job is suspended until one of its children ends. known: how many ends its run knows. Return false if the job must
 -- not be suspended, because a further child has ended.
 function children.watch(base, id, known)

@@ -50,8 +50,7 @@
 local flows = {}
 local MAKE = 'm'
 local KEEP_MS = '86400000'
-flows.RUNS, flows.ENDED, flows.SUSPENDED = 's0', 'x0', 's'    -- fields of a plan and a value, see above
-local REVOKED = 'y0'
+flows.RUNS, flows.ENDED, flows.REVOKED, flows.SUSPENDED = 's0', 'x0', 'y0', 's'    -- fields of a plan, and a value
 local CANCEL_STEP, PARENTS_STEP = 32, 32
 local PARENTS_CHECKED = 16      -- which cost as much as the cancellation of a child
 local FEW_PARENTS = 8           -- an end resolves itself, more of them are work
@@ -117,7 +116,7 @@ end
 local function is_needless(key, parents)
   if not parents[1] then return false end
   for _, parent in ipairs(parents) do
-    if not has_ended(key, parent) and not (parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then
+    if not has_ended(key, parent) and not (parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1) then
       return false
     end
   end
@@ -230,18 +229,6 @@ function record.resolve(base, ids, call)
     if own ~= '' then ended(base, parse_edge(own_edge(own)), ending, '', call) end
     if edge ~= '' then report(base, one[1], edge, ending, value, call) end
   end
-end
-
--- A running job is revoked. The children that its runs have added are cancelled now: its handler may take long to stop.
--- The children that it adds from now on never start.
-function record.revoke_children(base, id, call)
-  local _, own = parts_of(redis.call('HGET', base .. ':flowed', id) or '')
-  if own == '' then return end
-  local edge = parse_edge(own_edge(own))
-  local key = key_of(base, edge.flow)
-  if redis.call('HGET', key, 'stamp') ~= edge.stamp then return end
-  redis.call('HSET', key, REVOKED, '1')
-  cancel_children(base, key, edge.flow, 0, call)
 end
 
 -- Return packed options with F, see above. The options are a map with fewer than 15 fields, or ''.
@@ -599,3 +586,4 @@ end, {'allow-oom'})
 flows.key_of, flows.push_work, flows.node_of, flows.has_ended, flows.unpacked = key_of, push_work, node_of, has_ended,
   unpacked
 flows.children_of, flows.parse_edge, flows.parts_of, flows.own_edge = children_of, parse_edge, parts_of, own_edge
+flows.cancel_children = cancel_children

@@ -1,10 +1,10 @@
 -- jobs: the operations of a user on one job.
 --   removeJob   channel number id -> { status, rest }     a running job loses its lease, and its worker is notified
 --   retryJob    channel number id -> status     completed or failed -> waiting, with fresh attempts
---   revokeJob   channel number id [reason] -> { status, rest }     "revoked": it will never run; "revoking": its worker
---               is notified to cancel it
---   abandonJob  channel number id reply_channel reason -> { status of revokeJob or "awaited", rest }     the client that
---               added the job waits for it no longer: revoke it, unless other clients wait for it
+--   revokeJob   channel number id [reason] -> { status, rest }     "revoked": it will never run; "revoking": its
+--               worker is notified to cancel it
+--   abandonJob  channel number id reply_channel reason -> { status of revokeJob or "awaited", rest }     the client
+--               that added the job waits for it no longer: revoke it, unless other clients wait for it
 --   promoteJob  channel number id -> status     delayed -> waiting now
 -- status: "ok" (or as above), "missing", or "state <state>" when the operation does not fit the state of the job.
 -- rest: 1 if work of flows is left, or the outbox has messages, so the job's descendants may still start

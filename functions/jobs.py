@@ -7,7 +7,7 @@ from typing import NamedTuple, cast
 from glidemq_async.functions.calling import Calls, text
 
 
-class Ending(NamedTuple):
+class EndReply(NamedTuple):
     """Reply of a call that ends a job: its status.
 
     `has_rest` is true if the outbox must be relayed, so that the call reaches all jobs below this one.
@@ -22,9 +22,9 @@ class JobCalls(Calls):
 
     __slots__ = ()
 
-    async def remove(self, job_id: str) -> Ending:
+    async def remove(self, job_id: str) -> EndReply:
         """Remove a job. A running one loses its lease."""
-        return _ending(await self._caller.once("removeJob", [job_id]))
+        return _end_reply(await self._caller.once("removeJob", [job_id]))
 
     async def retry(self, job_id: str) -> str:
         """Start a completed or failed job again, with fresh attempts. Return the status."""
@@ -36,15 +36,15 @@ class JobCalls(Calls):
         """Let a delayed job start now. Return the status."""
         return text(await self._caller.once("promoteJob", [job_id]))
 
-    async def revoke(self, job_id: str, reason: str = "") -> Ending:
+    async def revoke(self, job_id: str, reason: str = "") -> EndReply:
         """Revoke a job."""
-        return _ending(await self._caller.once("revokeJob", [job_id, reason]))
+        return _end_reply(await self._caller.once("revokeJob", [job_id, reason]))
 
-    async def abandon(self, job_id: str, channel: str, reason: str) -> Ending:
+    async def abandon(self, job_id: str, channel: str, reason: str) -> EndReply:
         """Cancel the wait of the client that added a job, and revoke the job unless others wait."""
-        return _ending(await self._caller.once("abandonJob", [job_id, channel, reason]))
+        return _end_reply(await self._caller.once("abandonJob", [job_id, channel, reason]))
 
 
-def _ending(reply: object) -> Ending:
+def _end_reply(reply: object) -> EndReply:
     code, rest = cast("tuple[bytes, int]", reply)
-    return Ending(text(code), rest == 1)
+    return EndReply(text(code), rest == 1)

@@ -52,7 +52,7 @@ function removal.revoke_run(base, id, entry, call)
   -- The message names the entry and not the job: otherwise a late message would stop the job's next run.
   if consumer then wakeup.send(base, consumer, 'r ' .. entry) end
   events.note(call.lines, 'revoking', id)
-  if call.seen.flowed then record.revoke_children(base, id, call) end    -- see flows.lua
+  if call.seen.flowed then record.revoke_children(base, id, call) end    -- see children.lua
 end
 
 -- Let a job that has ended wait again, as if it had never run. how: for the event.

@@ -6,8 +6,8 @@ from typing import Final
 
 FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a parent is released one child too early": (
-        "  if left == 0 and not runs then push_work(base, 'r'",
-        "  if left <= 1 and not runs then push_work(base, 'r'",
+        "  if left == 0 then push_work(base, 'r'",
+        "  if left <= 1 then push_work(base, 'r'",
     ),
     "an end that arrives twice counts twice": (
         "  if redis.call('HSETNX', key, 'e' .. digits(number), ending .. value) == 0 then return false end\n",
@@ -34,8 +34,8 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a child is cancelled that another parent needs": (
-        "parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then\n      return false\n",
-        "parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1) then\n      return true\n",
+        "parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1) then\n      return false\n",
+        "parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1) then\n      return true\n",
     ),
     "a cancelled subtree stays below its first node": (
         "      cancel_children(base, key, flow, child, call)\n",
@@ -91,15 +91,15 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if true then\n    redis.call('HDEL', base .. ':flowed', id)\n",
     ),
     "the children of a run that is revoked start": (
-        "  redis.call('HSET', key, REVOKED, '1')\n  cancel_children(base, key, edge.flow, 0, call)\n",
-        "  redis.call('HSET', key, REVOKED, '1')\n",
+        "  redis.call('HSET', key, flows.REVOKED, '1')\n  flows.cancel_children(base, key, edge.flow, 0, call)\n",
+        "  redis.call('HSET', key, flows.REVOKED, '1')\n",
     ),
     "the children of a run that is revoked are needed": (
-        "not (parent == 0 and redis.call('HEXISTS', key, REVOKED) == 1)",
+        "not (parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1)",
         "true",
     ),
     "a job that waits does not wait": (
-        "local edge = own ~= '' and parse_edge(own_edge(own))\n  local key = edge",
-        "local edge = false\n  local key = edge",
+        "local key, edge = own_plan(base, id)\n  redis.call('HDEL', job, 'after')",
+        "local key, edge\n  redis.call('HDEL', job, 'after')",
     ),
 }

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import hypothesis.strategies as st
 from hypothesis import note
 
-from glidemq_async.functions.jobs import Ending
+from glidemq_async.functions.jobs import EndReply
 from glidemq_async.functions.steps import StepGroup
 from glidemq_async.functions.streaming import ChunkGroup
 from tests.model.choices import (
@@ -72,11 +72,11 @@ class Users(BaseMachine):
         id_ = self.pick(number, *FITS[what])
         self.driver.delivery, self.dirty = delivery, True
         jobs, model = self.functions.jobs, self.model
-        calls: dict[Change, Callable[[str], Coroutine[Any, Any, Ending | str]]] = {
+        calls: dict[Change, Callable[[str], Coroutine[Any, Any, EndReply | str]]] = {
             "removeJob": jobs.remove, "retryJob": jobs.retry, "revokeJob": jobs.revoke, "promoteJob": jobs.promote,
         }  # fmt: skip
         reply = run(calls[what](id_))
-        code = reply.code if isinstance(reply, Ending) else reply
+        code = reply.code if isinstance(reply, EndReply) else reply
         job = model.get(id_)
         if job is not None and job.state == "active" and self.wakeups.listens(job.worker):
             messages = {"removeJob": f"x {job.token}", "revokeJob": f"r {job.token}"}
