@@ -143,6 +143,15 @@ from conversions import convert
 }
 
 AT: Final = {
+    ("from-temporal", 7): """
+import subprocess
+import sys
+from pathlib import Path
+
+command = [sys.executable, "-m", "glidemq_async.cli", "workflows", "export", "letters"]
+exported = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+Path("runs.jsonl").write_text(exported.stdout)
+""",
     ("flows", 2): "flows = FlowProducer(url)",
     ("README", 1): """
 from app import mq
@@ -263,6 +272,15 @@ def client() -> Client:
 }
 
 PYTEST_AT: Final = {
+    ("from-temporal", 7): """
+import subprocess
+import sys
+from pathlib import Path
+
+command = [sys.executable, "-m", "glidemq_async.cli", "workflows", "export", "letters"]
+exported = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+Path("runs.jsonl").write_text(exported.stdout)
+""",
     ("flows", 2): "flows = FlowProducer(url)",
     ("testing", 0): """
 async def sign_up(to: str) -> None:
