@@ -16,6 +16,7 @@ from glidemq_async.jobs.journal import RecordedStep, forget_last_step
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.stored.record import State
 from glidemq_async.tasks.task import Task
+from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.fingerprint import fingerprint_of
 from glidemq_async.workflows.run import POLICIES, OnDivergence, WorkflowRun, running
 from glidemq_async.workflows.waiting import Given
@@ -204,7 +205,8 @@ def body_of(
     @functools.wraps(function)
     async def body(*args: P.args, **kwargs: P.kwargs) -> R:
         job = current_job()
-        run = WorkflowRun(journal_of(job), job.name, code, on_divergence, given_to(job))
+        clock = RunClock(round(job.processed_at.timestamp() * 1000) if job.processed_at else None)
+        run = WorkflowRun(journal_of(job), job.name, code, on_divergence, given_to(job), clock)
         forget_last_step()
         with running(run):
             try:

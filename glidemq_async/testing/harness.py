@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Coroutine, Generator, Sequence, Sized
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence, Sized
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
@@ -22,7 +23,9 @@ from glidemq_async.tasks.app import core_of
 from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.task import AnyTask
+from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.testing.clock import MovableClock
+from glidemq_async.testing.jumps import jump_to_end
 from glidemq_async.worker import Worker, WorkerPool
 from glidemq_async.worker.options import worker_options
 
@@ -134,6 +137,23 @@ class Harness(Connectable):
         name = jobs if isinstance(jobs, str) else jobs.name
         return await _drain(WorkerPool([Worker(name, processor, self.storage, **options)], handle_signals=False))
 
+    async def finish(self, app: AnyApp, run: RunHandle[Any] | AnyJob, **options: Any) -> AnyJob:
+        """Run the jobs of an app until a run of a workflow or another job has ended, and return its job.
+
+        Whenever the job waits for an instant, the clock moves there: through sleeps, timeouts, delays and retries.
+        The waits of its children count too. `options` are as for `drain`. Raises AssertionError if the job waits for
+        something that the clock does not bring, for example for a signal without a timeout.
+        """
+        job = run.job if isinstance(run, RunHandle) else run
+        return await jump_to_end(job, self.clock, _TestedApp(self, app, options))
+
+    async def send(self, run: RunHandle[Any] | AnyJob, signal: object) -> None:
+        """Send an instance of a class with `@mq.signal` to a run or another job. Raises the errors of `Job.send`.
+
+        The job receives it when it runs: `drain` or `finish` run it.
+        """
+        await run.send(signal)
+
     @contextlib.contextmanager
     def eager(self, app: AnyApp) -> Generator[None]:
         """Run due jobs inside each `add` of a task within the block; `add` then returns an ended job.
@@ -188,6 +208,7 @@ class SyncHarness(Blocking[Harness]):
     added = blocking(Harness.added)
     assert_added = blocking(Harness.assert_added)
     assert_nothing_added = blocking(Harness.assert_nothing_added)
+    send = blocking(Harness.send)
 
     # `blocking` would keep only the first overload for mypy.
     @overload
@@ -203,6 +224,28 @@ class SyncHarness(Blocking[Harness]):
         if processor is None:
             return self._finish(self._owner.drain(jobs, **options))
         return self._finish(self._owner.drain(jobs, processor, **options))
+
+    def finish(self, app: GlideMQ[Any], run: RunHandle[Any] | Job[Any, Any], **options: Any) -> Job[Any, Any]:
+        """Run the jobs of an app until a run of a workflow or another job has ended, and return its job."""
+        return self._finish(self._owner.finish(app, run, **options))
+
+
+@dataclass(frozen=True, slots=True)
+class _TestedApp:
+    harness: Harness
+    app: AnyApp
+    options: Mapping[str, Any]
+
+    async def drain(self) -> object:
+        return await self.harness.drain(self.app, **self.options)
+
+    async def find(self, queue: str, job_id: str) -> AnyJob | None:
+        """Return a job as the queue of the app returns it."""
+        return await _in_loop_of(self.app, self._found(queue, job_id))
+
+    async def _found(self, queue: str, job_id: str) -> AnyJob | None:
+        async with self.app:
+            return await self.app.queue(queue).get_job(job_id)
 
 
 class _Runs(Protocol):

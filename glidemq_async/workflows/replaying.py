@@ -162,7 +162,7 @@ class _Replay(WorkflowRun):
 
     def __init__(self, journal: Journal, workflow: str, code: str) -> None:
         super().__init__(journal, workflow, code, "warn")
-        self.waiting = _Waits(journal, Given())
+        self.waiting = _Waits(journal, Given(), self.clock)
         self.calls = 0
         self.asked: list[StepCall] = []
 

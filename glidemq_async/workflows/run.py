@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
 from glidemq_async.jobs.journal import Failures, Journal, RecordedStep, StepCall
+from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.task_calls import TaskCalls
 from glidemq_async.workflows.waiting import Given, Waiting
 
@@ -30,10 +31,17 @@ class WorkflowRun:
     """One run of a workflow: its journal, and the fingerprint of its code."""
 
     def __init__(
-        self, journal: Journal, workflow: str, code: str, on_divergence: OnDivergence, given: Given | None = None
+        self,
+        journal: Journal,
+        workflow: str,
+        code: str,
+        on_divergence: OnDivergence,
+        given: Given | None = None,
+        clock: RunClock | None = None,
     ) -> None:
         self.journal = journal
-        self.waiting = Waiting(journal, given or Given())
+        self.clock = clock or RunClock()
+        self.waiting = Waiting(journal, given or Given(), self.clock)
         self.children = TaskCalls(journal, self.waiting)
         self.loop = asyncio.get_running_loop()
         self._workflow = workflow

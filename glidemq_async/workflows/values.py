@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import random as _random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TypeVar, cast
 from uuid import UUID
 from uuid import uuid4 as _uuid4
 
+from glidemq_async.durations import from_ms
 from glidemq_async.jobs.journal import last_step
 from glidemq_async.workflows.run import required_run
 
@@ -21,7 +22,8 @@ T = TypeVar("T")
 
 async def now(*, key: str | None = None) -> datetime:
     """Return the time at which the workflow made this call first, in UTC. `key` identifies the call."""
-    return await _recorded("workflow.now", lambda: datetime.now(UTC), key)
+    run = required_run("workflow.now")
+    return await _recorded("workflow.now", lambda: from_ms(run.clock.now_ms()), key)
 
 
 async def random(*, key: str | None = None) -> float:

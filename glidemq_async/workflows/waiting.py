@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 from glidemq_async.errors import Suspended
 from glidemq_async.jobs.journal import Journal
 from glidemq_async.jobs.signals import MOST_NAMES, Signal
-from glidemq_async.workflows import clock
+from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.idle import is_idle
 
 T = TypeVar("T")
@@ -62,8 +62,9 @@ class _OpenWait:
 class Waiting:
     """The waits of a run, and the suspension of a run that only waits."""
 
-    def __init__(self, journal: Journal, given: Given) -> None:
+    def __init__(self, journal: Journal, given: Given, clock: RunClock) -> None:
         self._journal = journal
+        self._clock = clock
         self._given = given if given.token.startswith(_TOKEN) else Given()
         self._left: dict[int, Signal] | None = None
         """The signals that no run has received yet, by position. None until a wait needs them."""
@@ -82,7 +83,7 @@ class Waiting:
         return await self._until(_OpenWait(names, deadline))
 
     async def instant(self, deadline: int) -> None:
-        """Wait until an instant, in ms since the epoch by the clock of the worker's host."""
+        """Wait until an instant, in ms since the epoch by the clock of the run."""
         if deadline > self._reached():
             await self._until(_OpenWait(frozenset(), deadline))
 
@@ -105,7 +106,7 @@ class Waiting:
         future.set_result([])
 
     async def _until(self, wait: _OpenWait) -> list[Any]:
-        if wait.deadline is not None and wait.deadline <= max(self._reached(), clock.now_ms()):
+        if wait.deadline is not None and wait.deadline <= max(self._reached(), self._clock.now_ms()):
             return []
         if len(self._names() | (wait.names or frozenset())) > MOST_NAMES:
             raise ValueError(f"a run waits for at most {MOST_NAMES} names of signals at a time")
@@ -113,7 +114,7 @@ class Waiting:
         self._look_later(GRACE)
         expiry = None
         if wait.deadline is not None:
-            delay = (wait.deadline - clock.now_ms()) / 1000
+            delay = (wait.deadline - self._clock.now_ms()) / 1000
             expiry = wait.future.get_loop().call_later(delay, _end_late, wait.future)
         try:
             return await wait.future
@@ -133,7 +134,7 @@ class Waiting:
         return [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
 
     def _reached(self) -> int:
-        """Return the deadline at which the job was resumed. The worker's clock may be behind the server's."""
+        """Return the deadline at which the job was resumed. The clock of the run may be behind."""
         return int(self._given.token.rpartition(" ")[2]) if self._given.cause == "timeout" else 0
 
     def _names(self) -> set[str]:
@@ -186,7 +187,7 @@ class Waiting:
         if self._main is None or self._journal.running_steps > waiting:
             return False
         deadline = self._deadline()
-        if deadline is not None and deadline - clock.now_ms() <= SHORT * 1000:
+        if deadline is not None and deadline - self._clock.now_ms() <= SHORT * 1000:
             return False
         return is_idle(self._main, self._waits)
 
@@ -211,7 +212,7 @@ class Waiting:
         calls = sum(wait.is_call for wait in self._waits.values())
         return Suspended(
             _reason(names, calls)[:500],
-            timeout_ms=None if deadline is None else max(0, deadline - clock.now_ms()),
+            timeout_ms=None if deadline is None else max(0, deadline - self._clock.now_ms()),
             signals=names,
             single=True,
             step=f"{_TOKEN}{self._journal.run} {deadline or 0}",

@@ -10,7 +10,6 @@ from glidemq_async.durations import from_ms, parse_duration, to_ms
 from glidemq_async.jobs.signal_types import decoded, name_of
 from glidemq_async.jobs.signals import Signal
 from glidemq_async.stored.names import check_id
-from glidemq_async.workflows import clock
 from glidemq_async.workflows.run import WorkflowRun, required_run
 from glidemq_async.workflows.waiting import RECEIVE
 
@@ -81,7 +80,7 @@ async def receive(*kinds: type | str, timeout: Duration | None = None, key: str 
 
 async def _deadline(run: WorkflowRun, step: str, arguments: list[Any], milliseconds: int, key: str | None) -> int:
     async def deadline() -> int:
-        return clock.now_ms() + milliseconds
+        return run.clock.now_ms() + milliseconds
 
     return cast("int", await run.ask(step, arguments, deadline, key=key))
 

@@ -294,4 +294,22 @@ async def welcome(queue: Any, to: str) -> None:
 async def process(job: Any) -> str:
     return "sent"
 """,
+    ("testing", 2): """
+from dataclasses import dataclass
+
+from glidemq_async import workflows
+
+
+@mq.signal
+@dataclass
+class Approved:
+    by: str
+
+
+@mq.workflow(queue="orders")
+async def fulfil(order: str) -> str:
+    await workflows.receive(Approved)
+    await workflows.sleep("1d")
+    return "shipped"
+""",
 }

@@ -169,7 +169,7 @@ TASK = "add add_many call aliases call executor function map name options queue 
 WORKER = "broken close health name on queue run running start stop storage until_empty"
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
-HARNESS = "added assert_added assert_nothing_added clock close connect drain eager queue storage sync use"
+HARNESS = "added assert_added assert_nothing_added clock close connect drain eager finish queue send storage sync use"
 EXECUTION = "error job message result result_ttl state traceback"
 HOOKS = "after_add after_run after_step before_add before_run before_step settled worker_started worker_stopped"
 
