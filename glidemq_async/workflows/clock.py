@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 
 
 class RunClock:
@@ -20,3 +21,7 @@ class RunClock:
     def now_ms(self) -> int:
         """Return the milliseconds since the epoch."""
         return round(self._origin + time.monotonic() * 1000)
+
+    def now(self) -> datetime:
+        """Return the time, in UTC and with microseconds."""
+        return datetime.fromtimestamp((self._origin + time.monotonic() * 1000) / 1000, UTC)

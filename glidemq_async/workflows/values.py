@@ -13,7 +13,6 @@ from typing import TypeVar, cast
 from uuid import UUID
 from uuid import uuid4 as _uuid4
 
-from glidemq_async.durations import from_ms
 from glidemq_async.jobs.journal import last_step
 from glidemq_async.workflows.run import required_run
 
@@ -23,7 +22,7 @@ T = TypeVar("T")
 async def now(*, key: str | None = None) -> datetime:
     """Return the time at which the workflow made this call first, in UTC. `key` identifies the call."""
     run = required_run("workflow.now")
-    return await _recorded("workflow.now", lambda: from_ms(run.clock.now_ms()), key)
+    return await _recorded("workflow.now", run.clock.now, key)
 
 
 async def random(*, key: str | None = None) -> float:
