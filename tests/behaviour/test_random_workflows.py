@@ -16,7 +16,8 @@ from glidemq_async.errors import Suspended
 from glidemq_async.jobs.job import journal_of
 from glidemq_async.jobs.journal import Journal, Numbers, forget_last_step
 from glidemq_async.tasks.workflows import given_to
-from glidemq_async.workflows import clock, waiting
+from glidemq_async.workflows import waiting
+from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun, running
 from glidemq_async.workflows.waiting import RECEIVE, Given
 from tests.support.helpers import AnyJob, AnyQueue, worker_of
@@ -100,7 +101,7 @@ def run_programs(runs: int, first: int = 0) -> int:
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the waits of workflows follow the time of the loop."""
-    monkeypatch.setattr(clock, "now_ms", TurnLoop.now_ms)
+    monkeypatch.setattr(RunClock, "now_ms", lambda _: TurnLoop.now_ms())
 
 
 @pytest.mark.timeout(300)
