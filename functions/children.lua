@@ -203,6 +203,8 @@ request.register('addChildren', function(base, args)
   local call = queue_flags.call(base)
   plain.open(base, id, call.seen)
   flow = flow or adopt(base, id, args[6], edge, call)
+  local is_revoked = call.seen.revoking and redis.call('SISMEMBER', base .. ':revoking', id) == 1
+  if is_revoked then redis.call('HSET', key_of(base, flow), flows.REVOKED, '1') end
   push_work(base, 'm', append(key_of(base, flow), total, added, args, 10), 0, flow, call)
   wakeup.finish(base, call)
   return {'added', call.now, flow, first, (call.seen.flow_work or call.seen.posted) and 1 or 0}

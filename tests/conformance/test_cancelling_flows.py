@@ -166,6 +166,32 @@ async def test_the_children_of_a_run_are_cancelled_with_it(
     assert [await counts(each) for each in (queue, second, third)] == [{"failed": 1}, {}, {}]
 
 
+async def test_a_run_that_is_revoked_adds_no_children(
+    queue: AnyQueue, others: tuple[AnyQueue, AnyQueue], flows: FlowProducer
+) -> None:
+    second, third = others
+    ready, gate = asyncio.Event(), Gate()
+
+    async def spawn_late(job: AnyJob) -> None:
+        if job.name != "parent":
+            return await gate(job)
+        ready.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await flows.add_children(job, [FlowJob("leaf", each.name) for each in (queue, second, third)])
+            raise
+
+    async with worker_of(queue, spawn_late), worker_of(second, gate), worker_of(third, gate):
+        job = await queue.add("parent")
+        await soon(ready.wait())
+        await job.revoke()
+        with pytest.raises(JobFailed, match="revoked"):
+            await job.result(timeout=10)
+    assert gate.started.empty()
+    assert [await counts(each) for each in (queue, second, third)] == [{"failed": 1}, {}, {}]
+
+
 async def test_the_run_of_a_child_is_cancelled_with_its_own_children(
     queue: AnyQueue, others: tuple[AnyQueue, AnyQueue], flows: FlowProducer
 ) -> None:

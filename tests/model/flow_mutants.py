@@ -98,6 +98,10 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "not (parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1)",
         "true",
     ),
+    "a run that is revoked starts its first children": (
+        "  if is_revoked then redis.call(",
+        "  if false then redis.call(",
+    ),
     "a job that waits does not wait": (
         "local key, edge = own_plan(base, id)\n  redis.call('HDEL', job, 'after')",
         "local key, edge\n  redis.call('HDEL', job, 'after')",

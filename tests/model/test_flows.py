@@ -7,6 +7,7 @@ from typing import Final
 import pytest
 
 from glidemq_async.storage.redis.wire import ReplyError
+from tests.crash.size import scaled
 from tests.model.driver import Driver
 from tests.model.flow_machine import run_flows
 from tests.model.flow_mutants import FLOW_MUTANTS
@@ -14,6 +15,8 @@ from tests.model.running import library
 
 STEPS: Final = 150
 SEEDS: Final = 20
+PARTS: Final = 8
+"""Parts of a test that may run in different processes."""
 MUTANT_SEEDS: Final = 60
 
 
@@ -27,13 +30,24 @@ def test_random_flows_come_to_their_end(driver: Driver, seed: int) -> None:
     assert run_flows(driver, seed, STEPS) > 0
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3600)
-def test_twenty_thousand_random_flows_come_to_their_end(driver: Driver) -> None:
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_twenty_thousand_random_flows_come_to_their_end(driver: Driver, part: int) -> None:
     load(driver, [])
-    flows, seed = 0, 1_000
-    while flows < 20_000:
-        flows += run_flows(driver, seed, STEPS)
+    run_many(driver, 20_000 // PARTS, 1_000_000 * (part + 1), is_quick=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_many_more_random_flows_keep_every_invariant(driver: Driver) -> None:
+    load(driver, [])
+    run_many(driver, scaled(20_000), 1_000, is_quick=False)
+
+
+def run_many(driver: Driver, flows: int, seed: int, *, is_quick: bool) -> None:
+    """Run at least this many flows."""
+    while flows > 0:
+        flows -= run_flows(driver, seed, STEPS, is_quick=is_quick)
         seed += 1
 
 
