@@ -306,11 +306,8 @@ class Journal:
         self._running[identity] = running = asyncio.get_running_loop().create_future()
         status: asyncio.Future[str] | None = None
         try:
-            token = _executing.set(identity)
-            try:
-                packed, error = await self._packed(call, execute, recorded_failures)
-            finally:
-                _executing.reset(token)
+            _executing.set(identity)
+            packed, error = await self._packed(call, execute, recorded_failures)
             size = len(identity) + len(packed)
             if self._bytes + size > limits.max_bytes:
                 raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
@@ -380,7 +377,7 @@ class Journal:
 
 
 def executing_step() -> str:
-    """Return the identity of the step that executes in this task, "" if none does."""
+    """Return the identity of the step that last began to execute in this task, "" without one."""
     return _executing.get()
 
 
