@@ -22,8 +22,8 @@ from tests.crash.size import scaled, seconds
 from tests.support.servers import standalone
 
 pytestmark = pytest.mark.crash
-FLOWS = scaled(1_500)
-KILLS = max(4, scaled(12))
+FLOWS = scaled(5_000)
+KILLS = max(4, scaled(40))
 WORKERS = 3
 MOST_LIVE = 100
 CLOCK_GRAIN_MS = 2.0
