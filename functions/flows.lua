@@ -32,7 +32,7 @@
 --              It expires a day after its last node has ended.
 --   flow_work  list  work that is left, done from its end: "m <page> 0 <flow>" make the jobs of a page, which comes
 --              last; "r <node> 0 <flow>" release a parent; "f <node> 0 <flow>" fail it; "c <node> <at> <flow>" cancel
---              its children from position at; "p <node> <at> <flow>" resolve the parents of a node that has ended
+--              its children but the last `at`; "p <node> <at> <flow>" resolve the parents of a node that has ended
 --   parents    zset  id -> added ms: parents that wait for their children (state waiting-children)
 --   flowed     hash  id -> "<node> <stamp> <flow>" SEP <home>: jobs of a flow that have not ended; home '' = this
 --              queue. RS "<stamp> <flow>" follows if runs of the job have added children: their plan, in this queue
@@ -437,11 +437,13 @@ function work.p(base, key, flow, _, number, at, call)
 end
 
 -- Return the live children of a node for one step, { number, node }, and the position where the next step begins.
+-- Positions count from the end. The first children of a node usually run, and their slots become free when they are
+-- revoked. If they came first, another queue would start the next ones before the messages about these arrive.
 local function live_children(key, children, at)
   local found, cost = {}, 0
   while at < #children and cost < CANCEL_STEP do
+    local child = children[#children - at]
     at = at + 1
-    local child = children[at]
     local node = not has_ended(key, child) and node_of(key, child)    -- nil: work.m will see that it is needless
     if node then found[#found + 1] = {child, node} end
     cost = cost + 1 + (node and #node[5] / PARENTS_CHECKED or 0)

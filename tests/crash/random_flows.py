@@ -59,7 +59,7 @@ async def add_flow(draw: Random, flows: FlowProducer) -> list[Node]:
     ]
     children = [[child for child in range(count) if number in parents[child]] for number in range(count)]
     queues = [draw.choice(QUEUES) for _ in range(count)]
-    policies = [draw.choice(POLICIES) for _ in range(count)]
+    policies: list[FailurePolicy] = [draw.choice(POLICIES) for _ in range(count)]
     tasks: list[Task] = [
         {"action": draw.choice(ACTIONS), "sleep": draw.choice((0.0, 0.0, 0.0, 0.02, 0.1))} for _ in range(count)
     ]
