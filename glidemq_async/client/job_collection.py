@@ -151,7 +151,7 @@ class JobCollection:
         return page
 
     async def _look_at(self, page: Sequence[str]) -> None:
-        """Register the channel for these jobs, and deliver those that have ended."""
+        """Register the channel for these jobs, and deliver the ended ones."""
         done = 0
         while done < len(page):
             self._asked = page[done:]

@@ -30,7 +30,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import Run, RunFunction, end_unfinished
+from glidemq_async.worker.runs import Run, RunFunction, StopReason, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
@@ -111,8 +111,8 @@ class Session:
         self._feeder = None if source is None else Feeder(client, source, worker, reports)
         self._subscription: Subscription | None = None
         self._watch: LoopWatch | None = None
-        self._missed_stop = False
-        """True if a message has named a run that has no slot here."""
+        self._missed_stops: dict[str, StopReason] = {}
+        """The entries of runs that have no slot here, and that messages have asked to stop."""
         self._taken: list[Run] = []
         """Runs that have taken a slot and have not started."""
         self._services: list[asyncio.Task[None]] = []
@@ -157,18 +157,18 @@ class Session:
             case wakeup.Echo():
                 self.loop.on_echo()
             case wakeup.LeaseGone(entry):
-                self._note_stop(self._slots.stop_entries([entry], "lease lost"))
+                self._stop_entry(entry, "lease lost")
             case wakeup.RunRevoked(entry):
-                self._note_stop(self._slots.stop_entries([entry], "revoked"))
+                self._stop_entry(entry, "revoked")
             case wakeup.FireTimeSet():
                 self._client.scheduler_runner.expect(0.0)
             case None:
                 pass
 
-    def _note_stop(self, found: bool) -> None:
-        # The run may be in the reply to a claim that is still on its way. Its lease is renewed as soon as it has a
-        # slot, and the reply to the renewal names it again.
-        self._missed_stop = self._missed_stop or not found
+    def _stop_entry(self, entry: str, reason: StopReason) -> None:
+        if not self._slots.stop_entries([entry], reason):
+            # The run may be in the reply to a claim that is still on its way. Then its handler must not start.
+            self._missed_stops[entry] = reason
 
     def _on_link(self, up: bool) -> None:
         """Handle a confirmed or lost subscription."""
@@ -199,9 +199,8 @@ class Session:
         # All jobs of a claim have their slot, and their lease in `leases`, before the first handler runs. A handler
         # that blocks the loop would otherwise delay the first renewal of the jobs behind it.
         runs, self._taken = self._taken, []
-        if self._missed_stop:
-            self._missed_stop = False
-            self.renew_leases()
+        if self._missed_stops:
+            self._end_missed(runs)
         if self._listeners.wants("active"):
             for run in runs:
                 self._listeners.notify("active", run.job)
@@ -217,6 +216,15 @@ class Session:
             else:
                 run.task = self._tasks.start(self._run_job(run))
         self._shared_tasks.start(shared)
+
+    def _end_missed(self, runs: list[Run]) -> None:
+        # A message that names no run of this claim may be about a later claim. It is forgotten, because the same entry
+        # may name another run after a failover. Instead, a renewal asks the server for all runs that must stop.
+        missed, self._missed_stops = self._missed_stops, {}
+        for run in runs:
+            if (reason := missed.get(run.entry)) is not None:
+                run.stop(reason)
+        self.renew_leases()
 
     def renew_leases(self) -> None:
         """Renew the leases now, to learn immediately which jobs were lost or revoked."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -141,3 +141,39 @@ async def test_a_revocation_before_the_reply_to_the_claim_stops_the_run_at_once(
             await ended(job)
         assert job.failure_cause == "revoked"
         assert storage.wanted is None
+
+
+class SlowClaims(HookedStorage):
+    """A storage whose replies to claims with jobs wait until a message has asked the worker to stop a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claimed, self.stopped = asyncio.Event(), asyncio.Event()
+
+    async def after_call(self, function: str, reply: object) -> None:
+        if function == "settleAndClaim" and cast("list[list[object]]", reply)[2]:
+            self.claimed.set()
+            await self.stopped.wait()
+
+    def deliver(self, message: bytes, on_message: Callable[[bytes], None]) -> None:
+        on_message(message)
+        if message.startswith(STOPS):
+            self.stopped.set()
+
+
+@pytest.mark.parametrize("how", ["revoke", "remove"])
+async def test_a_run_that_is_stopped_before_its_claim_arrives_never_starts(how: str) -> None:
+    gate = Gate()
+    async with SlowClaims() as storage, Queue[Any, Any]("q", storage) as queue:
+        job = await queue.add("n", "never")
+        async with worker_of(queue, gate):
+            await soon(storage.linked.wait())
+            await soon(storage.claimed.wait())
+            await (job.revoke() if how == "revoke" else job.remove())
+            last = await queue.add("n", "last")
+            gate.release()
+            assert await soon(last.result()) == "last"
+        assert [gate.started.get_nowait().id, gate.started.empty()] == [last.id, True]
+        counts = await queue.get_job_counts()
+        assert (counts["failed"], counts["completed"]) == (1 if how == "revoke" else 0, 1)
+        assert await queue.check() == []

@@ -103,7 +103,7 @@ class History:
         return [event for event in self.events[node.place] if _is_end(event)]
 
     def endless(self) -> list[Place]:
-        """Return the jobs that were added and have not exactly one end, also those that handlers have added."""
+        """Return the jobs that were added and do not have exactly one end. Handlers add jobs, too."""
         return [
             place
             for place, events in self.events.items()
