@@ -200,6 +200,7 @@ end
 local function report(base, id, text, ending, value, call)
   local edge = parse_edge(text)
   if edge.home == '' then return ended(base, edge, ending, value, call) end
+  call.reported_to = edge.home
   post(base, edge.home, {'e', id, text, ending, value}, call)
 end
 

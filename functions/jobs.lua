@@ -7,7 +7,8 @@
 --               that added the job waits for it no longer: revoke it, unless other clients wait for it
 --   promoteJob  channel number id -> status     delayed -> waiting now
 -- status: "ok" (or as above), "missing", or "state <state>" when the operation does not fit the state of the job.
--- rest: 1 if work of flows is left, or the outbox has messages, so the job's descendants may still start
+-- rest: '' or, if work of flows is left or the outbox has messages, the base key of the queue with the plan of the job.
+--       Until these messages arrive, descendants of the job may start.
 
 -- Notify the worker that runs this entry that its lease is gone.
 local function notify_run(base, entry)
@@ -18,13 +19,13 @@ end
 -- Finish the call, and return the status with `rest`.
 local function finished(base, status, call)
   wakeup.finish(base, call)
-  return {status, (call.seen.flow_work or call.seen.posted) and 1 or 0}
+  return {status, (call.seen.flow_work or call.seen.posted) and (call.reported_to or base) or ''}
 end
 
 request.register('removeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, entry = plain.open(base, id, call.seen)
-  if not state then return {'missing', 0} end
+  if not state then return {'missing', ''} end
   if state == 'active' then notify_run(base, entry) end
   removal.remove(base, id, state, call)
   return finished(base, 'ok', call)
@@ -55,8 +56,8 @@ end
 request.register('revokeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, entry = plain.open(base, id, call.seen)
-  if not state then return {'missing', 0} end
-  if locations.is_final(state) then return {'state ' .. state, 0} end
+  if not state then return {'missing', ''} end
+  if locations.is_final(state) then return {'state ' .. state, ''} end
   return revoke(base, id, state, entry, args[4], call)
 end, {'allow-oom'})
 
@@ -65,16 +66,16 @@ request.register('abandonJob', function(base, args)
   local state, entry = plain.open(base, id, call.seen)
   if state and locations.is_final(state) then
     if call.seen.held then finish.confirm(base, channel, {id}) end
-    return {'state ' .. state, 0}
+    return {'state ' .. state, ''}
   end
   local channels = redis.call('HGET', base .. ':waiters', id)
   local rest = channels and finish.without(channels, channel) or {}
   if rest[1] then
     redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))
-    return {state and 'awaited' or 'missing', 0}
+    return {state and 'awaited' or 'missing', ''}
   end
   redis.call('HDEL', base .. ':waiters', id)
-  if not state then return {'missing', 0} end
+  if not state then return {'missing', ''} end
   return revoke(base, id, state, entry, args[5], call)
 end, {'allow-oom'})
 

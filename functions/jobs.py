@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
-from glidemq_async.functions.calling import Calls, text
+from glidemq_async.functions.calling import Calls, text, texts
 
 
 class EndReply(NamedTuple):
     """Reply of a call that ends a job: its status.
 
-    `has_rest` is true if the outbox must be relayed, so that the call reaches all jobs below this one.
+    `rest` is "", or the base key of the queue with the plan of the job's flow. Then the outboxes of both queues must be
+    relayed, so that the call reaches all jobs below this one.
     """
 
     code: str
-    has_rest: bool
+    rest: str
 
 
 class JobCalls(Calls):
@@ -46,5 +47,5 @@ class JobCalls(Calls):
 
 
 def _end_reply(reply: object) -> EndReply:
-    code, rest = cast("tuple[bytes, int]", reply)
-    return EndReply(text(code), rest == 1)
+    code, rest = texts(reply)
+    return EndReply(code, rest)

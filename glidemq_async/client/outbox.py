@@ -33,8 +33,10 @@ class Outbox:
         self._next: list[QueueClient] = []
         self._visited: list[QueueClient] = []
 
-    async def relay(self) -> None:
+    async def relay(self, also: str = "") -> None:
         """Do the work of flows, and deliver all entries in bounded steps. Do nothing while another holder relays.
+
+        `also` is the base key of another queue, whose outbox is relayed in any case.
 
         Entries that cannot be delivered stay. After all other entries were delivered, the first error is raised.
         """
@@ -47,6 +49,8 @@ class Outbox:
         # queue has to know. No worker of that queue need be awake, so this pass relays these outboxes too.
         failed: dict[str, GlideMQError] = {}
         self._next = [self._client]
+        if also and also != self._client.keys.base:
+            self._next.append(await self._target(also))
         self._visited = []
         while self._next:
             self._visited.append(self._next[0])
@@ -92,12 +96,16 @@ class Outbox:
                 done += [one.entry for one in mine]
         return done
 
-    async def _deliver_to(self, source: QueueClient, to: str, posted: list[Posted]) -> None:
+    async def _target(self, to: str) -> QueueClient:
         target = self._targets.get(to)
         if target is None:
             target = self._client.at(to)
             await target.open()
             self._targets[to] = target
+        return target
+
+    async def _deliver_to(self, source: QueueClient, to: str, posted: list[Posted]) -> None:
+        target = await self._target(to)
         # The id is derived from the entry, so the target recognizes a repeated delivery from any relay.
         deliveries = [Delivery(f"{source.keys.base}/{one.entry}", *one[2:]) for one in posted]
         if failpoints.armed:
@@ -111,13 +119,15 @@ class Outbox:
             self._next.append(target)
 
 
-async def reach_descendants(client: QueueClient, has_rest: bool) -> None:
-    """Cancel all jobs of flows that ended jobs of this queue leave without a parent, in whichever queues they are.
+async def reach_descendants(client: QueueClient, rest: str) -> None:
+    """Cancel all jobs of flows that an ended job of this queue leaves without a parent, in whichever queues they are.
 
-    `has_rest` is the reply of the call that has ended jobs. Raises the error of a queue that cannot be reached.
+    `rest` is in the reply of the call that has ended the job. Raises the error of a queue that cannot be reached.
     """
-    if has_rest:
-        await Outbox(client).relay()
+    # A worker of this queue may have delivered the end of the job already, and not yet what follows from it. So the
+    # queue with the plan of the flow is relayed in any case.
+    if rest:
+        await Outbox(client).relay(also=rest)
 
 
 def _position(entry: str) -> tuple[int, int]:

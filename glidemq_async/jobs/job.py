@@ -289,7 +289,7 @@ class Job(SignalMethods[Data, Result]):
         """
         ending = await self._client.functions.jobs.remove(self.id)
         self._check_reply(ending.code, "remove")
-        await reach_descendants(self._client, ending.has_rest)
+        await reach_descendants(self._client, ending.rest)
 
     async def retry(self) -> None:
         """Run a completed or failed job again, with fresh attempts. Raises JobStateError, JobNotFound."""
@@ -347,7 +347,7 @@ class Job(SignalMethods[Data, Result]):
         ending = await self._client.functions.jobs.revoke(self.id, check_reason("reason", reason))
         if ending.code not in {"revoked", "revoking"}:
             self._check_reply(ending.code, "revoke")
-        await reach_descendants(self._client, ending.has_rest)
+        await reach_descendants(self._client, ending.rest)
         return ending.code == "revoked"
 
 

@@ -45,7 +45,7 @@ class Cleaning(Inspection[Data, Result]):
         check_id("job_id", job_id)
         await self.connect()
         ending = await self._client.functions.jobs.remove(job_id)
-        await reach_descendants(self._client, ending.has_rest)
+        await reach_descendants(self._client, ending.rest)
         return ending.code == "ok"
 
     async def release_deduplication(self, deduplication_id: str) -> bool:

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import DagNode, FlowJob, FlowProducer, JobFailed, JobOptions, Queue
-from glidemq_async.client.outbox import Outbox
+from glidemq_async.client.outbox import Outbox, reach_descendants
+from glidemq_async.functions.inbox import Delivery
 from glidemq_async.queues.queue import client_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, soon, worker_of
 
@@ -116,7 +117,7 @@ async def test_a_relay_that_stands_still_does_not_delay_a_cancellation(
         await flows.add(FlowJob("root", queue.name, children=[FlowJob("leaf", second.name)])) for _ in range(2)
     ]
     functions = client_of(queue).functions
-    assert (await functions.jobs.revoke(first.job.id)).has_rest
+    assert (await functions.jobs.revoke(first.job.id)).rest
     held = await functions.outbox.relay("stands still", "", [])
     assert len(held.posted) == 1
     await Outbox(client_of(queue), "another").relay()
@@ -125,6 +126,28 @@ async def test_a_relay_that_stands_still_does_not_delay_a_cancellation(
     assert await counts(second) == {}
     # The relay goes on. Its message is refused, because it has arrived before.
     await functions.outbox.relay("stands still", held.last, [one.entry for one in held.posted])
+
+
+async def test_a_job_whose_end_is_delivered_by_a_worker_reaches_the_jobs_below_it(
+    queue: AnyQueue, others: tuple[AnyQueue, AnyQueue], flows: FlowProducer
+) -> None:
+    second, third = others
+    node = await flows.add(
+        FlowJob(
+            "root",
+            queue.name,
+            children=[FlowJob("middle", second.name, children=[FlowJob("leaf", third.name, options=LATER)])],
+        )
+    )
+    source, home = client_of(second).functions, client_of(queue).functions
+    ending = await source.jobs.revoke(node.children[0].job.id)
+    # A worker delivers the end to the queue with the plan, and has not delivered what follows from that.
+    held = await source.outbox.relay("worker", "", [])
+    await home.inbox.deliver([Delivery(f"{source.caller.base}/{one.entry}", *one[2:]) for one in held.posted])
+    await source.outbox.relay("worker", held.last, [one.entry for one in held.posted])
+    assert await counts(third) == {"delayed": 1}
+    await reach_descendants(client_of(second), ending.rest)
+    assert [await counts(each) for each in (queue, second, third)] == [{"failed": 1}, {"failed": 1}, {}]
 
 
 class Spawner:
@@ -172,7 +195,7 @@ async def test_a_run_that_is_revoked_adds_no_children(
     second, third = others
     ready, gate = asyncio.Event(), Gate()
 
-    async def spawn_late(job: AnyJob) -> None:
+    async def spawn_late(job: AnyJob) -> Any:
         if job.name != "parent":
             return await gate(job)
         ready.set()

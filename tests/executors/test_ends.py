@@ -9,10 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from glidemq_async import JobFailed
+from glidemq_async import FlowJob, FlowProducer, JobFailed, Queue
 from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.executors.subprocess.pool import Pool, PooledChild
 from tests.executors import handlers
@@ -150,6 +151,22 @@ async def test_a_stopped_run_may_clean_up(queue: AnyQueue) -> None:
             assert (await settled.next())[0].id == job.id
             await gone(int(pid))
             assert (await queue.get_job_logs(job.id))[1:] == [line]
+
+
+async def test_cancelling_a_flow_kills_the_processes_of_its_jobs(queue: AnyQueue) -> None:
+    async with (
+        Queue[Any, Any](f"{queue.name}-2", queue.storage) as second,
+        FlowProducer(queue.storage) as flows,
+        worker_of(queue, handlers.hang, executor=SubprocessExecutor(2, grace=0.1), concurrency=2),
+        worker_of(second, handlers.hang, executor=SubprocessExecutor(1, grace=0.1)),
+    ):
+        leaves = [FlowJob("leaf", each.name) for each in (queue, queue, second)]
+        node = await flows.add(FlowJob("root", queue.name, children=[FlowJob("middle", second.name, children=leaves)]))
+        jobs = [leaf.job for leaf in node.children[0].children]
+        pids = [int((await logged(each, job))[0]) for each, job in zip((queue, queue, second), jobs, strict=True)]
+        await node.job.revoke()
+        await gone(*pids)
+        assert [(await ended(job)).failed_reason for job in jobs] == ["revoked: no parent needs it"] * 3
 
 
 async def test_a_killed_process_gets_no_other_job(queue: AnyQueue) -> None:
