@@ -1,0 +1,54 @@
+"""The figures of workflows and flows, their targets, and the report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from benchmarks.report import markdown
+
+
+class Figure(NamedTuple):
+    """One measured figure. It is met if it is not above `most`, or not below `least`."""
+
+    name: str
+    value: float
+    unit: str
+    most: float | None = None
+    least: float | None = None
+
+    @property
+    def is_met(self) -> bool:
+        """Whether the target is met. A figure without a target always is."""
+        over = self.most is not None and self.value > self.most
+        under = self.least is not None and self.value < self.least
+        return not over and not under
+
+    def row(self) -> list[str]:
+        """Return the line of the table."""
+        target = "" if self.most is None else f"<= {self.most:g}"
+        target = target if self.least is None else f">= {self.least:g}"
+        verdict = "" if not target else "met" if self.is_met else "missed"
+        return [
+            self.name,
+            f"{self.value:,.4g}" if self.value < 1000 else f"{self.value:,.0f}",
+            self.unit,
+            target,
+            verdict,
+        ]
+
+
+def page(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
+    """Return the report."""
+    return "\n".join(
+        [
+            "# Workflows and flows",
+            "",
+            "Written by `make bench-workflows`. Times of the server are its own times for function calls.",
+            "",
+            *(f"- {name}: {value}" for name, value in machine.items() if name != "pace"),
+            "",
+            markdown([["", "figure", "unit", "target", ""], *(figure.row() for figure in figures)]),
+            "",
+        ]
+    )

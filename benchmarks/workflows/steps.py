@@ -1,0 +1,77 @@
+"""Steps and replays: the server's time for a step, and the time in which a resumed run continues."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, Final
+
+from benchmarks.meter import percentile
+from benchmarks.server import ServerCost, connected
+from benchmarks.workflows.figures import Figure
+from glidemq_async import GlideMQ, workflows
+
+QUEUE: Final = "steps"
+ROUNDS: Final = 30
+
+
+async def measure(url: str, steps: int) -> list[Figure]:
+    """Return the figures of `steps` recorded steps, and of the replay of 0, 10 and 1,000 steps."""
+    found = [await _record(url, steps)]
+    for recorded, most in ((0, None), (10, None), (1_000, 20.0)):
+        found.append(await _wake(url, recorded, most))
+    return found
+
+
+async def _record(url: str, steps: int) -> Figure:
+    mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
+
+    @mq.step
+    async def note(number: int) -> int:
+        return number
+
+    @mq.workflow
+    async def many(first: int) -> None:
+        await asyncio.gather(*(note(first + number) for number in range(50)))
+
+    async with connected(url) as wire, mq:
+        await many.task.add_many([(first,) for first in range(0, steps, 50)])
+        before = await ServerCost.read(wire)
+        await mq.run_worker(until_empty=True, concurrency=10, handle_signals=False)
+        cost = (await ServerCost.read(wire)).since(before)
+        await mq.queue(QUEUE).obliterate(force=True)
+    # The claims and settles of the runs are included, one of each for 50 steps.
+    return Figure("server time of a recorded step", sum(cost.seconds.values()) / steps * 1e6, "µs", most=15)
+
+
+async def _wake(url: str, recorded: int, most: float | None) -> Figure:
+    mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
+    continued: dict[str, asyncio.Future[float]] = {}
+
+    @mq.step
+    async def note(number: int) -> int:
+        return number
+
+    @mq.workflow
+    async def wait() -> None:
+        for number in range(recorded):
+            await note(number)
+        signal = await workflows.receive("go")
+        continued[signal.data].set_result(time.perf_counter())
+
+    taken: list[float] = []
+    async with mq, mq.worker():
+        for number in range(ROUNDS):
+            key = str(number)
+            end = continued[key] = asyncio.get_running_loop().create_future()
+            run = await wait.start()
+            async for update in run.job.watch():
+                if update.state == "suspended":
+                    break
+            began = time.perf_counter()
+            await run.signal("go", key)
+            taken.append((await end - began) * 1e3)
+            await run.result(10)
+        await mq.queue(QUEUE).obliterate(force=True)
+    name = f"from a signal to the line after `receive`, {recorded:,} recorded steps, p50"
+    return Figure(name, percentile(taken, 50), "ms", most=most)
