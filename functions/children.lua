@@ -95,10 +95,14 @@ function record.revoke_children(base, id, call)
   flows.cancel_children(base, key, edge.flow, 0, call)
 end
 
--- A job is suspended until one of its children ends. known: how many ends its run knows. Return false if the job must
--- not be suspended, because a further child has ended.
-function children.watch(base, id, known)
-  local key = own_plan(base, id)
+-- A job is suspended until one of its children ends, or fails now because one has failed. known: how many ends its run
+-- knows. Return false if the job must not be suspended, because a further child has ended.
+function children.watch(base, id, known, call)
+  local key, edge = own_plan(base, id)
+  if key and redis.call('HGET', key, flows.RUNS) == 'f' then
+    push_work(base, 'f', 0, 0, edge.flow, call)
+    return true
+  end
   if not key or tonumber(redis.call('HGET', key, flows.ENDED) or 0) > known then return false end
   redis.call('HSET', key, flows.RUNS, flows.SUSPENDED)
   return true

@@ -32,7 +32,8 @@
 --              It expires a day after its last node has ended.
 --   flow_work  list  work that is left, done from its end: "m <page> 0 <flow>" make the jobs of a page, which comes
 --              last; "r <node> 0 <flow>" release a parent; "f <node> 0 <flow>" fail it; "c <node> <at> <flow>" cancel
---              its children but the last `at`; "p <node> <at> <flow>" resolve the parents of a node that has ended
+--              its children but the last `at`; "p <node> <at> <flow>" resolve the parents of a node that has ended;
+--              "s 0 0 <flow>" resume node 0, which is suspended until a child ends
 --   parents    zset  id -> added ms: parents that wait for their children (state waiting-children)
 --   flowed     hash  id -> "<node> <stamp> <flow>" SEP <home>: jobs of a flow that have not ended; home '' = this
 --              queue. RS "<stamp> <flow>" follows if runs of the job have added children: their plan, in this queue
@@ -151,7 +152,7 @@ local function count_end(base, key, flow, call)
   redis.call('HINCRBY', key, flows.ENDED, 1)
   if redis.call('HGET', key, flows.RUNS) ~= flows.SUSPENDED then return end
   redis.call('HSET', key, flows.RUNS, '1')
-  push_work(base, 'r', 0, 0, flow, call)
+  push_work(base, 's', 0, 0, flow, call)
 end
 
 -- A child of `parent` has ended.
@@ -159,9 +160,10 @@ local function resolve_parent(base, key, flow, parent, node, ending, path, call)
   if has_ended(key, parent) then return end
   local number = digits(parent)
   if ending == 'f' and (node[4] == 'f' or node[4] == 'w') then redis.call('HSETNX', key, 'd' .. number, path) end
-  local runs = parent == 0 and redis.call('HEXISTS', key, flows.RUNS) == 1    -- see children.wait
+  local runs = parent == 0 and redis.call('HGET', key, flows.RUNS)    -- see children.wait
   if ending == 'f' and not PATIENT[node[4]] then
-    if runs then return redis.call('HSET', key, flows.RUNS, 'f') end
+    if runs then redis.call('HSET', key, flows.RUNS, 'f') end
+    if runs and runs ~= flows.SUSPENDED then return end
     return push_work(base, 'f', parent, 0, flow, call)
   end
   local left = redis.call('HINCRBY', key, 'w' .. number, -1)
@@ -334,7 +336,7 @@ end
 
 -- Let a parent of this queue start. Return false if it does not wait any more.
 local function release(base, id, call)
-  if not leave(base, id, call) then return flows.resume(base, id, call) end
+  if not leave(base, id, call) then return false end
   local key = base .. ':job:' .. id
   local sign, ms = string.match(redis.call('HGET', key, 'after') or '+0', '^([+@])(%d+)$')
   local due = tonumber(ms) + (sign == '+' and call.now or 0)
@@ -349,7 +351,7 @@ local function release(base, id, call)
 end
 
 local function fail_parent(base, id, reason, call)
-  local entry = leave(base, id, call)
+  local entry = leave(base, id, call) or (flows.is_suspended(base, id) and locations.leave(base, id, call))
   if not entry then return false end
   finish.fail(base, id, entry, 'child_failed', call, nil, reason)
   return true
@@ -428,6 +430,12 @@ function work.r(base, key, flow, stamp, number, _, call)
 end
 
 work.f = work.r
+
+function work.s(base, key, flow, stamp, _, _, call)
+  local node = node_of(key, 0)
+  local mark = node and redis.call('HGET', base .. ':flowed', node[2])
+  if has_edge(mark, edge_of('', flow, stamp, 0)) then flows.resume(base, node[2], call) end
+end
 
 function work.p(base, key, flow, _, number, at, call)
   local node, how = node_of(key, number), redis.call('HGET', key, 'e' .. digits(number))

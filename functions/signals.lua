@@ -116,13 +116,16 @@ local function wake(base, id, how, given, call)
   resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call)
 end
 
--- A child of a job has ended. Resume the job if it is suspended until then. Return whether it was.
-function flows.resume(base, id, call)
+-- Return true if a job is suspended until one of its children ends.
+function flows.is_suspended(base, id)
   if record.location(base, id) ~= 'suspended' then return false end
   local waits = redis.call('HGET', base .. ':job:' .. id, 'waits') or ''
-  if not string.find(waits, SEP .. CHILD, 1, true) then return false end
-  wake(base, id, 'children', {}, call)
-  return true
+  return string.find(waits, SEP .. CHILD, 1, true) ~= nil
+end
+
+-- A child of a job has ended. Resume the job if it is suspended until then.
+function flows.resume(base, id, call)
+  if flows.is_suspended(base, id) then wake(base, id, 'children', {}, call) end
 end
 
 -- Check the option and the payload of the outcome `s`.
@@ -154,7 +157,7 @@ function signals.suspend(base, id, waits, option, call)
   if step == '' then step = values[2] end
   events.note(call.lines, 'suspended', id)
   if given[1] then return resume(base, id, 'signal', step, given, call) end
-  if known ~= '' and not children.watch(base, id, tonumber(known)) then
+  if known ~= '' and not children.watch(base, id, tonumber(known), call) then
     return resume(base, id, 'children', step, {}, call)
   end
   local deadline = string.sub(timeout, 1, 1) == '-' and NEVER or math.min(call.now + timeout, NEVER)

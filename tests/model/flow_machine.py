@@ -22,9 +22,18 @@ from glidemq_async.functions.calling import RequestChannel, RequestChannels
 from glidemq_async.functions.children import AddedChildren, ChildRow, Pages
 from glidemq_async.functions.inbox import POSTED, Delivery
 from glidemq_async.functions.outbox import Posted
-from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retention, Retry, WaitsForChildren
+from glidemq_async.functions.outcomes import (
+    Completed,
+    Failed,
+    Outcome,
+    Retention,
+    Retry,
+    Suspended,
+    WaitsForChildren,
+)
 from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.stored.flow import JobRef, flow_of
+from glidemq_async.stored.hand_over import Waits
 from glidemq_async.stored.names import QueueKeys
 from tests.model.driver import Driver, run
 
@@ -83,6 +92,9 @@ class FlowMachine:
         self.added: dict[JobRef, list[JobRef]] = {}
         """The children that runs of a job have added."""
         self.waiting: set[JobRef] = set()
+        self.have_waited: set[JobRef] = set()
+        self.suspended: dict[JobRef, int] = {}
+        """How many ends of their children the suspended jobs knew."""
         """The jobs that wait for these."""
 
     # -- actions --------------------------------------------------------------------------------------------------
@@ -195,6 +207,9 @@ class FlowMachine:
                 self.results[ref] = outcome.result
             if isinstance(outcome, WaitsForChildren):
                 self.waiting.add(ref)
+                self.have_waited.add(ref)
+            if isinstance(outcome, Suspended):
+                self.suspended[ref] = outcome.known_ends or 0
         self.running += some[reply.settled :]
         for job in reply.jobs:
             self._check_start(JobRef(queue, job.id), job)
@@ -203,6 +218,8 @@ class FlowMachine:
 
     def _outcome(self, ref: JobRef) -> Outcome:
         draw = self.random.random()
+        if ref in self.added and self.random.random() < 0.4 and (ends := self._known_ends(ref)) is not None:
+            return Suspended(Waits("", (), children=True).stored(), None, known_ends=ends)
         keep = Retention(0, 0) if self.random.random() < 0.3 else None
         if draw < (0.6 if ref in self.added else 0.02):
             return WaitsForChildren()
@@ -211,6 +228,19 @@ class FlowMachine:
             self.made += 1
             return Completed(msgpack.packb(self.made), keep)
         return Failed(b"", "unrecoverable", "bad", keep) if draw < 0.85 else Retry(b"", 0, "again")
+
+    def _known_ends(self, ref: JobRef) -> int | None:
+        """Return how many ends of its children a run knows, None if nothing would resume it."""
+        present = run(self.functions[ref.queue].children.read_present(ref.job_id))
+        if ref not in self.have_waited and present.rows:
+            cancelled = {row.id for row in present.rows if row.value in {b"cancelled", b"not started"}}
+            ended = [row for row in present.rows if row.ending == "c" or (row.ending and row.policy != "f")]
+            assert present.ends == len({row.id for row in ended} - cancelled), f"{ref} has {present}"
+        # The run may not know the last end. Then it must not be suspended, and no further child need end.
+        is_open = not all(row.ending for row in present.rows)
+        if is_open and self.random.random() < 0.5:
+            return present.ends
+        return present.ends - 1 if present.ends > 0 else None
 
     def end_some_job(self) -> None:
         """Remove or revoke a job of a flow, in whatever state it is."""
@@ -288,6 +318,9 @@ class FlowMachine:
         node = self.nodes[ref]
         self.ran.add(ref)
         self._check_added(ref)
+        if ref in self.suspended:
+            present = run(self.functions[ref.queue].children.read_present(ref.job_id))
+            assert present.ends > self.suspended.pop(ref), f"{ref} starts again, and no further child has ended"
         for child, state in self._states(node.children).items():
             assert state in ("", "completed", "failed"), f"{ref} starts, and its child {child} is {state}"
             assert self._tolerates(child), f"{ref} starts, and its child {child} has no result"

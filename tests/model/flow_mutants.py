@@ -5,6 +5,22 @@ from __future__ import annotations
 from typing import Final
 
 FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
+    "the end of a child does not resume its suspended parent": (
+        "  push_work(base, 's', 0, 0, flow, call)\n",
+        "",
+    ),
+    "a job is suspended although a further child has ended": (
+        "(redis.call('HGET', key, flows.ENDED) or 0) > known then return false end",
+        "(redis.call('HGET', key, flows.ENDED) or 0) > known + 1 then return false end",
+    ),
+    "a suspended parent does not fail with its child": (
+        "or (flows.is_suspended(base, id) and locations.leave(base, id, call))",
+        "",
+    ),
+    "an end while the parent runs is not counted": (
+        "  redis.call('HINCRBY', key, flows.ENDED, 1)\n",
+        "  redis.call('HINCRBY', key, flows.ENDED, redis.call('HGET', key, flows.RUNS) == 's' and 1 or 0)\n",
+    ),
     "a parent is released one child too early": (
         "  if left == 0 then push_work(base, 'r'",
         "  if left <= 1 then push_work(base, 'r'",
