@@ -36,7 +36,9 @@ from tests.support.stores import RunningStore
 
 NOT_FOR_USERS: dict[type, set[str]] = {
     GlideMQ: {"add_task", "add_tasks", "enter", "find_job", "leave", "run_worker"},
-    Task: {"add_with"},
+    # Calls are for workflows, which run in an event loop.
+    Task: {"add_with", "call"},
+    BoundTask: {"call"},
 }
 
 
