@@ -101,7 +101,11 @@ def run_programs(runs: int, first: int = 0) -> int:
 @pytest.fixture
 def turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the waits of workflows follow the time of the loop."""
-    monkeypatch.setattr(RunClock, "now_ms", lambda _: TurnLoop.now_ms())
+
+    def now_ms(_: RunClock) -> int:
+        return TurnLoop.now_ms()
+
+    monkeypatch.setattr(RunClock, "now_ms", now_ms)
 
 
 @pytest.mark.timeout(300)
