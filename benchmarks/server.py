@@ -132,6 +132,11 @@ class ServerCost:
         spent = float(processor["used_cpu_user"]) + float(processor["used_cpu_sys"])
         return cls(spent, calls, seconds)
 
+    @property
+    def in_functions(self) -> float:
+        """The seconds of function calls, which contain the commands that the functions call."""
+        return self.seconds.get("fcall", 0.0) + self.seconds.get("fcall_ro", 0.0)
+
     def since(self, before: ServerCost) -> ServerCost:
         """Return the cost between two times."""
         calls = {name: count - before.calls.get(name, 0) for name, count in self.calls.items()}

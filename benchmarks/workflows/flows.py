@@ -58,7 +58,7 @@ async def _ends(url: str, children: int) -> Figure:
             before = await ServerCost.read(wire)
             await Worker(QUEUE, _nothing, url, concurrency=50, handle_signals=False).run(until_empty=True)
             spent = (await ServerCost.read(wire)).since(before)
-            cost[size] = sum(spent.seconds.values()) / (children + children // size)
+            cost[size] = spent.in_functions / (children + children // size)
             await queue.obliterate(force=True)
     name = f"server time of the end of one of {children:,} children, to one of 10"
     return Figure(name, cost[children] / cost[10], "ratio", most=1.2)
