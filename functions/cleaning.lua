@@ -258,11 +258,12 @@ do
   -- one.
   local function record_results(base, state, step)
     if state ~= 'completed' or not step.seen.results then return true end
-    return in_pieces(step, function(n)
-      local met = plain.record_some(base, n)
-      step.left = step.left + met
-      return met
-    end)
+    repeat
+      local met = plain.record_some(base, FIRST_PIECE, step.budget)
+      if met == 0 then return true end
+      step.has_begun = true
+    until budget.is_spent(step.budget)
+    return false
   end
 
   -- Walk through the runs of a stream: end their leases and notify their workers.

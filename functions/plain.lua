@@ -189,19 +189,26 @@ function plain.record_pending(base, stream, row, call)
   plain.record_run(base, row[1], fields, started, lease, call.seen)
 end
 
--- Give up to n of the completed plain jobs records. Return how many got one.
-function plain.record_some(base, n)
-  local found = redis.call('HSCAN', base .. ':results', 0, 'COUNT', n)[2]
-  local met = 0
-  for i = 1, #found, 2 do
-    if met == n then break end
-    local raw, fields = plain.find(base, found[i])
-    if raw then
-      record_completed(base, raw, fields, found[i + 1])
-    else
-      redis.call('HDEL', base .. ':results', found[i])
+-- Give up to n of the completed plain jobs records, fewer if their payloads are large. Return how many jobs were met, 0
+-- if none is left. A payload and a result are copied twice, which takes as long as freeing four times their bytes.
+local SCANNED, COPYING = 2, 4
+function plain.record_some(base, n, it)
+  local met, cursor = 0, '0'
+  repeat
+    local reply = redis.call('HSCAN', base .. ':results', cursor, 'COUNT', SCANNED)
+    local found = reply[2]
+    cursor = reply[1]
+    for i = 1, #found, 2 do
+      local raw, fields = plain.find(base, found[i])
+      if raw then
+        record_completed(base, raw, fields, found[i + 1])
+        it.bytes = it.bytes + COPYING * (#fields[2] + #found[i + 1])
+      else
+        redis.call('HDEL', base .. ':results', found[i])
+      end
+      met = met + 1
+      if met >= n or budget.is_spent(it) then return met end
     end
-    met = met + 1
-  end
+  until cursor == '0'
   return met
 end

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import FlowJob, FlowProducer, Queue
 from tests.support.helpers import AnyQueue, Gate, counts, worker_of
-from tests.support.machine_speed import slowness
+from tests.support.machine_speed import crowding, slowness
 from tests.support.servers import standalone
 
 RUNNING = 100
@@ -59,7 +59,10 @@ async def test_a_tree_of_10_000_jobs_is_cancelled_within_a_second(shape: Callabl
         best = float("inf")
         for number in range(TRIES):
             async with Queue(f"first{number}", server.url) as first, Queue(f"second{number}", server.url) as second:
-                best = min(best, await cancel(first, second, shape(first.name, second.name)) / slowness())
+                before = crowding()
+                seconds = await cancel(first, second, shape(first.name, second.name))
+                # Other tests may use the same cores. The client and the server are both busy during the cancellation.
+                best = min(best, seconds / slowness() / min(before, crowding()))
                 assert await first.check() == await second.check() == []
             if best < LONGEST_SECONDS:
                 return

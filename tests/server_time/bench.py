@@ -119,6 +119,16 @@ class Bench:
         """Register this many dead workers as idle."""
         await self.fill("ZADD", "idle", [word for n in range(number) for word in ("1", f"dead{n}")])
 
+    async def slowness(self) -> float:
+        """Return how many times slower the server is now than on the quiet reference machine; at least 1.
+
+        Other programs on the host slow the server's memory accesses much more than a loop of additions, so the same
+        mix of texts, tables and commands that functions consist of is measured in the server itself.
+        """
+        before = await self._seconds()
+        await self.command("EVAL", _SPEED, 1, f"{self.base}:speed")
+        return max(1.0, (await self._seconds() - before) / SPEED_SECONDS)
+
     async def _seconds(self) -> float:
         text = cast("bytes", await self.command("INFO", "cpu")).decode()
         return sum(map(float, re.findall(r"used_cpu_(?:user|sys)_main_thread:([\d.]+)", text)))
@@ -131,6 +141,18 @@ class Bench:
         if function == self._function:
             self.spent.append((await self._seconds() - self._before) * 1000)
 
+
+_SPEED: Final = """
+local kept = {}
+for i = 1, 8000 do
+  local text = string.rep('x', 64) .. i
+  kept[i % 1000] = {text, i}
+  redis.call('HSET', KEYS[1], text, text)
+end
+redis.call('UNLINK', KEYS[1])
+"""
+SPEED_SECONDS: Final = 0.013
+"""The processor time of this script on the reference machine."""
 
 Work: TypeAlias = Callable[[Bench], Awaitable[None]]
 

@@ -24,11 +24,10 @@ from tests.server_time import (
     working,
 )
 from tests.server_time.bench import CASES, Case, bench
-from tests.support.machine_speed import slowness
 from tests.support.stores import RunningStore
 
 LONGEST_MS: Final = 5.0
-"""Processor time of the server on the reference machine; see machine_speed.py."""
+"""Processor time of the server on the reference machine; see Bench.slowness."""
 TRIES: Final = 10
 """A slow call is slow in each try. Delays by a busy host or by a shared cache are not."""
 
@@ -69,7 +68,7 @@ async def test_no_step_takes_longer_than_5_ms(store: RunningStore, case: Case, s
             await case.work(opened)
             assert opened.spent, "the case must call its function"
             # Only a try that seems slow needs the present speed of the processor.
-            speed = slowness() if max(opened.spent) >= LONGEST_MS else 1.0
+            speed = await opened.slowness() if max(opened.spent) >= LONGEST_MS else 1.0
             tries.append([spent / speed for spent in opened.spent])
         slow = slow_steps(tries)
         if not slow:

@@ -19,6 +19,20 @@ def slowness() -> float:
     return max(1.0, (time.process_time() - start) / LOOP_SECONDS)
 
 
+def crowding() -> float:
+    """Return how many times longer than its processor time a busy process takes now, because others share the cores.
+
+    At least 1. For limits of times in which a process is never idle.
+    """
+    start, spent = time.perf_counter(), time.process_time()
+    while time.process_time() - spent < CROWDING_SECONDS:
+        pass
+    return max(1.0, (time.perf_counter() - start) / (time.process_time() - spent))
+
+
+CROWDING_SECONDS: Final = 0.1
+"""Processor time after which the other processes of a busy machine have had their turns."""
+
 BARE_SECONDS: Final = 0.09
 """The time of `bare_start` on the reference machine."""
 _BARE = (sys.executable, "-c", "import asyncio, ssl, json, typing, http.client, logging.config")
