@@ -6,6 +6,7 @@ They contain no policy. The queue and the worker decide what to send and how to 
 from __future__ import annotations
 
 from glidemq_async.functions.add import AddCalls
+from glidemq_async.functions.audit import AuditCalls
 from glidemq_async.functions.calling import Caller, FunctionStore, RequestChannels
 from glidemq_async.functions.changes import ChangeCalls
 from glidemq_async.functions.checking import CheckCalls
@@ -89,3 +90,4 @@ class Functions:
         self.inbox = InboxCalls(caller)
         self.history = HistoryCalls(caller)
         self.writes = WriteCalls(caller)
+        self.audit = AuditCalls(caller)

@@ -94,6 +94,7 @@ FILES: Final = (
     "obliterate",
     "topics",
     "feeds",
+    "audit",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

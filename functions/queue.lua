@@ -4,6 +4,7 @@
 --     incarnation.lua; dead_letter: the queue that receives copies of dead letters, '' = unchanged; access "1": also
 --     return the ACL rules for channels that the user lacks. If the user lacks a rule for a command or the store keys,
 --     the call is refused with ACCESS.
+--   queueExists  -> 1 | 0     creates nothing
 --   setPaused  channel number "1" | "0" -> "ok"
 -- Data of another program, a later layout or another mode are refused with INCOMPATIBLE, and nothing is written. A
 -- queue of layout 1 is refused with MIGRATE until migrateQueue has converted it.
@@ -59,6 +60,10 @@ register('openQueue', function(base, args)
   if args[4] == '1' then answer[6] = rules end
   return answer
 end, {'allow-oom'})
+
+register('queueExists', function(base)
+  return redis.call('EXISTS', base .. ':meta')
+end, {'no-writes'})
 
 request.register('setPaused', function(base, args)
   local paused, call = args[3], queue_flags.call(base)

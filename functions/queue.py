@@ -48,6 +48,10 @@ class QueueCalls(Calls):
             tuple(texts(rules)),
         )
 
+    async def exists(self) -> bool:
+        """Return whether the queue exists. Creates nothing."""
+        return await self._caller.read("queueExists") == 1
+
     async def set_paused(self, paused: bool) -> None:
         """Pause or resume claiming."""
         # With a number: a delayed copy of a pause must not pause a queue that was resumed since.

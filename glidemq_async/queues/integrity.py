@@ -80,6 +80,7 @@ SINGLE_KEYS: Final = frozenset(
         "positions",
         "losses",
         "feed",
+        "audit",
     }
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.

@@ -25,6 +25,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
+from glidemq_async.ops.core import Ops
 from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
@@ -235,6 +236,16 @@ async def publish_and_feed(name: str, storage: Storage) -> None:
         assert await queue.check() == await topic.check() == []
 
 
+async def operate(queue: AnyQueue, storage: Storage) -> None:
+    """Find a queue, and write and read audit lines, as operators do."""
+    async with Ops(storage) as ops:
+        assert (await ops.queue(queue.name)).name == queue.name
+        async with ops.changing("pause", queue.name):
+            await queue.pause()
+        await queue.resume()
+        assert [line.action for line in (await ops.audit.read()).lines] == ["pause"]
+
+
 async def counts_of_all(queue: AnyQueue) -> int:
     """Return the number of jobs in all states."""
     return sum((await queue.get_job_counts()).values())
@@ -337,5 +348,6 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         assert (await functions.jobs.abandon(back.id, "nobody", "")).code == "state completed"
         await functions.schedulers.leave("nobody")
         await bulk_and_history(queue, functions)
+        await operate(queue, relay)
         await read_and_remove(queue)
     assert set(relay.calls) == FUNCTIONS

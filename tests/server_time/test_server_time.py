@@ -14,6 +14,7 @@ from tests.server_time import (
     flowing,
     migrating,
     moving,
+    operating,
     publishing,
     reading,
     scheduling,
@@ -35,7 +36,7 @@ STAMP: Final = "storageStamp"
 """A function that the storage adds to the library. It returns a constant."""
 MODULES: Final = (
     *(adding, changing, flowing, migrating, moving, publishing, reading, scheduling, signalling, stepping),
-    *(streaming, upkeep, working),
+    *(operating, streaming, upkeep, working),
 )
 SCALES: Final = [1, pytest.param(50, marks=pytest.mark.slow)]
 

@@ -41,6 +41,7 @@ LAYERS = (
     "executors queues topics",
     "flows spark worker workflows",
     "tasks",
+    "ops",
     "cli demo integrations testing",
     "__main__",
 )

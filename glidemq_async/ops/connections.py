@@ -1,0 +1,68 @@
+"""The connections of an operations core: the storage, its queues, and the calls to the queue `system/ops`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from glidemq_async.functions.callers import Functions
+from glidemq_async.ops.errors import QueueNotFound
+from glidemq_async.queues.listing import list_queues
+from glidemq_async.queues.queue import Queue
+from glidemq_async.storage import Storage, StorageLike, open_storage
+from glidemq_async.stored.names import SYSTEM_QUEUE, QueueKeys
+from glidemq_async.tasks.app import GlideMQ, core_of
+
+
+class Connections:
+    """The open queues of one prefix, shared by all actors."""
+
+    def __init__(self, storage: StorageLike, prefix: str, app: GlideMQ[Any] | None) -> None:
+        self.app = app
+        self._owned = app is None and not isinstance(storage, Storage)
+        self.storage: Storage = open_storage(storage) if app is None else app.storage
+        self.prefix = prefix if app is None else str(core_of(app).settings.shared["prefix"])
+        self.system = Functions(self.storage, QueueKeys(self.prefix, SYSTEM_QUEUE).base)
+        """The calls to the queue `system/ops`, which need not be open."""
+        self._queues: dict[str, Queue[Any, Any]] = {}
+        self._opening = asyncio.Lock()
+
+    async def open(self) -> None:
+        """Connect. Idempotent."""
+        await self.storage.connect()
+
+    async def close(self) -> None:
+        """Close the queues and the storage that were opened here. Idempotent."""
+        queues, self._queues = self._queues, {}
+        if self.app is None:
+            for queue in queues.values():
+                await queue.close()
+        if self._owned:
+            await self.storage.close()
+
+    async def queue(self, name: str) -> Queue[Any, Any]:
+        """Return an open queue. Raises QueueNotFound."""
+        known = self._queues.get(name)
+        if known is not None:
+            return known
+        async with self._opening:
+            if name not in self._queues:
+                self._queues[name] = await self._opened(name)
+        return self._queues[name]
+
+    async def _opened(self, name: str) -> Queue[Any, Any]:
+        await self.open()
+        if not await self.calls_of(name).queue.exists():
+            raise QueueNotFound(name, await self.queue_names())
+        queue = Queue[Any, Any](name, self.storage, prefix=self.prefix) if self.app is None else self.app.queue(name)
+        await queue.connect()
+        return queue
+
+    def calls_of(self, name: str) -> Functions:
+        """Return calls to a queue that need not be open. Raises ValueError for a bad name."""
+        return Functions(self.storage, QueueKeys(self.prefix, name).base)
+
+    async def queue_names(self, *, system: bool = False) -> list[str]:
+        """Return the names of the queues."""
+        await self.open()
+        return await list_queues(self.storage, prefix=self.prefix, system=system)

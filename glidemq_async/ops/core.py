@@ -1,0 +1,114 @@
+"""The operations core: the queues of a prefix, seen and changed by people and tools."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.ops.actor import Actor
+from glidemq_async.ops.audit import Audit, Change
+from glidemq_async.ops.connections import Connections
+from glidemq_async.queues.queue import Queue
+from glidemq_async.storage import Storage, StorageLike
+from glidemq_async.tasks.app import GlideMQ
+
+
+class Ops:
+    """The operations core of one prefix: what operators look at, and what they change.
+
+    The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.
+    With an `app` it uses the storage, the prefix, the codecs and the tasks of that app, which stays open at the end;
+    `Ops.of(mq)` is the same. `actor` names the person in audit lines (default: the user of this process). A storage
+    that is passed as an object stays open too.
+
+    Nothing here creates a queue. Raises StorageUnavailable.
+    """
+
+    def __init__(
+        self,
+        storage: StorageLike = None,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        app: GlideMQ[Any] | None = None,
+        actor: Actor | None = None,
+    ) -> None:
+        if app is not None and storage is not None:
+            raise ValueError("an app has its own storage; pass storage= or app=, not both")
+        self._begin(Connections(storage, prefix, app), actor or Actor.here())
+
+    def _begin(self, connections: Connections, actor: Actor) -> None:
+        self._connections = connections
+        self.actor = actor
+        """The person or program that makes the changes."""
+        self.audit = Audit(connections.system.audit)
+        """The audit lines."""
+
+    @classmethod
+    def of(cls, app: GlideMQ[Any], *, actor: Actor | None = None) -> Self:
+        """Return the operations core of an app."""
+        return cls(app=app, actor=actor)
+
+    def acting_as(self, actor: Actor) -> Self:
+        """Return the core for another actor. It shares the connections, and is closed with the original."""
+        other = object.__new__(type(self))
+        other._begin(self._connections, actor)
+        return other
+
+    def __repr__(self) -> str:
+        return f"<Ops of {self.prefix!r} on {self.storage.url} for {self.actor.name}>"
+
+    @property
+    def storage(self) -> Storage:
+        """The storage of the queues."""
+        return self._connections.storage
+
+    @property
+    def prefix(self) -> str:
+        """The prefix of the queues."""
+        return self._connections.prefix
+
+    @property
+    def app(self) -> GlideMQ[Any] | None:
+        """The app whose tasks and codecs are used."""
+        return self._connections.app
+
+    async def __aenter__(self) -> Self:
+        await self._connections.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the queues, and the storage if it was opened here. Idempotent."""
+        await self._connections.close()
+
+    async def queue(self, name: str) -> Queue[Any, Any]:
+        """Return an open queue, always the same object. Raises QueueNotFound, which suggests the nearest name."""
+        return await self._connections.queue(name)
+
+    async def queue_names(self, *, system: bool = False) -> list[str]:
+        """Return the names of the queues, sorted, with `system` also those of the library itself."""
+        return await self._connections.queue_names(system=system)
+
+    @asynccontextmanager
+    async def changing(
+        self, action: str, queue: str = "", target: str = "", *, reason: str = "", **arguments: object
+    ) -> AsyncGenerator[Change]:
+        """Write one audit line about the change that the block makes, also if the block raises.
+
+        The yielded Change can be completed, for example with the number of changed jobs.
+        """
+        change = Change(action, queue, target, arguments, reason)
+        try:
+            yield change
+        except Exception as error:
+            change.count = 0
+            await self.audit.write(self.actor, change, f"{type(error).__name__}: {error}")
+            raise
+        await self.audit.write(self.actor, change)

@@ -1,0 +1,22 @@
+"""The exceptions of the operations core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+
+from glidemq_async.errors import GlideMQError
+
+
+class QueueNotFound(GlideMQError, LookupError):
+    """Raised when an operation names a queue that does not exist. Operations create no queues."""
+
+    def __init__(self, queue: str, known: Sequence[str] = ()) -> None:
+        close = get_close_matches(queue, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "a queue exists once it was opened by a producer or a worker"
+        super().__init__(f"there is no queue {queue!r}: {hint}")
+        self.queue = queue
+        self.known = tuple(known)
+
+    def __reduce__(self) -> tuple[type[QueueNotFound], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.queue, self.known)
