@@ -1,7 +1,7 @@
 from glidemq_async.ops.actor import Actor as Actor
 from glidemq_async.ops.actor import Source as Source
-from glidemq_async.ops.audit import Audit as Audit
 from glidemq_async.ops.audit import AuditLine as AuditLine
+from glidemq_async.ops.audit import AuditLog as AuditLog
 from glidemq_async.ops.audit import AuditPage as AuditPage
 from glidemq_async.ops.audit import Change as Change
 from glidemq_async.ops.core import Ops as Ops

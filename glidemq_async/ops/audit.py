@@ -66,7 +66,7 @@ class AuditPage:
     cursor: str | None
 
 
-class Audit:
+class AuditLog:
     """The audit lines of a prefix: the newest 10,000 of the last 90 days. The logger `glidemq.audit` gets them too."""
 
     def __init__(self, calls: AuditCalls) -> None:

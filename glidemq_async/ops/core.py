@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.ops.actor import Actor
-from glidemq_async.ops.audit import Audit, Change
+from glidemq_async.ops.audit import AuditLog, Change
 from glidemq_async.ops.connections import Connections
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
@@ -43,7 +43,7 @@ class Ops:
         self._connections = connections
         self.actor = actor
         """The person or program that makes the changes."""
-        self.audit = Audit(connections.system.audit)
+        self.audit = AuditLog(connections.system.audit)
         """The audit lines."""
 
     @classmethod
