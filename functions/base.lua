@@ -44,7 +44,7 @@ local function integer(name, text)
   return n
 end
 
-local digits, counting, three_digits
+local digits, counting, three_digits, whole_numbers
 
 do
   local small, tails = {}, {}    -- texts of the numbers 0 to 999, each stored when it is first used
@@ -80,6 +80,22 @@ do
       if wanted ~= high then high, head = wanted, digits(wanted / 1000) end
       return head .. three_digits(low)
     end
+  end
+
+  -- Return the whole numbers from `first` to `last` as texts.
+  function whole_numbers(first, last)
+    local texts, n = {}, 0
+    while first <= last do
+      local low = first % 1000
+      local head = first > low and digits((first - low) / 1000)
+      local high = math.min(999, low + last - first)
+      for i = low, high do
+        n = n + 1
+        texts[n] = head and head .. (tails[i] or three_digits(i)) or digits(i)
+      end
+      first = first + high - low + 1
+    end
+    return texts
   end
 end
 

@@ -64,15 +64,6 @@ function read.fo(key)
   return job[1], job[2], job[3], '1', {job[4]}
 end
 
--- Append a job with a record to the claimed ones.
-local function put(out, id, entry, name, data, opts, fence, history)
-  local at = #out
-  out.n = out.n + 1
-  out.tokens[out.n] = entry
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = entry, name, data, 1
-  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
-end
-
 -- Return the lease that the job has in its options, or nil. The shortest one of a claim goes into `meta`.
 local function own_lease(opts, call)
   local own = plain.own_lease(opts)
@@ -80,13 +71,62 @@ local function own_lease(opts, call)
   return own
 end
 
+-- Append a job with a record to the claimed ones.
+local function put(out, id, entry, name, data, opts, fence, history)
+  local at = #out
+  out.n = out.n + 1
+  out.tokens[#out.tokens + 1] = entry
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = entry, name, data, 1
+  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
+end
+
 -- Append a plain job. Return its bytes.
 local function put_plain(out, row)
   local fields, at = row[2], #out
   out.n = out.n + 1
-  out.tokens[out.n] = 'p' .. row[1]
+  out.tokens[#out.tokens + 1] = 'p' .. row[1]
   out[at + 1], out[at + 2], out[at + 3], out[at + 4] = row[1], fields[1], fields[2], fields[3] or false
   return #fields[2]
+end
+
+-- Append the plain jobs at the start of the rows, up to the first job with a record. Return the position of that row,
+-- and the bytes of the plain jobs. Their tokens are kept as one text: a text for each would cost more than the rest of
+-- this loop.
+local function put_plain_rows(out, rows, call)
+  local raws, n, at, bytes = {}, 0, #out, 0
+  local line, last = nil, 0
+  for i = 1, #rows do
+    local raw, fields = rows[i][1], rows[i][2]
+    local name, data, opts = fields[1], fields[2], fields[3]
+    if name == '' then break end
+    if n == 0 then
+      line = events.line(call.lines, 'active')
+      last = #line
+    end
+    n = n + 1
+    raws[n], line[last + n] = raw, string.sub(raw, 1, plain.END_OF_ID)
+    out[at + 1], out[at + 2], out[at + 3], out[at + 4] = raw, name, data, opts or false
+    at, bytes = at + 4, bytes + #data
+    if opts then own_lease(opts, call) end
+  end
+  if n > 0 then
+    out.n, out.tokens[#out.tokens + 1] = out.n + n, 'p' .. table.concat(raws, ' p')
+  end
+  return n + 1, bytes
+end
+
+-- Return the tokens of a claim one by one. tokens: as stored, a list in which some texts have several tokens, separated
+-- by spaces.
+function claim.each_token(tokens)
+  local list = {}
+  for _, text in ipairs(tokens) do
+    if string.find(text, ' ', 1, true) then
+      for token in string.gmatch(text, '[^ ]+') do list[#list + 1] = token end
+    else
+      list[#list + 1] = text
+    end
+  end
+  return list
 end
 
 -- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
@@ -250,9 +290,8 @@ end
 -- The sources. Each starts up to `count` jobs, and returns how many it took and their bytes.
 local source = {}
 
--- Plain jobs and others wait in `fifo` in one order, and start in that order.
-function source.fifo(base, consumer, count, call, out)
-  local rows, found = read_new(base, consumer, count, call)
+-- Start the jobs of rows that may have records or times to live, one after another. Return their bytes.
+local function start_rows(base, rows, call, out)
   local bytes, line, batch = 0, nil, nil
   local has_record = call.seen.recorded and recorded_among(base, rows)
   local expired = expired_plain(base, rows, has_record, call)
@@ -276,6 +315,16 @@ function source.fifo(base, consumer, count, call, out)
     end
   end
   if batch then bytes = bytes + start_batch(base, batch, call, out) end
+  return bytes
+end
+
+-- Plain jobs and others wait in `fifo` in one order, and start in that order.
+function source.fifo(base, consumer, count, call, out)
+  local rows, found = read_new(base, consumer, count, call)
+  local seen, first, bytes = call.seen, 1, 0
+  if not (seen.recorded or seen.expiry) then first, bytes = put_plain_rows(out, rows, call) end
+  if first > 1 then rows = {unpack(rows, first)} end
+  if rows[1] then bytes = bytes + start_rows(base, rows, call, out) end
   return found, bytes
 end
 
@@ -410,6 +459,6 @@ end
 -- Return the jobs of an earlier claim that still run under their tokens, as the reply to a repeated claim.
 function claim.reread(base, tokens)
   local out = {n = 0, tokens = {}}
-  for _, token in ipairs(tokens) do reread(base, token, out) end
+  for _, token in ipairs(claim.each_token(tokens)) do reread(base, token, out) end
   return out
 end

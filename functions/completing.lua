@@ -71,13 +71,17 @@ end
 
 -- Return the lowest and the highest number of the jobs at args[from] to args[to].
 local function numbers_in(args, from, to)
-  local oldest, newest = math.huge, 0
-  for i = from, to do
-    local number = tonumber(plain.id_of(args[i])) or 0
-    if number > newest then newest = number end
-    if number < oldest then oldest = number end
+  local oldest, newest = args[from], args[from]
+  -- Texts of the same length have the order of their numbers, and comparing them needs no conversion.
+  for i = from + 1, to do
+    local raw = args[i]
+    if #raw > #newest or #raw == #newest and raw > newest then
+      newest = raw
+    elseif #raw < #oldest or #raw == #oldest and raw < oldest then
+      oldest = raw
+    end
   end
-  return oldest, newest
+  return tonumber(plain.id_of(oldest)) or 0, tonumber(plain.id_of(newest)) or 0
 end
 
 -- Return the reply channels of clients that wait for these jobs, by position in args; nil if no client waits.
@@ -99,6 +103,7 @@ function completing.step_end(base, args, group, from, to, call)
   -- theirs beyond their age.
   group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN
   local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
+  group.is_usual = not (ttl or has_late or group.took_long or count == 0)
   return (ttl or has_late or group.took_long) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
 end
 
@@ -140,11 +145,33 @@ local function store(base, group, flat, left, valid, call)
   end
 end
 
+-- Complete the jobs at args[from] to args[to]. All of them held their leases, their outcomes go into `results`, and no
+-- client waits for them.
+local function complete_usual(base, args, group, from, to, done, call)
+  local line, flat, n = events.line(call.lines, 'completed'), {}, 0
+  local head, payloads, at = digits(call.now) .. ' ' .. group.started .. ' ', group.results - group.first + 1, #line
+  local same = not group.many and head .. args[group.results + 1]
+  for i = from, to do
+    local id = string.sub(args[i], 1, plain.END_OF_ID)
+    at, n = at + 1, n + 2
+    line[at], flat[n - 1], flat[n] = id, id, same or head .. args[payloads + i]
+  end
+  local seen, count = call.seen, to - from + 1
+  if seen.started then plain.forget_starts(base, {unpack(args, from, to)}) end
+  results.store(base, flat, seen)
+  seen.newest = math.max(seen.newest or 0, group.newest)
+  group.stored, done.plain = (group.stored or 0) + count, (done.plain or 0) + count
+end
+
 -- Complete the jobs at args[from] to args[to] of a group, after step_end. position: of the first of them among the runs
 -- of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
+  if valid and group.is_usual and not (call.seen.recorded or call.seen.waiters) then
+    complete_usual(base, args, group, from, to, done, call)
+    return
+  end
   local recorded, channels = recorded_in(base, args, from, to, call), channels_of(base, args, from, to, call)
   local waited = channels and {channels = {}, payloads = {}}
   local count, ttl, newest = group.kept, group.ttl, group.newest

@@ -99,6 +99,29 @@ FILES: Final = (
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 
 
+_GLOBAL_NAMES: Final = (
+    "redis, string, table, math, cmsgpack, tonumber, tostring, type, next, ipairs, pairs, select, unpack, pcall, error"
+)
+_GLOBALS: Final = f"""
+local function all_globals() return {_GLOBAL_NAMES} end
+local register_function = redis.register_function
+local {_GLOBAL_NAMES}
+redis = {{register_function = function(given)
+  local callback = given.callback
+  given.callback = function(keys, args)
+    if not string then {_GLOBAL_NAMES} = all_globals() end
+    return callback(keys, args)
+  end
+  register_function(given)
+end}}
+"""
+"""The global functions and libraries as locals of the whole text, from the first call on.
+
+The server protects its globals, so Lua looks each of them up in three tables, and a call uses some hundred of them.
+While the library is loaded, it has no globals but a part of `redis`.
+"""
+
+
 def fingerprint(text: str) -> str:
     """Return the fingerprint of a library text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -146,7 +169,7 @@ def source(*, testing: bool = False) -> str:
     """
     folder = _folder()
     names = (*FILES, "testing") if testing else FILES
-    parts = [f"#!lua name={LIBRARY}\nlocal VERSION = '{VERSION}'"]
+    parts = [f"#!lua name={LIBRARY}\nlocal VERSION = '{VERSION}'{_GLOBALS}"]
     parts += [_block(name, (folder / f"{name}.lua").read_text(encoding="utf-8")) for name in names]
     return "\n".join(parts)
 

@@ -15,6 +15,7 @@
 local plain = {}
 local DEFAULT_LEASE_MS = 30000     -- for a worker whose last reply, which names its lease, was deleted by hand
 local TIME_BYTES = 14              -- "-" and the milliseconds, which have 13 digits until the year 2286
+plain.END_OF_ID = -TIME_BYTES - 1   -- of an entry, for string.sub
 
 -- Return the number in the id of an entry, which is the id of its plain job.
 function plain.id_of(raw)

@@ -84,8 +84,7 @@ do
     local from, removed = horizon_of(seen), 0
     local last = math.min(from + math.min(surplus, PASSED_AT_ONCE), beyond)
     if last <= from then return 0 end
-    local numbers, text_of, before = {}, counting(), nil
-    for number = from, last - 1 do numbers[#numbers + 1] = text_of(number) end
+    local numbers, before = whole_numbers(from, last - 1), nil
     if seen.held then
       removed, before = record_held(base, numbers, seen)
       if before then
@@ -116,11 +115,17 @@ do
   -- yet, if the caller knows one.
   function results.remove_oldest(base, most, seen, beyond)
     local removed, before = 0, nil
-    beyond = beyond or first_undelivered(base)
+    -- Everything before a job that has just completed was delivered. That is usually enough, and saves a command.
+    local newest = not beyond and seen.newest
+    beyond = beyond or newest or first_undelivered(base)
     for _ = 1, MOST_STEPS do
       before = horizon_of(seen)
       removed = removed + raise(base, most - removed, beyond, seen)
-      if removed >= most or horizon_of(seen) == before then break end
+      if removed >= most then break end
+      if horizon_of(seen) == before then
+        if not newest then break end
+        newest, beyond = nil, first_undelivered(base)
+      end
     end
     return removed
   end
@@ -169,8 +174,7 @@ do
   -- Return how many of the kept jobs from this number on ended at this instant or before, without a younger one between
   -- them.
   local function count_old(base, from, instant, most)
-    local numbers, text_of, old = {}, counting(), 0
-    for number = from, from + math.min(most, NUMBERS_A_STEP) - 1 do numbers[#numbers + 1] = text_of(number) end
+    local numbers, old = whole_numbers(from, from + math.min(most, NUMBERS_A_STEP) - 1), 0
     local kept = redis.call('HMGET', base .. ':results', unpack(numbers))
     for i = 1, #numbers do
       if kept[i] and ended_at(kept[i]) > instant then return old end

@@ -113,7 +113,8 @@ local function parse(args)
   return n, total
 end
 
--- Return the stored reply to a worker's last call, and its values.
+-- Return the stored reply to a worker's last call, and its values. The second value is the list of the tokens that the
+-- call has claimed; see claim.each_token.
 local function last_reply(base, consumer)
   local kept = redis.call('GET', base .. ':call:' .. consumer)
   -- The sweep has already written, so a stored reply that was damaged by hand must not raise.
@@ -121,9 +122,10 @@ local function last_reply(base, consumer)
   return kept, readable and type(answer) == 'table' and answer or {}
 end
 
+-- Return true if a token is among the stored ones. tokens: see claim.each_token.
 local function contains(tokens, token)
   for _, one in ipairs(type(tokens) == 'table' and tokens or {}) do
-    if one == token then return true end
+    if one == token or string.find(' ' .. one .. ' ', ' ' .. token .. ' ', 1, true) then return true end
   end
   return false
 end
@@ -140,7 +142,7 @@ end
 -- jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, answer = last_reply(base, consumer)
-  local tokens = type(answer[2]) == 'table' and answer[2] or {}
+  local tokens = claim.each_token(type(answer[2]) == 'table' and answer[2] or {})
   for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
   return tokens
 end
@@ -372,7 +374,7 @@ end
 
 local function append_jobs(jobs, more)
   for i = 1, #more do jobs[#jobs + 1] = more[i] end
-  for i = 1, more.n do jobs.tokens[jobs.n + i] = more.tokens[i] end
+  for _, token in ipairs(more.tokens) do jobs.tokens[#jobs.tokens + 1] = token end
   jobs.n = jobs.n + more.n
 end
 
