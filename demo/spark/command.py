@@ -103,7 +103,7 @@ class _Lines:
 
 
 def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import output, tables
 
     found, wanted = outcome.result["figures"], outcome.expected
     if as_json:
@@ -111,7 +111,8 @@ def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
         output.print_json({**result, "killed": outcome.killed, "seconds": round(outcome.seconds, 1)})
         return
     rows = [(name, found[name], wanted[name]) for name in ("jobs", "completed", "failed", "retries")]
-    output.print_table(("", "found by the pipeline", "expected"), rows, empty="")
+    found, expected = (tables.Column(name, kept=True) for name in ("found by the pipeline", "expected"))
+    tables.print_table(("", found, expected), rows, empty="")
     events, stalls = outcome.result["events"], outcome.result["stalls"]
     once = "each exactly once" if outcome.result["clean"] else "and some are missing or repeated"
     typer.echo(f"{events:,} events, {once}; {stalls} runs were interrupted and repeated; {outcome.seconds:.0f} s")

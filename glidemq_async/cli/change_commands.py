@@ -1,13 +1,13 @@
-"""The commands that change jobs and queues: add, pause, resume, retry, remove, revoke, promote, and dlq."""
+"""The commands that change jobs and queues: add, pause, resume, retry, remove, revoke and promote."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from glidemq_async.cli.command_runner import DEAD_LETTER_COLUMNS, answer, hint_at_more, show_jobs
+from glidemq_async.cli.command_runner import answer
 from glidemq_async.cli.option_flags import with_flags
 from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
@@ -159,15 +159,21 @@ def retry(
         Literal["failed", "completed"],
         typer.Option("--state", "-s", help="The state of the jobs. Jobs in another state are refused."),
     ] = "failed",
+    force: Annotated[
+        bool, typer.Option("--force", help="Run the named jobs again in whichever state they have ended.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run failed jobs again, with fresh attempts: the named ones, --all, or --count of them.
 
-    A completed job runs again only with --state completed. If a named job is in another state, no job is retried.
+    A completed job runs again only with --state completed or --force. If a named job is in another state, no job is
+    retried.
     """
     from glidemq_async.cli import targets
 
     _require_one_choice(job_ids, everything, count)
+    if force and not job_ids:
+        raise typer.BadParameter("it is for named jobs; use --state for many", param_hint="--force")
 
     async def do() -> Document:
         async with targets.open_queue(queue, target) as opened:
@@ -176,7 +182,7 @@ def retry(
             # All of them are looked at before the first change: a mistyped id in a list should not leave half of the
             # work done.
             jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
-            for job in jobs:
+            for job in [] if force else jobs:
                 _require_state(job, state)
             for job in jobs:
                 await job.retry()
@@ -189,7 +195,7 @@ def _require_state(job: Job[Any, Any], state: str) -> None:
     from glidemq_async.cli.exits import REFUSED, CommandError
 
     if job.state != state:
-        remedy = "; --state completed runs it again" if job.state == "completed" else ""
+        remedy = "; --force runs it again" if job.state == "completed" else ""
         raise CommandError(
             f"job {job.id!r} of queue {job.queue!r} is {job.state}, not {state}{remedy}; none was retried", REFUSED
         )
@@ -291,66 +297,3 @@ async def _existing(queue: Queue[Any, Any], job_id: str, done: str) -> Job[Any, 
     if found is None:
         raise CommandError(f"there is no job {job_id!r} in queue {queue.name!r}; none was {done}", NOT_FOUND)
     return found
-
-
-# A copy of FailureCause: typer reads the choices when the command is registered, and the command line imports the
-# modules of jobs only when a command runs.
-Cause: TypeAlias = Literal[
-    "retries_exhausted",
-    "unrecoverable",
-    "stalled",
-    "undelivered",
-    "expired",
-    "revoked",
-    "malformed",
-    "oversize",
-    "child_failed",
-    "diverged",
-]
-
-
-_LISTED: Final = 20
-"""Number of dead letters that are listed without `--limit`."""
-_LIMITS: Final = "20; with --replay all"
-
-
-@with_target
-def dlq(
-    target: CommandTarget,
-    queue: QueueName,
-    cause: Annotated[
-        Cause | None, typer.Option("--cause", help="Only dead letters with this cause.", show_default="all")
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
-    ] = None,
-    replay: Annotated[bool, typer.Option("--replay", help="Replay the dead letters, the oldest first.")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """List the dead letters of a queue (jobs that failed for good), or replay them."""
-    from glidemq_async.cli import documents, targets
-    from glidemq_async.queues.finding import task_parameters
-
-    listed = limit or _LISTED
-
-    async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            if replay:
-                replayed = await opened.replay_dead_letter_jobs(limit, cause=cause)
-                more = limit is not None and bool(await opened.get_dead_letter_jobs(0, 0, cause=cause))
-                return {"queue": queue, "replayed": replayed, "more": more}
-            found = await opened.get_dead_letter_jobs(0, listed, cause=cause)  # one more than is shown
-            tasks = await task_parameters(opened)
-            shown = [documents.job_document(job, tasks) for job in found[:listed]]
-            return {"dead_letters": shown, "more": len(found) > listed}
-
-    def show(done: Document) -> None:
-        if replay:
-            typer.echo(f"replayed {done['replayed']}")
-            hint_at_more(done, "more dead letters; without --limit the command replays all of them")
-            return
-        shown = [documents.letter_row(one) for one in done["dead_letters"]]
-        show_jobs(shown, DEAD_LETTER_COLUMNS, target, empty="no dead letters")
-        hint_at_more(done, "more dead letters; a higher --limit shows them")
-
-    answer(do(), show, as_json=as_json)

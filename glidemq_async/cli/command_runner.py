@@ -13,16 +13,18 @@ if TYPE_CHECKING:
 
 JOB: Final[Mapping[str, str]] = {
     "id": "id",
+    "queue": "queue",
     "name": "name",
     "state": "state",
     "key": "key",
     "attempts": "attempts_made",
-    "created": "created_at",
+    "age": "created_at",
     "reason": "failed_reason",
     "data": "data",
 }
 DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
     "id": "id",
+    "queue": "queue",
     "name": "name",
     "cause": "failure_cause",
     "attempts": "attempts_made",
@@ -30,6 +32,11 @@ DEAD_LETTER_COLUMNS: Final[Mapping[str, str]] = {
     "reason": "failed_reason",
     "data": "data",
 }
+_INSTANTS: Final = frozenset({"created_at", "finished_at"})
+_FIXED: Final = frozenset({"state", "created_at", "finished_at"})
+"""Fields that no table shortens."""
+_OPTIONAL: Final = frozenset({"key", "attempts_made", "data"})
+"""Fields that a narrow terminal does not show."""
 
 
 def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None], *, as_json: bool) -> Document:
@@ -46,19 +53,45 @@ def answer(work: Coroutine[Any, Any, Document], show: Callable[[Document], None]
     return found
 
 
-def show_jobs(found: list[Document], columns: Mapping[str, str], target: CommandTarget, *, empty: str) -> None:
-    """Print a table of jobs with the given fields and headings."""
-    from glidemq_async.cli import documents, output
+def show_jobs(
+    found: list[Document], columns: Mapping[str, str], target: CommandTarget, *, empty: str, every_queue: bool
+) -> None:
+    """Print a table of jobs with the given fields and headings. The queue is shown if there can be several."""
+    from glidemq_async.cli import tables
 
-    rows = [[documents.cell_value(one, field) for field in columns.values()] for one in found]
-    output.print_table(list(columns), rows, empty=empty)
+    chosen = {heading: field for heading, field in columns.items() if every_queue or field != "queue"}
+    rows = [[_cell(one, field) for field in chosen.values()] for one in found]
+    headings = [
+        tables.Column(heading, field in _FIXED, optional=field in _OPTIONAL) for heading, field in chosen.items()
+    ]
+    tables.print_table(headings, rows, empty=empty)
     hint_at_app(found, target)
 
 
-def hint_at_more(document: Document, hint: str) -> None:
-    """Print a hint if the list has more rows. It goes to standard error, so it is not part of the table in a pipe."""
-    if document["more"]:
-        typer.echo(f"there are {hint}", err=True)
+def _cell(document: Document, field: str) -> object:
+    from glidemq_async.cli import documents, output, tables
+
+    value = documents.cell_value(document, field)
+    if field in _INSTANTS:
+        return tables.age_of(None if value is None else str(value))
+    # A payload of 0 or false is a content, and an attempt that was not made is none.
+    return output.text(value) if field == "data" else value
+
+
+def show_listed_jobs(document: Document, target: CommandTarget, *, every_queue: bool) -> None:
+    """Print a list of jobs, and how many there are beside it."""
+    show_jobs(document["jobs"], JOB, target, empty="no jobs", every_queue=every_queue)
+    hint_at_more(document, "jobs", "jobs", "a higher --limit, or --offset with --state, shows more")
+
+
+def hint_at_more(document: Document, field: str, things: str, remedy: str) -> None:
+    """Print how many things are not shown, if there are any. `total` is their number, if it is known."""
+    # It goes to standard error, so it is not part of the table in a pipe.
+    if not document["more"]:
+        return
+    shown, total = len(document[field]), document.get("total")
+    counted = f"{shown:,} of {total:,} {things}" if total is not None else f"the first {shown:,} {things}"
+    typer.echo(f"{counted}; {remedy}", err=True)
 
 
 def hint_at_app(found: list[Document], target: CommandTarget) -> None:

@@ -123,11 +123,12 @@ def worker_document(queue: str, worker: WorkerInfo) -> Document:
     }
 
 
-def scheduler_document(scheduler: JobScheduler[Any]) -> Document:
-    """Return a job scheduler as a document."""
+def scheduler_document(queue: str, scheduler: JobScheduler[Any]) -> Document:
+    """Return a job scheduler of a queue as a document."""
     schedule = scheduler.schedule
     return {
         "id": scheduler.id,
+        "queue": queue,
         "name": scheduler.name,
         "cron": schedule.cron,
         "tz": schedule.tz,

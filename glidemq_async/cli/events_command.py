@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -48,6 +49,9 @@ Kinds = Annotated[
 ]
 
 
+OneJob = Annotated[str | None, typer.Option("--job", "-j", metavar="JOB_ID", help="Only events of this job.")]
+
+
 @with_target
 def events(
     target: CommandTarget,
@@ -56,6 +60,7 @@ def events(
     follow: Follow = True,
     count: Count = None,
     kind: Kinds = None,
+    job: OneJob = None,
     as_json: AsJson = False,
 ) -> None:
     """Print the events of a queue as they happen, one per line, until Ctrl-C.
@@ -64,7 +69,11 @@ def events(
     """
     from glidemq_async.cli import targets
 
-    wanted = frozenset(kind or ())
+    kinds = frozenset(kind or ())
+
+    def is_wanted(event: QueueEvent) -> bool:
+        return (not kinds or event.kind in kinds) and (job is None or event.job_id == job)
+
     start = after if after is not None or follow else "0"
 
     async def listen() -> None:
@@ -78,12 +87,14 @@ def events(
                 async with QueueEvents(queue, store.storage, prefix=store.prefix) as last:
                     end = _number(last.position)
             async with QueueEvents(queue, store.storage, after=start, prefix=store.prefix) as reader:
-                await _print(reader, end, count, wanted, as_json)
+                await _print(reader, end, count, is_wanted, as_json)
 
     targets.run(listen())
 
 
-async def _print(reader: object, end: int | None, count: int | None, wanted: frozenset[str], as_json: bool) -> None:
+async def _print(
+    reader: object, end: int | None, count: int | None, is_wanted: Callable[[QueueEvent], bool], as_json: bool
+) -> None:
     from glidemq_async.queues.events import EventGap, QueueEvents
 
     assert isinstance(reader, QueueEvents)  # noqa: S101 - narrows the type, which is not imported above
@@ -91,7 +102,7 @@ async def _print(reader: object, end: int | None, count: int | None, wanted: fro
         return
     printed = 0
     async for event in reader:
-        if not wanted or isinstance(event, EventGap) or event.kind in wanted:
+        if isinstance(event, EventGap) or is_wanted(event):
             typer.echo(_line(event, as_json))
             printed += 1
         if printed == count or (end is not None and _number(event.position) >= end):

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from glidemq_async.cli.command_runner import JOB, answer, hint_at_app, hint_at_more, show_jobs
-from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, parse_json, with_target
+from glidemq_async.cli.command_runner import answer, hint_at_app, show_listed_jobs
+from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, OneQueue, QueueName, parse_json, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
     from glidemq_async.cli.targets import Store
-    from glidemq_async.jobs.job import Job
     from glidemq_async.queues.queue import Queue
     from glidemq_async.stored.record import State
 
@@ -51,34 +50,20 @@ OptionalFilter = Annotated[
         metavar="FILTER", help="For example 'state:failed added:>1h'; see docs/finding.md.", show_default="all"
     ),
 ]
-OneQueue = Annotated[
-    str | None, typer.Argument(metavar="QUEUE", help="The name of a queue.", show_default="every queue")
-]
 
 
 @with_target
 def queues(target: CommandTarget, as_json: AsJson = False) -> None:
     """List the queues, with the number of jobs in each state."""
     from glidemq_async.cli import targets
+    from glidemq_async.cli.queue_table import show_queues
 
     async def look() -> Document:
         async with targets.open_store(target) as store:
             names = await targets.queue_names(store.storage, store.prefix)
             return {"queues": [await _queue(store, name) for name in names]}
 
-    answer(look(), _show_queues, as_json=as_json)
-
-
-def _show_queues(document: Document) -> None:
-    from glidemq_async.cli import output
-
-    found = [one for one in document["queues"] if one["problem"] is None]
-    for one in document["queues"]:
-        if one["problem"] is not None:
-            typer.echo(output.text(f"{one['name']}: {one['problem']}"), err=True)
-    states = list(found[0]["counts"]) if found else []
-    rows = [[one["name"], "paused" if one["paused"] else "", *one["counts"].values(), one["workers"]] for one in found]
-    output.print_table(["queue", "", *states, "workers"], rows, empty="no queues")
+    answer(look(), show_queues, as_json=as_json)
 
 
 async def _queue(store: Store, name: str) -> Document:
@@ -103,7 +88,7 @@ async def _queue(store: Store, name: str) -> Document:
 @with_target
 def jobs(
     target: CommandTarget,
-    queue: QueueName,
+    queue: OneQueue = None,
     wanted: OptionalFilter = None,
     state: StateOption = None,
     name: JobName = None,
@@ -113,54 +98,54 @@ def jobs(
     offset: Annotated[int, typer.Option("--offset", min=0, help="Number of jobs to skip. Only with --state.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs of a queue in the order in which they will start. Ended jobs are listed newest first."""
-    from glidemq_async.cli import documents, targets
-    from glidemq_async.queues.finding import task_parameters
+    """List jobs in the order in which they will start. Ended jobs are listed newest first.
 
+    Without QUEUE the jobs of every queue are listed: `glidemq jobs state:failed`.
+    """
+    from glidemq_async.cli import targets
+    from glidemq_async.cli.job_listing import JobSelection, list_jobs
+    from glidemq_async.filters.filter import Filter
+
+    if queue is not None and wanted is None and _is_filter(queue):
+        queue, wanted = None, queue
     fields = None if data is None else parse_json("--data", data)
     states: list[State] | None = None if not state else [one.value for one in state]
-    if offset and (states is None or name is not None or data is not None):
+    _check_choices(queue, wanted, states, name, data, offset)
+
+    async def look() -> Document:
+        chosen = None if wanted is None else Filter(wanted)
+        selection = JobSelection(chosen, states, name, fields, newest_first, limit, offset)
+        async with targets.open_store(target) as store:
+            return await list_jobs(store, queue, selection)
+
+    answer(look(), lambda found: show_listed_jobs(found, target, every_queue=queue is None), as_json=as_json)
+
+
+def _is_filter(text: str) -> bool:
+    """Return whether the only argument is a filter and no queue: `state:failed`, `-name:mail error:timeout`."""
+    from glidemq_async.filters.fields import FIELDS
+
+    first, colon, _ = text.lstrip("-").partition(":")
+    return bool(colon) and first.partition(".")[0] in FIELDS
+
+
+def _check_choices(
+    queue: str | None,
+    wanted: str | None,
+    states: list[State] | None,
+    name: str | None,
+    data: str | None,
+    offset: int,
+) -> None:
+    if offset and (queue is None or states is None or name is not None or data is not None):
         raise typer.BadParameter(
-            "it can only be used with --state, and without --name and --data", param_hint="--offset"
+            "it can only be used with QUEUE and --state, and without --name and --data", param_hint="--offset"
         )
     if wanted is not None and (states is not None or name is not None or data is not None):
         raise typer.BadParameter(
             "pass either a filter or the options --state, --name and --data: 'state:failed name:resize data.to:ada@x'",
             param_hint="FILTER",
         )
-
-    async def look() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            # One job more than is shown, to learn if there are others.
-            if wanted is None:
-                found = await _jobs(opened, states, name, fields, newest_first, limit + 1, offset)
-            else:
-                found = await opened.find(wanted, limit + 1, newest_first=newest_first)
-            tasks = await task_parameters(opened)
-            shown = [documents.job_document(job, tasks) for job in found[:limit]]
-            return {"jobs": shown, "more": len(found) > limit}
-
-    def show(found: Document) -> None:
-        show_jobs(found["jobs"], JOB, target, empty="no jobs")
-        hint_at_more(found, "more jobs; a higher --limit, or --offset with --state, shows them")
-
-    answer(look(), show, as_json=as_json)
-
-
-async def _jobs(
-    queue: Queue[Any, Any],
-    states: list[State] | None,
-    name: str | None,
-    data: object,
-    newest_first: bool | None,
-    limit: int,
-    offset: int,
-) -> list[Job[Any, Any]]:
-    # `get_jobs` reads a range of positions. A filter needs `search_jobs`, which reads all jobs until enough of them
-    # match, so an offset has no meaning there.
-    if states is not None and name is None and data is None:
-        return await queue.get_jobs(states, offset, offset + limit - 1, newest_first=newest_first)
-    return await queue.search_jobs(states, name, data, limit, newest_first=newest_first)
 
 
 @with_target
@@ -224,18 +209,31 @@ def workers(target: CommandTarget, queue: OneQueue = None, as_json: AsJson = Fal
 
 
 def _show_workers(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
-    # The headings below follow the order of the fields in `worker_document`.
-    rows = [list(one.values()) for one in document["workers"]]
-    headings = ["queue", "worker", "host", "pid", "running", "of", "started", "last seen"]
-    output.print_table(headings, rows, empty="no workers")
+    rows = [
+        [
+            one["name"],
+            one["queue"],
+            one["running"],
+            one["concurrency"],
+            tables.age_of(one["started_at"]),
+            tables.age_of(one["last_seen"]),
+            one["host"],
+            one["pid"],
+        ]
+        for one in document["workers"]
+    ]
+    optional = (tables.Column("host", optional=True), tables.Column("pid", optional=True))
+    running = tables.Column("running", kept=True)
+    headings: list[str | tables.Column] = ["worker", "queue", running, "of", "started", "seen", *optional]
+    tables.print_table(headings, rows, empty="no workers")
 
 
 @with_target
 def schedulers(
     target: CommandTarget,
-    queue: QueueName,
+    queue: OneQueue = None,
     trigger: Annotated[
         str | None, typer.Option("--trigger", metavar="ID", help="Add a job of this scheduler now.")
     ] = None,
@@ -248,42 +246,84 @@ def schedulers(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the job schedulers of a queue, or trigger, remove, pause or resume one of them."""
-    from glidemq_async.cli import documents, targets
-    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+    """List the job schedulers, or trigger, remove, pause or resume one of a queue."""
+    from glidemq_async.cli import targets
 
     given = {"--trigger": trigger, "--remove": remove, "--pause": pause, "--resume": resume}
     chosen = [option for option, scheduler_id in given.items() if scheduler_id is not None]
     if len(chosen) > 1:
         raise typer.BadParameter(f"it cannot be combined with {chosen[1]}", param_hint=chosen[0])
+    if chosen and queue is None:
+        raise typer.BadParameter("name the queue of the scheduler too", param_hint=chosen[0])
 
     async def look() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            if trigger is not None:
-                return {"triggered": trigger, "job_id": (await opened.trigger_job_scheduler(trigger)).id}
-            for word, scheduler_id, change in (
-                ("removed", remove, opened.remove_job_scheduler),
-                ("paused", pause, opened.pause_job_scheduler),
-                ("resumed", resume, opened.resume_job_scheduler),
-            ):
-                if scheduler_id is None:
-                    continue
-                if not await change(scheduler_id):
-                    raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue!r}", NOT_FOUND)
-                return {word: scheduler_id}
-            found = await opened.get_job_schedulers()
-            return {"schedulers": [documents.scheduler_document(one) for one in found]}
+        async with targets.open_store(target) as store:
+            if queue is None:
+                names = await targets.queue_names(store.storage, store.prefix)
+                return {"schedulers": [one for name in names for one in await _schedulers(store, name)]}
+            if not chosen:
+                await store.require(queue)
+                return {"schedulers": await _schedulers(store, queue)}
+            async with store.existing(queue) as opened:
+                return await _change_scheduler(opened, chosen[0], str(given[chosen[0]]))
 
-    answer(look(), _show_schedulers, as_json=as_json)
+    answer(look(), lambda found: _show_schedulers(found, every_queue=queue is None), as_json=as_json)
 
 
-def _show_schedulers(document: Document) -> None:
-    from glidemq_async.cli import output
+async def _schedulers(store: Store, name: str) -> list[Document]:
+    from glidemq_async.cli import documents
+    from glidemq_async.errors import IncompatibleQueueError
+
+    try:
+        async with store.queue(name) as queue:
+            return [documents.scheduler_document(name, one) for one in await queue.get_job_schedulers()]
+    # One queue of another program or layout must not hide the others.
+    except IncompatibleQueueError:
+        return []
+
+
+async def _change_scheduler(queue: Queue[Any, Any], option: str, scheduler_id: str) -> Document:
+    from glidemq_async.cli.exits import NOT_FOUND, CommandError
+
+    if option == "--trigger":
+        return {"triggered": scheduler_id, "job_id": (await queue.trigger_job_scheduler(scheduler_id)).id}
+    word, change = {
+        "--remove": ("removed", queue.remove_job_scheduler),
+        "--pause": ("paused", queue.pause_job_scheduler),
+        "--resume": ("resumed", queue.resume_job_scheduler),
+    }[option]
+    if not await change(scheduler_id):
+        raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue.name!r}", NOT_FOUND)
+    return {word: scheduler_id}
+
+
+def _show_schedulers(document: Document, *, every_queue: bool) -> None:
+    from glidemq_async.cli import output, tables
 
     if "schedulers" not in document:
-        typer.echo(", ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items()))
+        shown = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in document.items())
+        typer.echo(output.text(shown))
         return
-    columns = ["id", "name", "cron", "tz", "every", "next_at", "last_at", "fired", "skipped", "paused"]
-    rows = [[one[column] for column in columns] for one in document["schedulers"]]
-    headings = ["id", "job", "cron", "tz", "every", "next", "last", "fired", "skipped", "paused"]
-    output.print_table(headings, rows, empty="no job schedulers")
+    rows = [
+        [
+            one["id"],
+            one["queue"] if every_queue else None,
+            one["name"],
+            one["cron"] if one["cron"] is not None else _every(one["every"]),
+            one["tz"] if one["cron"] is not None else None,
+            "paused" if one["paused"] else "",
+            tables.age_of(one["next_at"]),
+            tables.age_of(one["last_at"]),
+            one["fired"],
+            one["skipped"],
+        ]
+        for one in document["schedulers"]
+    ]
+    when, paused, following, last = (tables.Column(name, fixed=True) for name in ("when", "", "next", "last"))
+    tz = tables.Column("tz", optional=True)
+    headings: list[str | tables.Column] = ["id", "queue", "job", when, tz, paused, following, last, "fired", "skipped"]
+    tables.print_table(headings, rows, empty="no job schedulers")
+
+
+def _every(seconds: float | None) -> str | None:
+    return None if seconds is None else f"every {seconds:g} s"

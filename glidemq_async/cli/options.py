@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import wraps
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, NoReturn
 
@@ -14,7 +15,23 @@ import typer
 
 from glidemq_async.cli.option_groups import declare
 
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", help="The name of the queue.")]
+
+def _complete_queue(ctx: typer.Context, incomplete: str) -> list[str]:
+    # By its name, because the module imports this one.
+    complete = import_module("glidemq_async.cli.completion").complete_queue
+    names: list[str] = complete(ctx.params, incomplete)
+    return names
+
+
+QueueName = Annotated[
+    str, typer.Argument(metavar="QUEUE", help="The name of the queue.", autocompletion=_complete_queue)
+]
+OneQueue = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="QUEUE", help="The name of a queue.", show_default="every queue", autocompletion=_complete_queue
+    ),
+]
 JobId = Annotated[str, typer.Argument(metavar="JOB_ID", help="The id of the job.")]
 Url = Annotated[
     str | None,
@@ -61,7 +78,7 @@ def with_target(command: Callable[Concatenate[CommandTarget, ...], None]) -> Cal
 
     @wraps(command)
     def run(**typed: Any) -> None:
-        target = _target(*(typed.pop(name) for name, _, _ in _SHARED))
+        target = target_of(*(typed.pop(name) for name, _, _ in _SHARED))
         command(target, **typed)
 
     signature = inspect.signature(command, eval_str=True)
@@ -78,7 +95,8 @@ def with_target(command: Callable[Concatenate[CommandTarget, ...], None]) -> Cal
 _SHARED: Final = (("url", Url, None), ("prefix", Prefix, None), ("app", App, None), ("app_dir", AppDir, Path()))
 
 
-def _target(url: str | None, prefix: str | None, app: str | None, directory: Path) -> CommandTarget:
+def target_of(url: str | None, prefix: str | None, app: str | None, directory: Path) -> CommandTarget:
+    """Return the target of these options. Raises BadParameter for an app together with a prefix."""
     if not app:  # --app "" ignores $GLIDEMQ_APP
         return CommandTarget(url, prefix)
     from glidemq_async.cli.apps import load

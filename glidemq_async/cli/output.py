@@ -1,4 +1,4 @@
-"""Output: a document as JSON for programs, or as a table for people."""
+"""Output: a document as JSON for programs, or as lines for people; tables.py prints tables."""
 
 from __future__ import annotations
 
@@ -6,22 +6,16 @@ import base64
 import json
 import math
 import os
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import typer
 
 from glidemq_async._internal.control_characters import escape_json
 
 Document: TypeAlias = dict[str, Any]
-
-_LONGEST_CELL: Final = 60
-"""Maximum number of characters in a cell. A longer one would push the columns behind it out of the terminal."""
-_LEAST_OF_LAST: Final = 20
-"""Number of characters that the last column keeps in a narrow terminal, where the line then wraps."""
 
 
 def to_json(value: object, *, indent: int | None = None) -> str:
@@ -73,37 +67,6 @@ def print_json(value: object) -> None:
     typer.echo(to_json(value, indent=2))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, empty: str) -> None:
-    """Print rows below their headings, with numbers aligned to the right. Without rows, `empty` is printed.
-
-    Each row is one line. The first column is never shortened, because users copy it. In a terminal the headings are
-    bold, and the last column is cut at the width of the line.
-    """
-    if not rows:
-        typer.echo(empty)
-        return
-    numeric = [all(isinstance(row[index], int | float) for row in rows) for index in range(len(columns))]
-    lines = [list(columns), *([line(row[0]), *map(cell, row[1:])] for row in rows)]
-    widths = [max(len(each[index]) for each in lines) for index in range(len(columns))]
-    for number, each in enumerate(lines):
-        padded = (
-            part.rjust(width) if right else part.ljust(width)
-            for part, width, right in zip(each, widths, numeric, strict=True)
-        )
-        shown = "  ".join(padded).rstrip()
-        say(_cut_to_terminal(shown, widths), bold=number == 0)
-
-
-def _cut_to_terminal(shown: str, widths: Sequence[int]) -> str:
-    """Cut a row at the width of the terminal, but only in its last column."""
-    # In a pipe nothing is cut: a program that reads the table has no width.
-    if not in_terminal():
-        return shown
-    least = sum(widths[:-1]) + 2 * (len(widths) - 1) + min(widths[-1], _LEAST_OF_LAST)
-    room = max(shutil.get_terminal_size().columns, least)
-    return shown if len(shown) <= room else f"{shown[: room - 1]}…"
-
-
 def in_terminal() -> bool:
     """Return True if a terminal shows standard output."""
     return sys.stdout.isatty()
@@ -121,12 +84,6 @@ def print_fields(fields: Mapping[str, object]) -> None:
     width = max(map(len, shown), default=0)
     for name, value in shown.items():
         typer.echo(f"{name.replace('_', ' '):<{width}}  {text(value)}")
-
-
-def cell(value: object) -> str:
-    """Return a value for a table, shortened."""
-    shown = line(value)
-    return shown if len(shown) <= _LONGEST_CELL else f"{shown[: _LONGEST_CELL - 1]}…"
 
 
 def line(value: object) -> str:

@@ -92,7 +92,7 @@ def run(
 
 def _run_once(pipeline: Pipeline, ingest: Callable[[Any], int], *, as_json: bool) -> bool:
     """Ingest and refresh once, print the result, and return True if each event exists once."""
-    from glidemq_async.cli import output
+    from glidemq_async.cli import output, tables
 
     with _progress(silent=as_json) as report_progress:
         events = ingest(report_progress)
@@ -101,7 +101,13 @@ def _run_once(pipeline: Pipeline, ingest: Callable[[Any], int], *, as_json: bool
         typer.echo(output.to_json({"events": events, **asdict(refresh), "clean": refresh.clean}))
     else:
         rows = [(a.queue, a.incarnation, a.rows, a.gap, a.doubled) for a in refresh.audits]
-        output.print_table(("queue", "incarnation", "events", "missing", "duplicated"), rows, empty="no events yet")
+        headings = [
+            "queue",
+            "incarnation",
+            "events",
+            *(tables.Column(name, kept=True) for name in ("missing", "duplicated")),
+        ]
+        tables.print_table(headings, rows, empty="no events yet")
         typer.echo(f"{events:,} new events; tables {refresh.version} of {pipeline.lake.root}")
     return refresh.clean
 
@@ -148,7 +154,7 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Add failed jobs of the lake's last run to the queue again, each once per campaign."""
-    from glidemq_async.cli import output
+    from glidemq_async.cli import output, tables
     from glidemq_async.stored.names import check_name
 
     need_spark()
@@ -174,7 +180,7 @@ def replay(
     if as_json:
         output.print_json({**asdict(found), "missing": found.missing})
         return
-    output.print_table(("error", "failed jobs"), list(found.by_error.items()), empty="no failed job matches")
+    tables.print_table(("error", "failed jobs"), list(found.by_error.items()), empty="no failed job matches")
     kept = f"{found.selected:,} selected, {found.found:,} with a payload, {found.missing:,} without"
     typer.echo(kept if found.report is None else f"{kept}; {_summary(found.report)}")
 

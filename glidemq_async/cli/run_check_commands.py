@@ -80,11 +80,11 @@ def check(
 
 
 def _show_checked(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
     counts = Counter((one["workflow"], one["verdict"]) for one in document["runs"])
     rows: list[list[object]] = [[*key, count] for key, count in sorted(counts.items())]
-    output.print_table(["workflow", "verdict", "runs"], rows, empty="no runs")
+    tables.print_table(["workflow", "verdict", "runs"], rows, empty="no runs")
     broken = [one for one in document["runs"] if not one["fits"]]
     if broken:
         typer.echo()
@@ -92,6 +92,6 @@ def _show_checked(document: Document) -> None:
             [one["id"], one["workflow"], ", ".join(one["left"]), ", ".join(one["asked"]), one["reason"]]
             for one in broken[:_MOST_SHOWN]
         ]
-        output.print_table(["id", "workflow", "recorded", "asked for", "reason"], shown, empty="")
+        tables.print_table(["id", "workflow", "recorded", "asked for", "reason"], shown, empty="")
     if len(broken) > _MOST_SHOWN:
         typer.echo(f"{len(broken) - _MOST_SHOWN} more runs do not fit; --json lists them", err=True)

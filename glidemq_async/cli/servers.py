@@ -38,13 +38,13 @@ def functions(target: CommandTarget, load: Load = False, as_json: AsJson = False
 
 
 def _show_functions(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
     found = document["loaded"]
     rows = [
         [one.get("server", "this package"), *(one[name] for name in ("library", "version", "fingerprint"))]
         for one in (document["shipped"], *found)
     ]
-    output.print_table(["where", "library", "version", "fingerprint"], rows, empty="")
+    tables.print_table(["where", "library", "version", "fingerprint"], rows, empty="")
     if not found:
         typer.echo("no server has the library; --load or the first client loads it")

@@ -73,10 +73,14 @@ class Store:
             return self.app.queue(name)
         return Queue(name, self.storage, prefix=self.prefix)
 
+    async def require(self, name: str) -> None:
+        """Raise CommandError if a queue does not exist."""
+        await _require(self.storage, QueueKeys(self.prefix, name))
+
     @asynccontextmanager
     async def existing(self, name: str) -> AsyncGenerator[Queue[Any, Any]]:
         """Provide an open queue that already exists, because reading must not create it. Raises CommandError."""
-        await _require(self.storage, QueueKeys(self.prefix, name))
+        await self.require(name)
         async with self.queue(name) as queue:
             yield queue
 

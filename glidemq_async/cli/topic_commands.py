@@ -58,7 +58,7 @@ async def _topic(store: Store, name: str) -> Document:
 
 
 def _show(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
     rows: list[list[object]] = []
     for topic in document["topics"]:
@@ -68,4 +68,4 @@ def _show(document: Document) -> None:
             for one in topic["subscriptions"]
         )
     columns = ["topic", "subscription", "patterns", "published", "stored", "lag", "lost"]
-    output.print_table(columns, rows, empty="no topics")
+    tables.print_table(columns, rows, empty="no topics")

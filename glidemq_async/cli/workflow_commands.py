@@ -97,11 +97,11 @@ async def _run(job: Job[Any, Any]) -> Document:
 
 
 def _show_runs(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
     rows = [[one["id"], one["workflow"], one["state"], one["steps"], _now_at(one)] for one in document["runs"]]
-    output.print_table(["id", "workflow", "state", "steps", "now"], rows, empty="no runs")
-    hint_at_more(document, "more runs; a higher --limit shows them")
+    tables.print_table(["id", "workflow", "state", "steps", "now"], rows, empty="no runs")
+    hint_at_more(document, "runs", "runs", "a higher --limit shows more")
 
 
 def _now_at(run: Document) -> str:
@@ -146,7 +146,7 @@ def _step(step: RecordedStep) -> Document:
 
 
 def _show_run(document: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import output, tables
 
     output.print_fields({name: value for name, value in document.items() if name != "recorded" and value is not None})
     rows = [
@@ -154,7 +154,7 @@ def _show_run(document: Document) -> None:
         for one in document["recorded"]
     ]
     typer.echo()
-    output.print_table(["step", "run", "seconds", "arguments", "result"], rows, empty="no recorded steps")
+    tables.print_table(["step", "run", "seconds", "arguments", "result"], rows, empty="no recorded steps")
 
 
 @workflows.command()

@@ -54,6 +54,15 @@ class DeadLetters(Inspection[Data, Result]):
                 break
         return found
 
+    async def count_dead_letter_jobs(self, *, cause: FailureCause | None = None) -> int:
+        """Return the number of dead letters, with `cause` of those with this cause.
+
+        The server reads all of them, in bounded steps. Jobs that fail or are replayed during the call may be missed.
+        """
+        wanted = _cause_text(cause)
+        await self.connect()
+        return sum([len(ids) async for ids in self._dead_ids(wanted, PAGE)])
+
     async def _dead_ids(self, cause: str, count: int) -> AsyncIterator[list[str]]:
         which: Literal["moved", "failed"]
         for which in ("moved", "failed"):

@@ -54,6 +54,7 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     trigger_job_scheduler = blocking(Schedulers[Data, Result].trigger_job_scheduler)
 
     get_dead_letter_jobs = blocking(DeadLetters[Data, Result].get_dead_letter_jobs)
+    count_dead_letter_jobs = blocking(DeadLetters[Data, Result].count_dead_letter_jobs)
     replay_dead_letter_jobs = blocking(DeadLetters[Data, Result].replay_dead_letter_jobs)
     set_dead_letter_queue = blocking(DeadLetters[Data, Result].set_dead_letter_queue)
     get_dead_letter_queue = blocking(DeadLetters[Data, Result].get_dead_letter_queue)

@@ -25,6 +25,10 @@ class Shell:
         self._environment = environment(temporary) | {"GLIDEMQ_URL": url}
         self._processes = processes
 
+    def set(self, name: str, value: str) -> None:
+        """Set a variable of the environment of the next commands."""
+        self._environment[name] = value
+
     async def run(self, *arguments: str, given: str = "") -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
         run = self._process if self._processes else self._thread

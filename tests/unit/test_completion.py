@@ -151,10 +151,10 @@ def job() -> Job[Any, Any]:
 
 
 QUEUE = """
-    add add_and_wait add_bulk check chunks clean close connect count drain find get_dead_letter_jobs
-    get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit get_job
-    get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox get_metrics
-    get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
+    add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain find
+    get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit
+    get_job get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox
+    get_metrics get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
     promote_jobs release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs
     resume resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
     set_global_concurrency set_global_rate_limit set_key_limits signal storage sync trigger_job_scheduler
