@@ -5,7 +5,7 @@ The worker claims, retries and settles. It uses this protocol and depends on no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from glidemq_async.jobs.job import Job
@@ -114,6 +114,16 @@ class SharesTasks(Protocol):
 
     def may_share(self, job: Job[Any, Any]) -> bool:
         """Return True if `run` awaits a coroutine of the handler for this job, and nothing else."""
+        ...
+
+
+@runtime_checkable
+class KnowsTasks(Protocol):
+    """Optional part of an executor: it runs only jobs with certain names."""
+
+    @property
+    def task_names(self) -> Collection[str]:
+        """The names of the jobs that it can run."""
         ...
 
 

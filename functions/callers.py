@@ -13,6 +13,7 @@ from glidemq_async.functions.checking import CheckCalls
 from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
+from glidemq_async.functions.explain import ExplainCalls
 from glidemq_async.functions.feeds import FeedCalls
 from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.history import HistoryCalls
@@ -77,6 +78,7 @@ class Functions:
         self.scheduler_list = SchedulerListCalls(caller)
         self.reading = ReadingCalls(caller)
         self.searching = SearchingCalls(caller)
+        self.explain = ExplainCalls(caller)
         self.known_tasks = KnownTaskCalls(caller)
         self.metrics = MetricsCalls(caller)
         self.check = CheckCalls(caller)

@@ -400,13 +400,29 @@ local function is_unfinished(slots, call, out)
   return out.n < slots and (out.n == 0 or not budget.has_claimed_enough(call.budget))
 end
 
--- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
-local function take_turns(base, consumer, slots, call, out)
-  local last, names, at, first = call.seen.turn, {}, 1, nil
+-- Return the positions in TURNS of the sources that may have jobs, starting after the source that came first in the
+-- last claim.
+local function turns_of(seen)
+  local last, names = seen.turn, {}
   for i = last, last + 2 do
     local turn = i % #TURNS + 1
-    if turn == 1 or call.seen[TURNS[turn]] then names[#names + 1] = turn end
+    if turn == 1 or seen[TURNS[turn]] then names[#names + 1] = turn end
   end
+  return names
+end
+
+-- Return the names of all sources that may have jobs, in the order in which the next claim asks them.
+function claim.sources(seen)
+  local names = {}
+  if seen.returned then names[1] = 'returned' end
+  for _, turn in ipairs(turns_of(seen)) do names[#names + 1] = TURNS[turn] end
+  if seen.prioritized then names[#names + 1] = 'prioritized' end
+  return names
+end
+
+-- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
+local function take_turns(base, consumer, slots, call, out)
+  local last, names, at, first = call.seen.turn, turns_of(call.seen), 1, nil
   repeat
     if at > #names then at = 1 end
     local before = out.n

@@ -116,19 +116,26 @@ function keyed.cost_of_first(base, queue)
   return route and tonumber(route.cost) or 0
 end
 
--- Return the first instant at which pause, window and bucket let the first waiting job start.
-local function open_at(base, key, limits_now, call)
-  local at = call.now
-  if call.seen.pauses then at = math.max(at, tonumber(redis.call('ZSCORE', base .. ':pauses', key) or 0)) end
+-- Return the instants at which the pause, the window and the bucket of a key let its first waiting job start; nil for
+-- each that does not hold it back.
+function keyed.opens(base, key, limits_now, call)
+  local pause, window, bucket
+  if call.seen.pauses then pause = tonumber(redis.call('ZSCORE', base .. ':pauses', key) or nil) end
   if limits_now.max then
-    local _, free_at = limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)
-    at = math.max(at, free_at or at)
+    local _, free_at = limits.room(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)
+    window = free_at
   end
   if limits_now.bucket then
     local cost = keyed.cost_of_first(base, base .. ':keyq:' .. key)
-    at = math.max(at, limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now))
+    bucket = limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now)
   end
-  return at
+  return pause, window, bucket
+end
+
+-- Return the first instant at which pause, window and bucket let the first waiting job start.
+local function open_at(base, key, limits_now, call)
+  local pause, window, bucket = keyed.opens(base, key, limits_now, call)
+  return math.max(call.now, pause or 0, window or 0, bucket or 0)
 end
 
 -- Return how many more jobs of the key may run in addition to the running ones.

@@ -14,24 +14,31 @@ local KEPT_MS = 86400000
 local MOST_FORGOTTEN = 2000      -- per call; a call starts at most 1,000
 local LONGEST_MS = 1e14    -- maximum length of a rate's window; servers accept no much later instant
 
--- Return how many more jobs may start in the window and, if none, when the next one may. The window includes its last
--- instant and not its first: a start at 0 ms leaves a window of 100 ms at 100 ms. kept: how many starts before the
--- window to keep. Starts in the future were noted before the clock was set back and do not count.
-function limits.window(key, max, length, now, kept)
+-- Return how many more jobs may start in the window and, if none, when the next one may; and how many starts are before
+-- the window. The window includes its last instant and not its first: a start at 0 ms leaves a window of 100 ms at 100
+-- ms. Starts in the future were noted before the clock was set back and do not count.
+function limits.room(key, max, length, now)
   local before = redis.call('ZCOUNT', key, '-inf', digits(now - length))
   local started, ahead = redis.call('ZCARD', key) - before, 0
-  local over = before - (kept or KEPT.key)
-  -- Only in larger steps: otherwise every call would need one more command.
-  if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
   if started >= max then
     ahead = redis.call('ZCOUNT', key, '(' .. digits(now + clock.SLACK_MS), '+inf')
     started = started - ahead
   end
-  if started < max then return max - started end
+  if started < max then return max - started, nil, before end
   -- After the limit was lowered, several starts must leave the window before the next job may start.
   local at = -max - ahead
   local leaving = redis.call('ZRANGE', key, at, at, 'WITHSCORES')
-  return 0, tonumber(leaving[2]) + length
+  return 0, tonumber(leaving[2]) + length, before
+end
+
+-- The same, without the starts before the window, for a call that may write. kept: how many starts before the window to
+-- keep.
+function limits.window(key, max, length, now, kept)
+  local left, at, before = limits.room(key, max, length, now)
+  local over = before - (kept or KEPT.key)
+  -- Only in larger steps: otherwise every call would need one more command.
+  if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
+  return left, at
 end
 
 -- The window became longer. Keep the known starts longer than the old window did.
@@ -91,6 +98,13 @@ function limits.note_use(base)
   end
 end
 
+-- Return how many more jobs may run at the same time, and how many run.
+function limits.run_room(base, concurrency)
+  local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
+    + redis.call('ZCARD', base .. ':stopping')
+  return math.max(0, concurrency - running), running
+end
+
 -- Return how many of `slots` jobs the queue's own limits let start now. Sets in `call`: open_at, when more may start;
 -- or full, if only the end of a run makes room.
 function limits.allowance(base, slots, call)
@@ -107,8 +121,7 @@ function limits.allowance(base, slots, call)
     allowed, call.open_at = math.min(allowed, left), at
   end
   if set[1] then
-    local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
-    local left = math.max(0, set[1] - running - redis.call('ZCARD', base .. ':stopping'))
+    local left = limits.run_room(base, set[1])
     if left == 0 then call.full = true end
     allowed = math.min(allowed, left)
   end

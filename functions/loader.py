@@ -89,6 +89,7 @@ FILES: Final = (
     "history",
     "checking",
     "searching",
+    "explain",
     "known_tasks",
     "cleaning",
     "obliterate",

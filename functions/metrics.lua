@@ -33,6 +33,18 @@ do
     end
   end
 
+  -- Return the number of jobs that ended in the last minutes.
+  function metrics.ended_since(base, minutes, now)
+    local last, total = math.floor(now / MINUTE_MS), 0
+    for minute = last - minutes + 1, last do
+      for _, state in ipairs({'completed', 'failed'}) do
+        local key = key_of(base, state, math.floor(minute / 60))
+        total = total + tonumber(redis.call('HGET', key, digits(minute % 60) .. ':n') or 0)
+      end
+    end
+    return total
+  end
+
   register('getMetrics', function(base, args)
     local state, now, rows = args[1], clock.now(), {}
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'no metrics of state ' .. state) end

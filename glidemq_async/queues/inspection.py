@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, cast
+from typing import Final, Literal, TypeAlias, cast
 
 import msgpack
 
@@ -27,6 +27,8 @@ PAGE: Final = 500
 """Number of jobs that one call lists."""
 SILENT_SECONDS: Final = 60.0
 """Time without a heartbeat after which a worker counts as gone."""
+
+WorkerState: TypeAlias = Literal["running", "paused", "stopping"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,8 @@ class WorkerInfo:
 
     `name` is unique among the workers, `host` and `pid` name its process, and `concurrency` is the number of its slots.
     `running` is the number of its jobs. `last_seen` is measured by the server's clock, `started_at` by the clock of the
-    worker's host.
+    worker's host. `slots` is the number of jobs that it can run at the same time. `state` is "running", "paused" or
+    "stopping". `tasks` are the names of the tasks of an app's worker, None for other workers and when there are many.
     """
 
     name: str
@@ -69,6 +72,9 @@ class WorkerInfo:
     started_at: datetime
     last_seen: datetime
     running: int
+    slots: int = 0
+    state: WorkerState = "running"
+    tasks: tuple[str, ...] | None = None
 
 
 class Inspection(QueuePart[Data, Result]):
@@ -316,12 +322,16 @@ def _point(row: MinuteRow) -> MetricPoint:
 def _worker_info(row: WorkerRow) -> WorkerInfo:
     info = cast("dict[str, object]", msgpack.unpackb(row.info) or {} if row.info else {})
     started = cast("int", info.get("started", 0)) or row.last_seen
+    concurrency, tasks = cast("int", info.get("concurrency", 0)), cast("list[str] | None", info.get("tasks"))
     return WorkerInfo(
         row.name,
         cast("str", info.get("host", "")),
         cast("int", info.get("pid", 0)),
-        cast("int", info.get("concurrency", 0)),
+        concurrency,
         from_ms(started),
         from_ms(row.last_seen),
         row.running,
+        cast("int", info.get("slots", concurrency)),
+        cast("WorkerState", info.get("state", "running")),
+        None if tasks is None else tuple(tasks),
     )

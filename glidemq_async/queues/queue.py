@@ -45,6 +45,7 @@ from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
@@ -72,6 +73,7 @@ class Queue(
     DeadLetters[Data, Result],
     Signals[Data, Result],
     JobSearch[Data, Result],
+    Explaining[Data, Result],
     Connectable,
 ):
     """A named queue in a storage.

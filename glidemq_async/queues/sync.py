@@ -9,6 +9,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.limits import Limits
@@ -34,6 +35,8 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
 
     find = blocking(JobSearch[Data, Result].find)
     iter_find = blocking(JobSearch[Data, Result].iter_find)
+
+    explain = blocking(Explaining[Data, Result].explain)
 
     revoke = blocking(Cleaning[Data, Result].revoke)
     remove = blocking(Cleaning[Data, Result].remove)

@@ -6,7 +6,7 @@ Middleware and dependencies run in the worker's event loop, around that executor
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, TypeAlias
 
 from glidemq_async._internal.repeated_log import RepeatedLog
@@ -86,6 +86,11 @@ class TaskExecutor:
     async def handler(self, job: Job[Any, Any]) -> object:
         """Placeholder for the handler that every worker needs. Never called, because `run` finds the task."""
         raise NotImplementedError(f"job {job.id}: an app's worker runs tasks")
+
+    @property
+    def task_names(self) -> Collection[str]:
+        """The names of the jobs that it can run."""
+        return self._tasks.keys()
 
     @property
     def occupied(self) -> int:

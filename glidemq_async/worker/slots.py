@@ -15,7 +15,8 @@ class Slots:
     """Allows `concurrency` runs at a time. A run takes a slot when it is claimed and frees it when it ends."""
 
     def __init__(self, concurrency: int, executor: Executor) -> None:
-        self._concurrency = concurrency
+        self.most = concurrency
+        """Maximum number of runs at the same time."""
         self._executor = executor
         self._runs: dict[str, Run] = {}
         self.all_free = asyncio.Event()
@@ -27,7 +28,7 @@ class Slots:
 
     def free(self) -> int:
         """Return the number of jobs that can start now."""
-        return max(0, self._concurrency - len(self._runs) - self._executor.occupied)
+        return max(0, self.most - len(self._runs) - self._executor.occupied)
 
     def take(self, run: Run) -> bool:
         """Take a slot for a claimed run. Return False, and take none, if a current run has its entry."""

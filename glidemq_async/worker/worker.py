@@ -22,7 +22,7 @@ from glidemq_async._internal.task_scope import HAS_EAGER_TASKS
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.executors.protocol import Executor, Handler, SharesTasks, grace_of
+from glidemq_async.executors.protocol import Executor, Handler, KnowsTasks, SharesTasks, grace_of
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
@@ -48,6 +48,8 @@ CANCEL_SECONDS: Final = 0.5
 """Time that cancelled handlers may take to end at shutdown."""
 SIGN_ON_SECONDS: Final = 10.0
 """Time limit for the call that registers the worker."""
+MAX_INFO_BYTES: Final = 4_000
+"""Maximum size of a worker's description with the names of its tasks. Each renewal of its leases sends it."""
 SIGN_OFF_SECONDS: Final = 1.0
 """Time limit for the sign-off after a failed start. After that, the sweep removes the worker from the list."""
 
@@ -274,7 +276,12 @@ class Worker(Runs, Generic[Data, Result]):
             "pid": os.getpid(),
             "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
+            "slots": self._slots.most,
         }
+        if isinstance(self._executor, KnowsTasks):
+            packed = msgpack.packb(info | {"tasks": sorted(self._executor.task_names)})
+            if len(packed) <= MAX_INFO_BYTES:
+                return packed
         return msgpack.packb(info)
 
     # -- stopping -------------------------------------------------------------------------------------------------

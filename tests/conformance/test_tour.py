@@ -69,6 +69,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
     await others[1].change_delay(0)
     assert await keyed[0].get_state() == "rate-limited"
     assert await queue.check() == []
+    assert (await queue.explain(keyed[0].id)).gates[-1].kind == "key-paused"
     await queue.pause_key("k", 0)
     async with worker_of(queue, echo, concurrency=5):
         for job in keyed + others:

@@ -260,3 +260,23 @@ async def list_dead_letters(b: Bench) -> None:
     _, ids = await b.functions.replaying.list_ids("failed", "", 1_000, "retries_exhausted")
     assert len(ids) == 1_000
     await b.functions.replaying.list_ids("failed", "", 1_000, "expired")
+
+
+@largest("explainJob", "last in line")
+async def explain_last(b: Bench) -> None:
+    await b.functions.limits.set(concurrency="1000", rate="900 60000")
+    await b.functions.limits.set_key("k0", concurrency="500", rate="500 60000", bucket="500000 1")
+    await every_state(b)
+    await b.add(1_000, key="k0")
+    await b.claim(1_000)
+    for state in ("waiting", "prioritized", "key-waiting", "rate-limited", "active", "delayed", "completed", "failed"):
+        _, ids = await b.functions.reading.list_jobs(state, "", 1_000)
+        for job_id in ids[-2:]:
+            assert (await b.functions.explain.job(job_id)).state == state
+
+
+@largest("explainJob", "behind large jobs that have expired")
+async def explain_large(b: Bench) -> None:
+    ids = await b.add(30, b"x" * MIB, ttl=1)
+    ids += await b.add(1)
+    await b.functions.explain.job(ids[-1])

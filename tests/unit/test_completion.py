@@ -33,12 +33,14 @@ from glidemq_async import (
     Encryption,
     EventGap,
     Execution,
+    Explanation,
     FanIn,
     Filter,
     Finding,
     FlowCall,
     FlowJob,
     FlowProducer,
+    Gate,
     GlideMQ,
     Health,
     HealthServer,
@@ -151,7 +153,7 @@ def job() -> Job[Any, Any]:
 
 
 QUEUE = """
-    add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain find
+    add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
     get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit
     get_job get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox
     get_metrics get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
@@ -292,6 +294,8 @@ VALUES: dict[Any, str] = {
     Deduplication: "id mode ttl",
     Endpoint: "at connection_class db host options password path port tls username where",
     EventGap: "missed position",
+    Explanation: "gates is_next job_id queue state summary",
+    Gate: "by count kind since text until",
     Executor: "occupied run start stop",
     Finding: "count index invariant message subject",
     FunctionCall: "args function kwargs",
@@ -332,7 +336,7 @@ VALUES: dict[Any, str] = {
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     WorkerPart: "count counts index name queue running",
-    WorkerInfo: "concurrency host last_seen name pid running started_at",
+    WorkerInfo: "concurrency host last_seen name pid running slots started_at state tasks",
 }
 """The public names of protocols and of classes whose instances have no other names than their class."""
 
