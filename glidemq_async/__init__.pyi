@@ -95,8 +95,8 @@ from glidemq_async.payloads.serialization import Serializer as Serializer
 from glidemq_async.queues.events import EventGap as EventGap
 from glidemq_async.queues.events import QueueEvent as QueueEvent
 from glidemq_async.queues.events import QueueEvents as QueueEvents
+from glidemq_async.queues.explanation import ClosedGate as ClosedGate
 from glidemq_async.queues.explanation import Explanation as Explanation
-from glidemq_async.queues.explanation import Gate as Gate
 from glidemq_async.queues.inspection import MetricPoint as MetricPoint
 from glidemq_async.queues.inspection import Metrics as Metrics
 from glidemq_async.queues.inspection import WorkerInfo as WorkerInfo

@@ -45,7 +45,7 @@ _CHILD: Final = "\x1d"
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class ClosedGate:
     """One reason why a job does not run.
 
     `kind` is one of GateKind, and `text` says it in words. `until` is the instant at which the gate opens by itself,
@@ -73,7 +73,7 @@ class Explanation:
     queue: str
     job_id: str
     state: State
-    gates: tuple[Gate, ...]
+    gates: tuple[ClosedGate, ...]
     summary: str
 
     @property
@@ -109,7 +109,7 @@ class Explaining(Inspection[Data, Result]):
         summary = gates[0].text if gates else "starts with the next claim of a worker"
         return Explanation(self.name, job_id, cast("State", found.state), tuple(gates), f"Job {job_id} {summary}.")
 
-    async def _children(self, job_id: str) -> Gate:
+    async def _children(self, job_id: str) -> ClosedGate:
         job = await self.get_job(job_id)
         pending: tuple[JobRef, ...] = ()
         with suppress(JobNotFound):  # the plan of the flow was removed by hand
@@ -117,36 +117,42 @@ class Explaining(Inspection[Data, Result]):
         names = [f"{ref.job_id} of queue {ref.queue!r}" for ref in pending[:_SHOWN]]
         more = f" and {len(pending) - _SHOWN} more" if len(pending) > _SHOWN else ""
         text = f"waits for {_counted(len(pending), 'child job', 'child jobs')}: {', '.join(names)}{more}"
-        return Gate("children", text, by=pending[0].job_id if pending else None, count=len(pending))
+        return ClosedGate("children", text, by=pending[0].job_id if pending else None, count=len(pending))
 
 
-def _lacking(name: str, workers: Sequence[WorkerInfo]) -> list[Gate]:
+def _lacking(name: str, workers: Sequence[WorkerInfo]) -> list[ClosedGate]:
     """Return the gate of a job for which no present worker has a free slot and its task."""
     if not workers:
-        return [Gate("no-worker", "waits for a worker: none of the queue is running", count=0)]
+        return [ClosedGate("no-worker", "waits for a worker: none of the queue is running", count=0)]
     knowing = [worker for worker in workers if worker.tasks is None or name in worker.tasks]
     if not knowing:
         return [_unknown(name, workers)]
     taking = [worker for worker in knowing if worker.state == "running"]
     if not taking:
         return [
-            Gate("no-worker", f"waits for a worker: {_counted(len(knowing), 'is', 'are')} paused or stops", count=0)
+            ClosedGate(
+                "no-worker", f"waits for a worker: {_counted(len(knowing), 'is', 'are')} paused or stops", count=0
+            )
         ]
     if all(worker.running >= worker.slots for worker in taking):
         slots, of = sum(worker.slots for worker in taking), _counted(len(taking), "worker", "workers")
-        return [Gate("no-worker", f"waits for a free slot: all {slots} slots of {of} are occupied", count=len(taking))]
+        return [
+            ClosedGate("no-worker", f"waits for a free slot: all {slots} slots of {of} are occupied", count=len(taking))
+        ]
     return []
 
 
-def _unknown(name: str, workers: Sequence[WorkerInfo]) -> Gate:
+def _unknown(name: str, workers: Sequence[WorkerInfo]) -> ClosedGate:
     plain = name.partition("@")[0]
     known = {task for worker in workers for task in worker.tasks or ()}
     others = sorted(task for task in known if task.partition("@")[0] == plain)
     of = _counted(len(workers), "worker", "workers")
     if others:
         text = f"waits for a worker with task {name!r}: {of} of the queue have {', '.join(others[:_SHOWN])}"
-        return Gate("no-version", text, count=len(workers))
-    return Gate("unknown-task", f"waits for a worker with task {name!r}: {of} of the queue do not know it", count=0)
+        return ClosedGate("no-version", text, count=len(workers))
+    return ClosedGate(
+        "unknown-task", f"waits for a worker with task {name!r}: {of} of the queue do not know it", count=0
+    )
 
 
 def _counted(number: int, one: str, several: str) -> str:
@@ -161,23 +167,23 @@ def _instant(ms: int | None) -> datetime | None:
     return None if ms is None else from_ms(ms)
 
 
-def _gate(kind: GateKind, text: str, stored: StoredGate) -> Gate:
-    return Gate(kind, text, _instant(stored.until), stored.by or None, _instant(stored.since), stored.count)
+def _gate(kind: GateKind, text: str, stored: StoredGate) -> ClosedGate:
+    return ClosedGate(kind, text, _instant(stored.until), stored.by or None, _instant(stored.since), stored.count)
 
 
-def _ended(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _ended(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     state, reason = stored.detail.split(" ", 1)
     because = f": {reason}" if reason else ""
     return _gate("ended", f"has {state} at {_at(_instant(stored.since))}{because}", stored)
 
 
-def _running(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _running(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     revoked = "; it was revoked and is about to stop" if stored.detail else ""
     by = f" on worker {stored.by}" if stored.by else ""
     return _gate("running", f"runs{by} since {_at(_instant(stored.since))}{revoked}", stored)
 
 
-def _signal(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _signal(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     kind, *names = stored.detail.split(_SEP)
     wanted = " or ".join(repr(name) for name in names if name != _CHILD)
     parts = [f"a signal {wanted}" if wanted else ""] if kind[:1] in "nN" else ["any signal"]
@@ -189,7 +195,7 @@ def _signal(stored: StoredGate, _: StoredExplanation) -> Gate:
     return _gate("signal", f"is suspended{waits_for}" + (f" until {_at(until)}" if until else ""), stored)
 
 
-def _delayed(stored: StoredGate, found: StoredExplanation) -> Gate:
+def _delayed(stored: StoredGate, found: StoredExplanation) -> ClosedGate:
     if stored.detail == "follows":
         return _gate("delayed", "waits for the end of the job that owns its deduplication id", stored)
     at = _at(_instant(stored.until))
@@ -200,22 +206,22 @@ def _delayed(stored: StoredGate, found: StoredExplanation) -> Gate:
     )
 
 
-def _expired(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _expired(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     return _gate("expired", f"has expired at {_at(_instant(stored.since))} and fails with the next claim", stored)
 
 
-def _paused(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _paused(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     until = _instant(stored.until)
     text = "waits because the queue is paused"
     return _gate("paused", f"{text} until {_at(until)}" if until else text, stored)
 
 
-def _limited(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _limited(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     until = _at(_instant(stored.until))
     return _gate("gate", f"waits because a handler raised RateLimited: the queue starts nothing until {until}", stored)
 
 
-def _window(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _window(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     of = f"key {stored.by!r}" if stored.detail == "key" else "the queue"
     starts = _counted(stored.count or 0, "start", "starts")
     text = (
@@ -224,18 +230,18 @@ def _window(stored: StoredGate, _: StoredExplanation) -> Gate:
     return _gate("window", text, stored)
 
 
-def _queue_limit(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _queue_limit(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     return _gate(
         "queue-limit", f"waits because {stored.count} of {stored.detail} allowed jobs of the queue run", stored
     )
 
 
-def _key_paused(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _key_paused(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     until = _at(_instant(stored.until))
     return _gate("key-paused", f"waits because key {stored.detail!r} is paused until {until}", stored)
 
 
-def _key_busy(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _key_busy(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     key, by, count = stored.detail, stored.by, stored.count or 0
     if stored.until is not None:
         text = f"waits because job {by} of key {key!r} waits for its next attempt at {_at(_instant(stored.until))}"
@@ -246,14 +252,14 @@ def _key_busy(stored: StoredGate, _: StoredExplanation) -> Gate:
     return _gate("key-busy", text, stored)
 
 
-def _bucket(stored: StoredGate, _: StoredExplanation) -> Gate:
+def _bucket(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     at = _at(_instant(stored.until))
     return _gate(
         "bucket", f"waits for the token bucket of key {stored.detail!r}, which has enough tokens at {at}", stored
     )
 
 
-def _behind(stored: StoredGate, found: StoredExplanation) -> Gate:
+def _behind(stored: StoredGate, found: StoredExplanation) -> ClosedGate:
     count = stored.count or 0
     text = f"waits for its turn: about {_counted(count, 'job starts', 'jobs start')} before it"
     if found.ended:
@@ -261,7 +267,7 @@ def _behind(stored: StoredGate, found: StoredExplanation) -> Gate:
     return _gate("behind", text, stored)
 
 
-_GATES: Final[dict[str, Callable[[StoredGate, StoredExplanation], Gate]]] = {
+_GATES: Final[dict[str, Callable[[StoredGate, StoredExplanation], ClosedGate]]] = {
     "ended": _ended,
     "running": _running,
     "signal": _signal,
