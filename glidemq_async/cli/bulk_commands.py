@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, Reason, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -25,6 +25,7 @@ def clean(
     state: Annotated[CleanState, typer.Option("--state", "-s", help="The state of the jobs to remove.")],
     grace: Annotated[float, typer.Option("--grace", min=0, help="Minimum age in seconds.")] = 0,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of jobs.")] = MOST_CLEANED,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Remove jobs in one state. The age counts from the end of an ended job, and from the add of any other job.
@@ -34,8 +35,12 @@ def clean(
     from glidemq_async.cli import targets
 
     async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            return {"queue": queue, "removed": len(await opened.clean(grace, limit, state))}
+        async with targets.open_change(queue, target) as (ops, opened):
+            async with ops.changing(
+                "clean", queue, f"state:{state}", reason=reason, grace=grace, limit=limit
+            ) as change:
+                change.count = len(await opened.clean(grace, limit, state))
+            return {"queue": queue, "removed": change.count}
 
     answer(do(), lambda done: typer.echo(f"removed {done['removed']}"), as_json=as_json)
 
@@ -45,6 +50,7 @@ def release(
     target: CommandTarget,
     queue: QueueName,
     deduplication_id: Annotated[str, typer.Argument(metavar="DEDUPLICATION_ID", help="The id to release.")],
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Release a deduplication id, so that the next add with it creates a new job. The owner of the id continues."""
@@ -52,9 +58,12 @@ def release(
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            if not await opened.release_deduplication(deduplication_id):
-                raise CommandError(f"no job of queue {queue!r} owns deduplication id {deduplication_id!r}", NOT_FOUND)
+        async with targets.open_change(queue, target) as (ops, opened):
+            async with ops.changing("release_deduplication", queue, deduplication_id, reason=reason):
+                if not await opened.release_deduplication(deduplication_id):
+                    raise CommandError(
+                        f"no job of queue {queue!r} owns deduplication id {deduplication_id!r}", NOT_FOUND
+                    )
             return {"queue": queue, "released": deduplication_id}
 
     answer(do(), lambda done: typer.echo(f"released {done['released']}"), as_json=as_json)

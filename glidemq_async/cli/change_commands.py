@@ -1,4 +1,4 @@
-"""The commands that change jobs and queues: add, pause, resume, retry, remove, revoke and promote."""
+"""The commands that change jobs: add, retry, remove, revoke and promote."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from glidemq_async.cli.command_runner import answer
 from glidemq_async.cli.option_flags import with_flags
-from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, Reason, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
 
 if TYPE_CHECKING:
@@ -124,29 +124,6 @@ def _headers(found: list[str]) -> dict[str, str]:
 
 
 @with_target
-def pause(target: CommandTarget, queue: QueueName, as_json: AsJson = False) -> None:
-    """Stop claims of a queue. Running jobs continue."""
-    _set_paused(queue, target, as_json, paused=True)
-
-
-@with_target
-def resume(target: CommandTarget, queue: QueueName, as_json: AsJson = False) -> None:
-    """End the pause of a queue."""
-    _set_paused(queue, target, as_json, paused=False)
-
-
-def _set_paused(queue: str, target: CommandTarget, as_json: bool, *, paused: bool) -> None:
-    from glidemq_async.cli import targets
-
-    async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            await (opened.pause() if paused else opened.resume())
-        return {"queue": queue, "paused": paused}
-
-    answer(do(), lambda _: typer.echo(f"{queue} is {'paused' if paused else 'running'}"), as_json=as_json)
-
-
-@with_target
 def retry(
     target: CommandTarget,
     queue: QueueName,
@@ -162,6 +139,7 @@ def retry(
     force: Annotated[
         bool, typer.Option("--force", help="Run the named jobs again in whichever state they have ended.")
     ] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Run failed jobs again, with fresh attempts: the named ones, --all, or --count of them.
@@ -176,16 +154,19 @@ def retry(
         raise typer.BadParameter("it is for named jobs; use --state for many", param_hint="--force")
 
     async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
+        async with targets.open_change(queue, target) as (ops, opened):
             if not job_ids:
-                return {"queue": queue, "retried": await opened.retry_jobs(state, count)}
+                async with ops.changing("retry", queue, f"state:{state}", reason=reason, limit=count) as change:
+                    change.count = await opened.retry_jobs(state, count)
+                return {"queue": queue, "retried": change.count}
             # All of them are looked at before the first change: a mistyped id in a list should not leave half of the
             # work done.
             jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
             for job in [] if force else jobs:
                 _require_state(job, state)
             for job in jobs:
-                await job.retry()
+                async with ops.changing("retry", queue, job.id, reason=reason):
+                    await job.retry()
             return {"queue": queue, "retried": len(job_ids)}
 
     answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
@@ -202,14 +183,16 @@ def _require_state(job: Job[Any, Any], state: str) -> None:
 
 
 @with_target
-def remove(target: CommandTarget, queue: QueueName, job_ids: JobIds, as_json: AsJson = False) -> None:
+def remove(
+    target: CommandTarget, queue: QueueName, job_ids: JobIds, reason: Reason = "", as_json: AsJson = False
+) -> None:
     """Delete jobs with all of their data. A running job is stopped, and its outcome is refused."""
 
     async def do(job: Job[Any, Any]) -> str:
         await job.remove()
         return "removed"
 
-    _change(target, queue, job_ids, do, ("removed",), as_json=as_json)
+    _change(target, queue, job_ids, do, ("removed",), "delete", reason, as_json=as_json)
 
 
 @with_target
@@ -218,7 +201,7 @@ def revoke(
     queue: QueueName,
     job_ids: JobIds,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="The reason, in one line. It is stored with the job.")
+        str | None, typer.Option("--reason", help="The reason, in one line. The job and the audit lines store it.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -227,7 +210,7 @@ def revoke(
     async def do(job: Job[Any, Any]) -> str:
         return "revoked" if await job.revoke(reason) else "stopping"
 
-    _change(target, queue, job_ids, do, ("revoked", "stopping"), as_json=as_json)
+    _change(target, queue, job_ids, do, ("revoked", "stopping"), "revoke", reason or "", as_json=as_json)
 
 
 @with_target
@@ -239,6 +222,7 @@ def promote(
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the next due ones first.")
     ] = None,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Start delayed jobs now: the named ones, --all, or --count of them."""
@@ -251,11 +235,13 @@ def promote(
         return "promoted"
 
     async def do_many() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            return {"queue": queue, "promoted": await opened.promote_jobs(count)}
+        async with targets.open_change(queue, target) as (ops, opened):
+            async with ops.changing("promote", queue, "state:delayed", reason=reason, limit=count) as change:
+                change.count = await opened.promote_jobs(count)
+            return {"queue": queue, "promoted": change.count}
 
     if job_ids:
-        _change(target, queue, job_ids, do, ("promoted",), as_json=as_json)
+        _change(target, queue, job_ids, do, ("promoted",), "promote", reason, as_json=as_json)
     else:
         answer(do_many(), lambda done: typer.echo(f"promoted {done['promoted']}"), as_json=as_json)
 
@@ -271,6 +257,8 @@ def _change(
     job_ids: list[str],
     do: Callable[[Job[Any, Any]], Awaitable[str]],
     words: tuple[str, ...],
+    action: str,
+    reason: str,
     *,
     as_json: bool,
 ) -> None:
@@ -278,10 +266,14 @@ def _change(
     from glidemq_async.cli import targets
 
     async def work() -> Document:
-        async with targets.open_queue(queue, target) as opened:
-            # The inner list is complete before the first change: with a mistyped id in the list, no job is changed. A
-            # job that disappears between the two lists raises JobNotFound, and the jobs before it stay changed.
-            done = [await do(job) for job in [await _existing(opened, job_id, words[0]) for job_id in job_ids]]
+        async with targets.open_change(queue, target) as (ops, opened):
+            # The list is complete before the first change: with a mistyped id in it, no job is changed. A job that
+            # disappears later raises JobNotFound, and the jobs before it stay changed.
+            jobs = [await _existing(opened, job_id, words[0]) for job_id in job_ids]
+            done: list[str] = []
+            for job in jobs:
+                async with ops.changing(action, queue, job.id, reason=reason):
+                    done.append(await do(job))
         return {"queue": queue, **{word: done.count(word) for word in words}}
 
     def show(found: Document) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 import typer
 
 from glidemq_async.cli.command_runner import DEAD_LETTER_COLUMNS, answer, hint_at_more, show_jobs
-from glidemq_async.cli.options import AsJson, CommandTarget, OneQueue, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, OneQueue, Reason, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -46,6 +46,7 @@ def dlq(
         int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of dead letters.", show_default=_LIMITS)
     ] = None,
     replay: Annotated[bool, typer.Option("--replay", help="Replay the dead letters, the oldest first.")] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """List dead letters (jobs that failed for good), or replay the ones of a queue."""
@@ -55,15 +56,16 @@ def dlq(
         raise typer.BadParameter("name the queue whose dead letters run again", param_hint="--replay")
 
     async def do() -> Document:
-        async with targets.open_store(target) as store:
-            if queue is None:
+        if queue is None:
+            async with targets.open_store(target) as store:
                 return await _list_everywhere(store, cause, limit or _LISTED)
-            async with store.existing(queue) as opened:
-                if replay:
-                    replayed = await opened.replay_dead_letter_jobs(limit, cause=cause)
-                    left = await opened.count_dead_letter_jobs(cause=cause)
-                    return {"queue": queue, "replayed": replayed, "left": left, "more": left > 0}
+        async with targets.open_change(queue, target) as (ops, opened):
+            if not replay:
                 return await _list(opened, cause, limit or _LISTED)
+            async with ops.changing("replay", queue, cause or "", reason=reason, limit=limit) as change:
+                change.count = await opened.replay_dead_letter_jobs(limit, cause=cause)
+            left = await opened.count_dead_letter_jobs(cause=cause)
+            return {"queue": queue, "replayed": change.count, "left": left, "more": left > 0}
 
     answer(do(), lambda done: _show(done, target, every_queue=queue is None), as_json=as_json)
 

@@ -35,12 +35,13 @@ class CommandError(Exception):
 def code_of(error: Exception) -> int:
     """Return the exit code for an error of the library."""
     from glidemq_async import errors
+    from glidemq_async.ops.errors import QueueNotFound
 
     if isinstance(error, CommandError):
         return error.code
     if isinstance(error, errors.FilterError):
         return USAGE
-    if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound):
+    if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound):
         return NOT_FOUND
     if isinstance(error, errors.JobStateError | errors.QueueBusy):
         return REFUSED

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from glidemq_async.cli.command_runner import answer, hint_at_app, show_listed_jobs
-from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, OneQueue, QueueName, parse_json, with_target
+from glidemq_async.cli.options import (
+    AsJson,
+    CommandTarget,
+    JobId,
+    Limit,
+    OneQueue,
+    QueueName,
+    Reason,
+    parse_json,
+    with_target,
+)
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -123,10 +133,7 @@ def jobs(
 
 def _is_filter(text: str) -> bool:
     """Return whether the only argument is a filter and no queue: `state:failed`, `-name:mail error:timeout`."""
-    from glidemq_async.filters.fields import FIELDS
-
-    first, colon, _ = text.lstrip("-").partition(":")
-    return bool(colon) and first.partition(".")[0] in FIELDS
+    return ":" in text  # which no name of a queue contains
 
 
 def _check_choices(
@@ -244,6 +251,7 @@ def schedulers(
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="ID", help="End the pause of this scheduler.")
     ] = None,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """List the job schedulers, or trigger, remove, pause or resume one of a queue."""
@@ -264,8 +272,11 @@ def schedulers(
             if not chosen:
                 await store.require(queue)
                 return {"schedulers": await _schedulers(store, queue)}
-            async with store.existing(queue) as opened:
-                return await _change_scheduler(opened, chosen[0], str(given[chosen[0]]))
+        option, scheduler_id = chosen[0], str(given[chosen[0]])
+        async with targets.open_change(queue, target) as (ops, opened):
+            action = f"{option.removeprefix('--')}_scheduler"
+            async with ops.changing(action, queue, scheduler_id, reason=reason):
+                return await _change_scheduler(opened, option, scheduler_id)
 
     answer(look(), lambda found: _show_schedulers(found, every_queue=queue is None), as_json=as_json)
 

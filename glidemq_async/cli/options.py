@@ -59,6 +59,9 @@ App = Annotated[
     ),
 ]
 AppDir = Annotated[Path, typer.Option("--app-dir", help="Directory that is searched first for the app's module.")]
+Reason = Annotated[
+    str, typer.Option("--reason", help="The reason, in one line. The audit lines store it.", show_default=False)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Maximum number of rows.")]
 

@@ -101,7 +101,7 @@ def _run_once(pipeline: Pipeline, ingest: Callable[[Any], int], *, as_json: bool
         typer.echo(output.to_json({"events": events, **asdict(refresh), "clean": refresh.clean}))
     else:
         rows = [(a.queue, a.incarnation, a.rows, a.gap, a.doubled) for a in refresh.audits]
-        headings = [
+        headings: list[str | tables.Column] = [
             "queue",
             "incarnation",
             "events",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, parse_json, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, Reason, parse_json, with_target
 
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
@@ -24,6 +24,7 @@ def signal(
         float | None, typer.Option("--ttl", min=0.001, help="Seconds after which the signal is forgotten.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a suspended job without a signal.")] = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Send a signal to a job, or resume a suspended job with --resume.
@@ -39,10 +40,13 @@ def signal(
     from glidemq_async.cli import targets
 
     async def do() -> Document:
-        async with targets.open_queue(queue, target) as opened:
+        async with targets.open_change(queue, target) as (ops, opened):
             if name is None:
-                await opened.resume_job(job_id)
+                async with ops.changing("resume_job", queue, job_id, reason=reason):
+                    await opened.resume_job(job_id)
                 return {"queue": queue, "id": job_id, "resumed": True}
-            return {"queue": queue, "id": job_id, "resumed": await opened.signal(job_id, name, payload, ttl=ttl)}
+            async with ops.changing("signal", queue, job_id, reason=reason, name=name):
+                resumed = await opened.signal(job_id, name, payload, ttl=ttl)
+            return {"queue": queue, "id": job_id, "resumed": resumed}
 
     answer(do(), lambda done: typer.echo("resumed" if done["resumed"] else "buffered"), as_json=as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncGenerator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -22,9 +23,10 @@ from glidemq_async.storage import FileStorage, open_storage
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.server import SCANNED_AT_ONCE, ServerStorage, servers_of
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list
-from glidemq_async.stored.names import QueueKeys
+from glidemq_async.stored.names import SYSTEM, QueueKeys
 
 if TYPE_CHECKING:
+    from glidemq_async.ops.core import Ops
     from glidemq_async.tasks.app import GlideMQ
 
 ASK_SECONDS: Final = 10.0
@@ -139,6 +141,32 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
         yield queue
 
 
+@asynccontextmanager
+async def open_ops(target: CommandTarget) -> AsyncGenerator[Ops]:
+    """Provide the operations core of a target, for the user of this machine. Raises CommandError."""
+    async with open_store(target) as store, _ops_of(store) as ops:
+        yield ops
+
+
+@asynccontextmanager
+async def open_change(name: str, target: CommandTarget) -> AsyncGenerator[tuple[Ops, Queue[Any, Any]]]:
+    """Provide the operations core, and an open queue that already exists. Raises CommandError."""
+    async with open_store(target) as store:
+        await store.require(name)
+        async with _ops_of(store) as ops:
+            yield ops, await ops.queue(name)
+
+
+def _ops_of(store: Store) -> Ops:
+    from glidemq_async.ops.actor import Actor
+    from glidemq_async.ops.core import Ops
+
+    actor = Actor("cli", f"{Actor.here().name}@{socket.gethostname()}")
+    if store.app is not None:
+        return Ops.of(store.app, actor=actor)
+    return Ops(store.storage, prefix=store.prefix, actor=actor)
+
+
 async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
     # Opening a queue creates it, so its existence is checked first with a plain EXISTS.
     if await _exists(storage, keys):
@@ -176,7 +204,7 @@ async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
                 found.update(key for key in as_list(keys) or [] if isinstance(key, bytes))
                 if cursor == b"0":
                     break
-    return QueueKeys.found(found)
+    return [name for name in QueueKeys.found(found) if not name.startswith(SYSTEM)]
 
 
 @asynccontextmanager
