@@ -16,6 +16,7 @@ from glidemq_async.functions.dead_letters import DeadLetterCalls
 from glidemq_async.functions.explain import ExplainCalls
 from glidemq_async.functions.feeds import FeedCalls
 from glidemq_async.functions.flows import FlowCalls
+from glidemq_async.functions.graphs import GraphCalls
 from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inbox import InboxCalls
 from glidemq_async.functions.job_waiters import JobWaiterCalls
@@ -89,6 +90,7 @@ class Functions:
         self.outbox = OutboxCalls(caller)
         self.flows = FlowCalls(caller)
         self.children = ChildCalls(caller)
+        self.graphs = GraphCalls(caller)
         self.inbox = InboxCalls(caller)
         self.history = HistoryCalls(caller)
         self.writes = WriteCalls(caller)

@@ -24,7 +24,7 @@
 --                <n>   cmsgpack { base key, id, name, policy, parents }
 --                k<n>  of a parent: cmsgpack { children }       w<n>  the number of children that it waits for
 --                d<n>  why it fails: its first failed child
---              nodes, pages: how many there are, i<base key> SEP <id>: the number of a child with a `job_id`, and
+--              nodes: how many; pages: the same, i<base key> SEP <id>: the number of a child with a `job_id`, and
 --              s0: node 0 runs and does not wait; "f" if a failed child will end it, "s" if it is suspended until a
 --              child ends; x0: how many of its children have ended while it had s0; y0: node 0 runs and is revoked, so
 --              none of its children starts. Only in a plan of added children
@@ -575,7 +575,7 @@ request.register('addFlow', function(base, args)
     redis.call('PERSIST', key_of(base, stamp))
   end
   local flow = root ~= '' and root or add.number(base)
-  local key, write = key_of(base, flow), {'stamp', stamp, 'live', digits(total)}
+  local key, write = key_of(base, flow), {'stamp', stamp, 'live', digits(total), 'nodes', digits(total)}
   redis.call('UNLINK', key)
   for i = 1, pages do
     write[#write + 1], write[#write + 2] = 'p' .. digits(i), args[8 + n + i]
@@ -597,4 +597,4 @@ end, {'allow-oom'})
 flows.key_of, flows.push_work, flows.node_of, flows.has_ended, flows.unpacked = key_of, push_work, node_of, has_ended,
   unpacked
 flows.children_of, flows.parse_edge, flows.parts_of, flows.own_edge = children_of, parse_edge, parts_of, own_edge
-flows.cancel_children = cancel_children
+flows.cancel_children, flows.id_of = cancel_children, id_of

@@ -60,6 +60,7 @@ FILES: Final = (
     "add",
     "flows",
     "children",
+    "graphs",
     "schedulers",
     "scheduler_list",
     "claim",

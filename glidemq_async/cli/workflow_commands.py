@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from glidemq_async.cli.command_runner import answer, hint_at_more
+from glidemq_async.cli.graph_command import graph, waterfall
 from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, with_target
 from glidemq_async.cli.run_check_commands import check, export
 from glidemq_async.cli.signal_commands import signal
@@ -37,6 +38,8 @@ workflows = typer.Typer(no_args_is_help=True, help="Look at runs of workflows, s
 workflows.command("send")(signal)
 workflows.command()(export)
 workflows.command()(check)
+workflows.command()(graph)
+workflows.command()(waterfall)
 
 
 @workflows.command("list")

@@ -7,3 +7,9 @@ from glidemq_async.ops.audit import Change as Change
 from glidemq_async.ops.core import Ops as Ops
 from glidemq_async.ops.documents import as_document as as_document
 from glidemq_async.ops.errors import QueueNotFound as QueueNotFound
+from glidemq_async.ops.graph_parts import GraphNode as GraphNode
+from glidemq_async.ops.graphs import FlowGraph as FlowGraph
+from glidemq_async.ops.graphs import read_flow_graph as read_flow_graph
+from glidemq_async.ops.waterfall import Waterfall as Waterfall
+from glidemq_async.ops.waterfall import read_waterfall as read_waterfall
+from glidemq_async.ops.waterfall_parts import WaterfallRow as WaterfallRow

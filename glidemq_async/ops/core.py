@@ -11,6 +11,8 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.audit import AuditLog, Change
 from glidemq_async.ops.connections import Connections
+from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
+from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
@@ -95,6 +97,14 @@ class Ops:
     async def queue_names(self, *, system: bool = False) -> list[str]:
         """Return the names of the queues, sorted, with `system` also those of the library itself."""
         return await self._connections.queue_names(system=system)
+
+    async def flow_graph(self, queue: str, job_id: str) -> FlowGraph:
+        """Return the graph of the flow of a job, or of a run with its calls. Raises QueueNotFound and JobNotFound."""
+        return await read_flow_graph(await self.queue(queue), job_id)
+
+    async def waterfall(self, queue: str, job_id: str) -> Waterfall:
+        """Return what a run has done and when, also of any job with steps. Raises QueueNotFound and JobNotFound."""
+        return await read_waterfall(await self.queue(queue), job_id)
 
     @asynccontextmanager
     async def changing(

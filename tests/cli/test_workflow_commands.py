@@ -198,3 +198,23 @@ async def test_runs_are_exported_and_checked(shell: Shell, q: AnyQueue, tmp_path
     assert "reserve('book')" in bad.stdout
     assert "reserve('books')" in bad.stdout
     assert (await shell.fails("workflows", "check", "app_same:mq", str(tmp_path / "app_same.py"), *directory))[0] == 2
+
+
+async def test_runs_are_drawn(shell: Shell, q: AnyQueue, tmp_path: Path) -> None:
+    mq, order, _ = app(q)
+    async with mq, mq.worker():
+        run = await order.start("book", id="order-1")
+        await ends(run)
+    drawing = tmp_path / "order.svg"
+    done = await shell.run("workflows", "graph", "q", "order-1", "--svg", str(drawing))
+    assert done.stdout == f"wrote {drawing}: 1 jobs\n"
+    assert drawing.read_text().startswith("<svg")
+    assert "flowchart LR" in (await shell.run("workflows", "graph", "q", "order-1", "--mermaid")).stdout
+    assert "completed" in (await shell.run("workflows", "graph", "q", "order-1")).stdout
+    assert (await shell.json("workflows", "graph", "q", "order-1"))["states"] == {"completed": 1}
+    shown = (await shell.run("workflows", "waterfall", "q", "order-1")).stdout
+    assert "reserve" in shown
+    assert "ship" in shown
+    assert (await shell.run("workflows", "waterfall", "q", "order-1", "--svg", str(drawing))).stdout.startswith("wrote")
+    found = await shell.json("workflows", "waterfall", "q", "order-1")
+    assert [row["kind"] for row in found["rows"]] == ["job", "attempt", "step", "step"]

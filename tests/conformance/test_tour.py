@@ -26,6 +26,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.ops.core import Ops
+from glidemq_async.ops.graphs import read_flow_graph
 from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
@@ -134,6 +135,7 @@ async def run_a_flow(queue: AnyQueue, storage: Storage) -> None:
         node = await flows.add(FlowJob("parent", queue.name, children=children))
         assert (await ended(node.job)).state == "completed"
         assert len(await node.job.get_children_values()) == 400
+    assert (await read_flow_graph(queue, node.job.id)).states == {"completed": 401}
 
     async def add_children(job: AnyJob) -> None:
         if job.name == "parent" and not await job.get_children_values():

@@ -236,6 +236,36 @@ async def read_large_children(b: Bench) -> None:
     await read_children(b, 40, b"x" * MIB)
 
 
+async def read_flow(b: Bench, plan: Sequence[PlannedNode], data: bytes, made: bool) -> None:
+    await b.crowd()
+    added = await store(b, plan, data)
+    if made:
+        await advance(b)
+    assert len(await b.functions.graphs.read_flow(added.id, "", MOST_NODES) or ()) == len(plan)
+
+
+@largest("readFlow", "made nodes")
+async def read_made_nodes(b: Bench) -> None:
+    await read_flow(b, wide(min(b.many, MOST_NODES)), NIL, made=True)
+
+
+@largest("readFlow", "planned nodes")
+async def read_planned_nodes(b: Bench) -> None:
+    await read_flow(b, wide(min(10 * b.many, MOST_NODES)), NIL, made=False)
+
+
+@largest("readFlow", "much data")
+async def read_planned_data(b: Bench) -> None:
+    await read_flow(b, star(40), b"x" * (MIB // 2), made=False)
+
+
+@largest("readFlowJobs", "many")
+async def read_jobs_of_a_flow(b: Bench) -> None:
+    await b.crowd()
+    ids = [str(number) for number in range(1, b.many + 1)]
+    assert len(await b.functions.graphs.read_jobs(ids)) == b.many
+
+
 async def add_to_a_run(b: Bench, calls: int, children: int, queue: str = "home", data: bytes = NIL) -> None:
     """Let a run add children to its job in several calls, and then let the job wait for them."""
     await b.functions.add.jobs([AddRequest("", "parent", NIL, b"", b"")])
