@@ -14,6 +14,7 @@ from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
 from glidemq_async.functions.explain import ExplainCalls
+from glidemq_async.functions.failure_groups import FailureGroupCalls
 from glidemq_async.functions.feeds import FeedCalls
 from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.graphs import GraphCalls
@@ -82,6 +83,7 @@ class Functions:
         self.explain = ExplainCalls(caller)
         self.known_tasks = KnownTaskCalls(caller)
         self.metrics = MetricsCalls(caller)
+        self.failure_groups = FailureGroupCalls(caller)
         self.check = CheckCalls(caller)
         self.cleaning = CleaningCalls(caller)
         self.obliterate = ObliterateCalls(caller)

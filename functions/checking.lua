@@ -386,6 +386,20 @@ register('checkJournals', function(base, args)
   return report
 end, {'no-writes'})
 
+-- Take one step through the groups of failures: `failing` and `failure_groups` have the same members.
+local function check_failing(base, at, report)
+  local from = tonumber(at)
+  local found_here = redis.call('ZRANGE', base .. ':failing', from, from + STEP - 1)
+  for _, fingerprint in ipairs(found_here) do
+    local fault = failure_groups.fault_of(base, fingerprint)
+    if fault then found(report, 'I25', fingerprint, fault) end
+  end
+  if from == 0 and redis.call('HLEN', base .. ':failure_groups') ~= redis.call('ZCARD', base .. ':failing') then
+    found(report, 'I25', 'failure_groups', 'not as many groups as members of failing')
+  end
+  return #found_here == STEP and digits(from + STEP) or nil
+end
+
 -- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, it = base .. ':' .. name, budget.new()
@@ -394,6 +408,7 @@ local function check_marks(base, name, at, report)
   if name == 'streamed' then return check_streamed(base, at, report) end
   if name == 'signalled' then return check_signalled(base, at, report) end
   if name == 'stepped' then return check_stepped(base, at, report) end
+  if name == 'failing' then return check_failing(base, at, report) end
   if name == 'revoking' then
     local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
     for _, id in ipairs(step[2]) do mark.revoking(base, id, report) end
@@ -409,7 +424,7 @@ local function check_marks(base, name, at, report)
 end
 
 local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results', 'streamed', 'flowed', 'parents',
-  'suspended', 'signalled', 'stepped'}
+  'suspended', 'signalled', 'stepped', 'failing'}
 
 register('checkQueue', function(base, args)
   local report = {}

@@ -129,6 +129,12 @@ function claim.each_token(tokens)
   return list
 end
 
+-- Return the worker that claims, and its version.
+local function runner_of(base, call)
+  call.runner = call.runner or call.consumer .. ' ' .. failure_groups.version_of(base, call.consumer, call)
+  return call.runner
+end
+
 -- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
 -- "1 <started ms> <lease ms>" of a plain first claim.
 local function start(key, reader, id, entry, order, first, call, out)
@@ -140,7 +146,12 @@ local function start(key, reader, id, entry, order, first, call, out)
     claimed = fence .. string.match(first, ' %d+ ') .. (own and digits(own) or string.match(first, '%d+$'))
     if order then claimed = claimed .. ' ' .. order end
   end
-  redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
+  if fence == '1' then
+    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
+  else
+    -- The worker of a first run that completes is not stored, which saves the field for most jobs.
+    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', runner_of(call.base, call))
+  end
   put(out, id, entry, name, data, opts, fence, history)
   return #data + #(history and history[PROGRESS] or '')
 end
@@ -439,6 +450,7 @@ end
 -- caller's lease; budget; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of
 -- `prioritized`.
 function claim.take(base, consumer, slots, call)
+  call.base = base
   local out, seen, it = {n = 0, tokens = {}}, call.seen, call.budget
   if seen.returned then take_from('returned', base, consumer, slots, call, out) end
   if not seen.returned or is_unfinished(slots, call, out) then

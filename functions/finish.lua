@@ -412,6 +412,10 @@ function finish.fail(base, id, entry, cause, call, later, said)
   record.keep_added(base, id, entry)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason,
     'cause', cause)
+  -- The sweep has noted the lost lease, and a user wanted the end of a revoked job.
+  if cause ~= 'stalled' and cause ~= 'revoked' then
+    redis.call('HSET', base .. ':job:' .. id, 'group', failure_groups.found(base, id, cause, reason, nil, call))
+  end
   events.note(call.lines, 'failed', id, reason)
   dead_letters.move(base, id, cause, said or cause, call)
   chunks.close(base, id, 'failed', '', call)

@@ -40,6 +40,7 @@ FILES: Final = (
     "record",
     "entries",
     "plain",
+    "failure_groups",
     "results",
     "limits",
     "keyed",

@@ -21,12 +21,13 @@ function check.b() end
 
 function check.w() end
 
--- Check a write of final fields after it was made, which saves a read per job. If the write created every field, the
--- record was missing (somebody deleted it by hand). The write has then created a record, and this function removes it.
-local function undone(key, written, fields)
-  if written < fields then return nil end
-  redis.call('UNLINK', key)
-  return 'missing'
+-- Note a failed attempt in its group. Return the fields of the record that remember it; nil if the record is missing.
+local function failed_attempt(base, id, payload, reason, call)
+  local key = base .. ':job:' .. id
+  local job = redis.call('HMGET', key, 'place', 'name')
+  if not job[1] then return nil end
+  local group, version = failure_groups.attempt(base, id, job[2] or '?', payload, reason, call)
+  return group, call.consumer .. ' ' .. version
 end
 
 -- Each outcome returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
@@ -36,7 +37,12 @@ local apply = {}
 function apply.c(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local written = redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload)
-  if written == 3 then return undone(key, written, 3) end
+  -- Checking the write saves a read for each job. If it has created every field, the record was missing (somebody
+  -- deleted it by hand), and the write has created one.
+  if written == 3 then
+    redis.call('UNLINK', key)
+    return 'missing'
+  end
   chunks.close(base, id, 'completed', '', call)
   if call.seen.stepped then journals.keep_history(base, id) end
   finish.note(done, 'completed', option, id, payload)
@@ -47,10 +53,16 @@ end
 function apply.f(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
-  local refused = undone(key,
-    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason,
-      'cause', cause), 5)
-  if refused then return refused end
+  if cause == 'revoked' then
+    if not exists(key) then return 'missing' end
+    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason, 'cause',
+      cause)
+  else
+    local group, runner = failed_attempt(base, id, payload, reason, call)
+    if not group then return 'missing' end
+    redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason, 'cause',
+      cause, 'group', group, 'runner', runner)
+  end
   redis.call('HINCRBY', key, 'failures', 1)
   chunks.close(base, id, 'failed', payload, call)
   finish.note(done, 'failed', policy, id, payload)
@@ -68,12 +80,13 @@ end
 
 function apply.r(base, _, call, _, id, entry, payload, option)
   local key = base .. ':job:' .. id
-  if not exists(key) then return 'missing' end
   local delay, reason = string.match(option, '^(%d+) (.*)$')
+  local group, runner = failed_attempt(base, id, payload, reason, call)
+  if not group then return 'missing' end
   record.keep_added(base, id, entry)
   redis.call('HINCRBY', key, 'failures', 1)
   local location = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
-  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason)
+  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason, 'group', group, 'runner', runner)
   events.note(call.lines, 'retrying', id, option)
 end
 

@@ -273,10 +273,10 @@ register('countJobs', reading.counts, {'no-writes'})
 
 -- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
-  'cause', 'letter', 'progress', 'result', 'dedup', 'drop', 'waits'}
+  'cause', 'letter', 'progress', 'result', 'dedup', 'drop', 'waits', 'group', 'runner'}
 
 local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
-  'progress', 'waits'}
+  'progress', 'waits', 'group', 'runner'}
 
 -- Return the fields of a flat record that are asked for, and `size`.
 local function part_of(whole, wanted)

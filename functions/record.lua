@@ -14,6 +14,8 @@
 --     failures, stalls     number of runs that failed; number of leases that expired
 --     ended, result, reason, error, progress
 --     revoked              why the job was revoked, if a reason was given
+--     group                fingerprint of the last failure, see failure_groups.lua
+--     runner               "<consumer> <version>" of the last run that failed, or that ran a job again
 --     cause, letter        why the job failed for good; the origin of a dead letter: see dead_letters.lua
 --     dedup                the deduplication id that the job owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: its due time then, see successors.lua

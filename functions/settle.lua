@@ -389,7 +389,7 @@ local function first_call(base, args, unbroken, reply)
   local call = queue_flags.call(base)
   -- A worker that claims nothing need not know about a new queue: the runs of the old one are refused in any case.
   if caller.slots > 0 then incarnation.check(args[8], call.seen.incarnation) end
-  call.lock, call.shortest, call.budget = lock, lock, spent
+  call.lock, call.shortest, call.budget, call.consumer = lock, lock, spent, caller.consumer
   call.verify = not unbroken or string.find(flags, 'v', 1, true)
   local refused, settled = settle_runs(base, args, n, total, call)
   limits.freed(settled, call)
@@ -404,6 +404,7 @@ local function first_call(base, args, unbroken, reply)
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   chunks.announce(base, call)
+  if call.failures then failure_groups.write(base, call) end
   events.write(base, call.lines, call.now)
   request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now,
     string.find(flags, 'p', 1, true) ~= nil}, request.WEEK_MS)

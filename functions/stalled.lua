@@ -99,8 +99,8 @@ local function fail_or_return(base, id, entry, cause, call, report, list)
   end
 end
 
--- Handle one job whose lease expired: return it to its old position in the order, or fail it.
-local function recover(base, id, entry, undelivered, max_stalled, call, report)
+-- Handle one job whose lease expired: return it to its old position in the order, or fail it. consumer: its worker.
+local function recover(base, id, entry, consumer, undelivered, max_stalled, call, report)
   local key = base .. ':job:' .. id
   if undelivered then
     local count = redis.call('HINCRBY', key, 'undelivered', 1)
@@ -109,6 +109,8 @@ local function recover(base, id, entry, undelivered, max_stalled, call, report)
   else
     local stalls = redis.call('HINCRBY', key, 'stalls', 1)
     events.note(call.lines, 'stalled', id, digits(stalls))
+    redis.call('HSET', key, 'group', failure_groups.found(base, id, 'stalled', 'stalled', consumer, call),
+      'runner', consumer .. ' ' .. failure_groups.version_of(base, consumer, call))
     fail_or_return(base, id, entry, stalls > max_stalled and 'stalled', call, report, report.recovered)
   end
 end
@@ -134,7 +136,7 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
   end
   locations.give_up(base, stream, raw, call)
   if active then
-    recover(base, id, entry, undelivered, max_stalled, call, report)
+    recover(base, id, entry, row[2], undelivered, max_stalled, call, report)
   elseif id and location == 'waiting ' .. entry then
     -- Pending but never marked: a claim was interrupted. The run never began.
     returned.push(base, id, entry, call)

@@ -97,6 +97,7 @@ from glidemq_async.queues.events import QueueEvent as QueueEvent
 from glidemq_async.queues.events import QueueEvents as QueueEvents
 from glidemq_async.queues.explanation import ClosedGate as ClosedGate
 from glidemq_async.queues.explanation import Explanation as Explanation
+from glidemq_async.queues.failures import FailureGroup as FailureGroup
 from glidemq_async.queues.inspection import MetricPoint as MetricPoint
 from glidemq_async.queues.inspection import Metrics as Metrics
 from glidemq_async.queues.inspection import WorkerInfo as WorkerInfo

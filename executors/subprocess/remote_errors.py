@@ -20,6 +20,7 @@ from glidemq_async.errors import (
 from glidemq_async.options.retry_rules import lineage_of
 from glidemq_async.options.validation import reason as check_reason
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure, failure_of
+from glidemq_async.stored.failure_places import LONGEST_PLACE
 from glidemq_async.stored.names import check_id
 
 ErrorValues: TypeAlias = list[Any]
@@ -81,10 +82,17 @@ def _failure(texts: object) -> Failure:
 
     Raises TypeError for other values, ValueError for a wrong number of texts.
     """
-    error_type, message, traceback = cast("list[object]", texts)
+    error_type, message, traceback, place = cast("list[object]", texts)
     if not (isinstance(error_type, str) and isinstance(message, str) and isinstance(traceback, str)):
-        raise TypeError("an error is described by three texts")
-    bounded = (error_type[:MESSAGE_LIMIT], message[:MESSAGE_LIMIT], traceback[:_LONGEST_TRACEBACK])
+        raise TypeError("an error is described by texts")
+    if not isinstance(place, str):
+        raise TypeError("the place of an error is a text")
+    bounded = (
+        error_type[:MESSAGE_LIMIT],
+        message[:MESSAGE_LIMIT],
+        traceback[:_LONGEST_TRACEBACK],
+        place[:LONGEST_PLACE],
+    )
     return Failure(*(text.encode("utf-8", "replace").decode() for text in bounded))
 
 

@@ -65,6 +65,8 @@ class QueueClient:
         self.storage: Storage = open_storage(storage, timeout=timeout)
         self.budget: JobBudget | None = None
         """The budget of the worker for each run; None for clients of queues."""
+        self.version = ""
+        """The version of the worker's code, "" for clients of queues."""
         self._mode = mode
         self._dead_letter_queue = dead_letter_queue
         self._begin()

@@ -18,6 +18,7 @@ from glidemq_async.filters.values import (
     payload_test,
     text_test,
     time_test,
+    version_test,
 )
 from glidemq_async.jobs.job import Job
 from glidemq_async.stored.call import TaskParameters, named_call
@@ -132,6 +133,11 @@ def _error(term: Term) -> Test:
     return lambda job, _: job.failed_reason is not None and test(job.failed_reason)
 
 
+def _version(term: Term) -> Test:
+    test = version_test(term)
+    return lambda job, _: job.worker_version is not None and test(job.worker_version)
+
+
 def _word(term: Term) -> Test:
     test = part_test(term)
     return lambda job, _: any(test(text) for text in (job.id, job.name, job.key or "", job.failed_reason or ""))
@@ -146,6 +152,8 @@ FIELDS: Final[Mapping[str, Field]] = {
     "queue": Field(_text(lambda job: job.queue), "the queue"),
     "key": Field(_text(lambda job: job.key), "the ordering key"),
     "error": Field(_error, "a part of the reason of a failure"),
+    "group": Field(_text(lambda job: job.failure_group), "the fingerprint of the group of the last failure"),
+    "version": Field(_version, "the version of the worker of the last attempt, if an attempt has failed"),
     "cause": Field(_cause, "the cause of a permanent failure"),
     "attempts": Field(_number(lambda job: job.attempts_made), "the number of attempts"),
     "stalls": Field(_number(lambda job: job.stalled_count), "the number of runs that lost their lease"),

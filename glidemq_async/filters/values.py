@@ -26,6 +26,13 @@ _COMPARE: Final[Mapping[Comparison, Callable[[float, float], bool]]] = {
     "<": operator.lt,
     "<=": operator.le,
 }
+_Version: TypeAlias = list[tuple[int, int, str]]
+_COMPARE_VERSIONS: Final[Mapping[Comparison, Callable[[_Version, _Version], bool]]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 _WORDS: Final = {"true": True, "false": False, "null": None}
 
 
@@ -82,6 +89,29 @@ def _as_number(text: str) -> float | None:
         return float(text) if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", text, re.IGNORECASE) else None
     except OverflowError:
         return None
+
+
+def version_test(term: Term) -> TextTest:
+    """Compare a version: equal, with the wildcard `*`, or before or after another version.
+
+    Numbers in versions are compared as numbers, so 2026.9 is before 2026.11. A text after a number, as in 2.0rc1, comes
+    before the number alone.
+    """
+    if term.comparison == "=":
+        return text_test(term)
+    wanted, compare = _version_order(term.values[0].text), _COMPARE_VERSIONS[term.comparison]
+    return lambda version: compare(_version_order(version), wanted)
+
+
+def _version_order(version: str) -> _Version:
+    parts: _Version = []
+    found = re.findall(r"(\d+)|([^\W\d_]+)", version.casefold().removeprefix("v"))
+    for number, text in [*cast("list[tuple[str, str]]", found), ("", "")]:
+        # The end comes after a text and before a number. A zero before either of them says nothing: 2.0rc1 is 2rc1.
+        while not number and parts and parts[-1] == (1, 0, ""):
+            parts.pop()
+        parts.append((1, int(number), "") if number else (-1 if text else 0, 0, text))
+    return parts
 
 
 def time_test(term: Term, *, ahead: bool = False) -> TimeTest:

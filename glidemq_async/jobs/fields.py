@@ -42,6 +42,7 @@ _PRIVATE: Final = (
     "_ended",
     "_entry",
     "_error",
+    "_group",
     "_handed",
     "_last_entry",
     "_origin",
@@ -53,6 +54,7 @@ _PRIVATE: Final = (
     "_read_result",
     "_result",
     "_route",
+    "_runner",
     "_started",
     "_stored_options",
     "_unreadable",
@@ -79,6 +81,8 @@ _LATER: Final[Mapping[str, object]] = {
     "_abort": None,
     "_handed": None,
     "_waits": None,
+    "_group": None,
+    "_runner": None,
     "_journal": None,
     "_last_entry": NOT_ACTIVE,
 }
@@ -167,6 +171,8 @@ class JobFields(Generic[Data, Result]):
     _abort: AbortSignal | None
     _handed: bytes | None
     _waits: Waits | None
+    _group: bytes | None
+    _runner: bytes | None
     _journal: Journal | None
 
     def _read(self, record: Record) -> None:
@@ -198,6 +204,7 @@ class JobFields(Generic[Data, Result]):
         self._handed = record.get(b"handed")
         waits = record.get(b"waits")
         self._waits = None if waits is None else read_waits(waits)
+        self._group, self._runner = record.get(b"group"), record.get(b"runner")
 
     @property
     def gone(self) -> bool:
@@ -336,6 +343,20 @@ class JobFields(Generic[Data, Result]):
     def stacktrace(self) -> str | None:
         """The traceback of the last failed run, as text."""
         return stored_failure(self._error, "").traceback or None if self._error else None
+
+    @property
+    def failure_group(self) -> str | None:
+        """The fingerprint of the group of the last failure, None for a job that has not failed."""
+        return self._group.decode(errors="replace") if self._group else None
+
+    @property
+    def worker_version(self) -> str | None:
+        """The version of the worker that ran the last attempt, None if it is unknown.
+
+        It is stored for attempts that fail, and for the attempts after them.
+        """
+        _, _, version = (self._runner or b"").decode(errors="replace").partition(" ")
+        return version or None
 
     @property
     def created_at(self) -> datetime | None:

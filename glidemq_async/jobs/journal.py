@@ -337,7 +337,7 @@ class Journal:
         except Exception as raised:
             if not isinstance(raised, recorded_failures):
                 raise
-            error, result = raised, list(failure_of(raised))
+            error, result = raised, list(failure_of(raised)[:3])
         body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
         status = _COMPLETED if error is None else _FAILED
         return msgpack.packb(StoredStep(_VERSION, status, call.name, self.run, began, _now(), call.code, body)), error

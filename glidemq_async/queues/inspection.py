@@ -63,6 +63,7 @@ class WorkerInfo:
     `running` is the number of its jobs. `last_seen` is measured by the server's clock, `started_at` by the clock of the
     worker's host. `slots` is the number of jobs that it can run at the same time. `state` is "running", "paused" or
     "stopping". `tasks` are the names of the tasks of an app's worker, None for other workers and when there are many.
+    `version` is the version of its code, "" if it was not given.
     """
 
     name: str
@@ -75,6 +76,7 @@ class WorkerInfo:
     slots: int = 0
     state: WorkerState = "running"
     tasks: tuple[str, ...] | None = None
+    version: str = ""
 
 
 class Inspection(QueuePart[Data, Result]):
@@ -334,4 +336,5 @@ def _worker_info(row: WorkerRow) -> WorkerInfo:
         cast("int", info.get("slots", concurrency)),
         cast("WorkerState", info.get("state", "running")),
         None if tasks is None else tuple(tasks),
+        cast("str", info.get("version", "")),
     )

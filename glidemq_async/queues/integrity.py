@@ -43,6 +43,8 @@ SINGLE_KEYS: Final = frozenset(
         "signalled",
         "stepped",
         "tasks",
+        "failing",
+        "failure_groups",
         "events",
         "meta",
         "meta2",

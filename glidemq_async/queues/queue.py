@@ -46,6 +46,7 @@ from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.explanation import Explaining
+from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.limits import Limits
@@ -72,6 +73,7 @@ class Queue(
     Schedulers[Data, Result],
     DeadLetters[Data, Result],
     Signals[Data, Result],
+    Failures[Data, Result],
     JobSearch[Data, Result],
     Explaining[Data, Result],
     Connectable,

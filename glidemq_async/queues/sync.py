@@ -10,6 +10,7 @@ from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.explanation import Explaining
+from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.limits import Limits
@@ -32,6 +33,8 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     search_jobs = blocking(Inspection[Data, Result].search_jobs)
     get_metrics = blocking(Inspection[Data, Result].get_metrics)
     get_workers = blocking(Inspection[Data, Result].get_workers)
+
+    get_failure_groups = blocking(Failures[Data, Result].get_failure_groups)
 
     find = blocking(JobSearch[Data, Result].find)
     iter_find = blocking(JobSearch[Data, Result].iter_find)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
 from contextlib import suppress
-from types import TracebackType
-from typing import Final, NamedTuple, cast
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 import msgpack
 
 from glidemq_async.errors import GlideMQError, JobFailed
+from glidemq_async.stored.failure_places import is_users, place_of
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 TRACEBACK_LIMIT: Final = 16_384
 MESSAGE_LIMIT: Final = 4_096
 REASON_LIMIT: Final = 500
 
-_LIBRARY: Final = __name__.partition(".")[0]
 _CAUSED: Final = "The above exception was the direct cause of the following exception:"
 _DURING: Final = "During handling of the above exception, another exception occurred:"
 _CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
@@ -28,10 +30,21 @@ class Failure(NamedTuple):
     error_type: str
     message: str
     traceback: str
+    place: str = ""
+    """The innermost frame of the user's code, "<file>:<function>:<line>"."""
 
-    def packed(self) -> bytes:
-        """Return the stored form."""
-        return msgpack.packb(self)
+    def packed(self, name: str, version: str = "") -> bytes:
+        """Return the stored form, for a job with this name that a worker of this version has run."""
+        return msgpack.packb([*self, self.fingerprint(name), version])
+
+    def fingerprint(self, name: str) -> str:
+        """Return the fingerprint of the group of a failure.
+
+        It leaves out the line and the message, so that another deploy of the same code and another id in the message
+        belong to the same group.
+        """
+        where, _, _ = self.place.rpartition(":")
+        return sha256("\x1f".join((name, self.error_type, where)).encode("utf-8", "replace")).hexdigest()[:16]
 
     def reason(self) -> str:
         """Return one line of at most 500 characters, for lists and events."""
@@ -61,7 +74,8 @@ def failure_of(error: BaseException) -> Failure:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
     # An exception may contain lone surrogates, for example from a file name. They cannot be encoded, and the settle
     # call that stores the failure must not fail.
-    encodable = [text.encode("utf-8", "replace").decode() for text in (name, message, trace)]
+    texts = (name, message, trace, place_of(error))
+    encodable = [text.encode("utf-8", "replace").decode() for text in texts]
     return Failure(*encodable)
 
 
@@ -76,8 +90,8 @@ def _formatted(error: BaseException) -> str:
         before, how = error.__cause__, _CAUSED
         if before is None and not error.__suppress_context__:
             before, how = error.__context__, _DURING
-        is_users = before is not None and _from_the_users_first(before.__traceback__) is not None
-        about = f"{_formatted(before)}\n{how}\n\n" if before is not None and is_users else ""
+        shows = before is not None and _from_the_users_first(before.__traceback__) is not None
+        about = f"{_formatted(before)}\n{how}\n\n" if before is not None and shows else ""
         return about + "".join(traceback.format_exception_only(error))
     return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))
 
@@ -86,8 +100,7 @@ def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
     """Return the traceback starting at the user's first function, None if there is none."""
     at = trace
     while at is not None:
-        module = str(at.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        if module != _LIBRARY and module not in sys.stdlib_module_names:
+        if is_users(at.tb_frame):
             return at
         at = at.tb_next
     return None
@@ -96,7 +109,7 @@ def _from_the_users_first(trace: TracebackType | None) -> TracebackType | None:
 def stored_failure(packed: bytes | None, reason: str) -> JobFailed:
     """Return the exception for callers that await a failed job, from the handler's error or the server's reason."""
     if packed:
-        return JobFailed(*cast("list[str]", msgpack.unpackb(packed)))
+        return JobFailed(*cast("list[str]", msgpack.unpackb(packed))[:3])
     # Without a stored failure the server ended the job (expired, stalled, revoked), and only its reason exists.
     cause, _, said = reason.partition(": ")
     return JobFailed(cause or "failed", said)

@@ -31,7 +31,7 @@ from glidemq_async.tasks.declaring import Declaring
 from glidemq_async.tasks.dependencies import Provider
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.topics.topic import Topic, TopicSettings
-from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, worker_options
+from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, check_version, worker_options
 
 State = TypeVar("State", default=Any)
 Lifespan: TypeAlias = "Callable[[GlideMQ[State]], AbstractAsyncContextManager[State] | AsyncIterator[State]]"
@@ -58,6 +58,8 @@ class GlideMQ(Declaring, Generic[State]):
     - `unknown_task_grace`: the time for which a job of an unknown task waits for a worker that knows the task. After
       that it fails with UnknownTaskError, like any failure with attempts and backoff. By default it waits without
       limit. Its `failed_reason` explains the wait, and no attempt is counted.
+    - `version`: the version of the code, which its workers report; see WorkerOptions. The default is
+      `$GLIDEMQ_VERSION`.
 
     Raises TypeError or ValueError for bad options.
     """
@@ -80,6 +82,7 @@ class GlideMQ(Declaring, Generic[State]):
         unknown_task_grace: float | timedelta | None = None,
         require_url: bool = False,
         ids: GeneratedIds = "sequence",
+        version: str | None = None,
     ) -> None:
         # Queues and workers check these options too, but an app creates them when they are first used. Checked here, a
         # mistake is found when the module of the app is imported.
@@ -88,6 +91,8 @@ class GlideMQ(Declaring, Generic[State]):
         if payload_limit is not None:
             whole_number("payload_limit", payload_limit, least=1)
         id_maker(ids)
+        if version is not None:
+            check_version("version", version)
         grace = inf if unknown_task_grace is None else to_ms("unknown_task_grace", unknown_task_grace) / 1000
         # An option that was not given is left out of `shared`, so that the defaults of Queue and Worker apply, which
         # are stated only there.
@@ -105,6 +110,7 @@ class GlideMQ(Declaring, Generic[State]):
             timeout=timeout,
             requires_url=require_url,
             unknown_task_grace=grace,
+            version=version,
             lifespan=None if lifespan is None else partial(_opened, _checked_lifespan(lifespan), self),
         )
         core = AppCore(checked_storage(storage, timeout), settings, Chain(middleware))

@@ -63,6 +63,7 @@ class AppWorker(Runs):
             options,
             concurrency=options.concurrency or DEFAULT_CONCURRENCY,
             payload_limit=options.payload_limit or app.settings.shared.get("payload_limit"),
+            version=app.settings.version if options.version is None else options.version,
             handle_signals=False,
             health_port=None,
         )

@@ -64,6 +64,8 @@ class AppSettings:
     unknown_task_grace: float = inf
     """The time that a job of an unknown task waits, in seconds."""
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
+    version: str | None = None
+    """The version of the code, None for `$GLIDEMQ_VERSION`."""
     stores_crons: bool = field(default=True)
     """False if opening the app does not upsert its crons, for tests."""
 

@@ -69,7 +69,8 @@ def changed_failure(execution: Execution, failure: Failure) -> Failure:
     if trace == failure.traceback and failure.message:
         trace = trace.replace(failure.message, execution.message)
     texts = [execution.message[:MESSAGE_LIMIT], trace[:TRACEBACK_LIMIT]]
-    return Failure(failure.error_type, *(text.encode("utf-8", "replace").decode() for text in texts))
+    message, trace = (text.encode("utf-8", "replace").decode() for text in texts)
+    return Failure(failure.error_type, message, trace, failure.place)
 
 
 AfterExecution: TypeAlias = Callable[[Execution], "Awaitable[None] | None"]

@@ -5,6 +5,7 @@ The command line imports this module to build its flags, so it imports the execu
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Unpack, cast
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["OPTIONS", "WorkerKeywords", "WorkerOption", "WorkerOptions", "WorkerOptionsDict", "worker_options"]
 
 
+_LONGEST_VERSION: Final = 64
+
+
 class WorkerOptionsDict(TypedDict, total=False):
     """The options of a worker as keywords, for `**options: Unpack[WorkerOptionsDict]`; see WorkerOptions."""
 
@@ -53,6 +57,7 @@ class WorkerOptionsDict(TypedDict, total=False):
     handle_signals: bool
     health_port: int | None
     name: str | None
+    version: str | None
 
 
 class WorkerKeywords(WorkerOptionsDict, total=False):
@@ -127,6 +132,26 @@ def _dead_letter_queue(name: str, value: Any) -> str | None:
     return None if value is None else check_name(name, value)
 
 
+def _version(name: str, value: Any) -> str | None:
+    return None if value is None else check_version(name, value)
+
+
+def check_version(name: str, value: object) -> str:
+    """Return the version of a worker's code. Raises TypeError or ValueError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a str, got {value!r}")
+    if len(value) > _LONGEST_VERSION or not value.isprintable() or " " in value:
+        raise ValueError(
+            f"{name} must be at most {_LONGEST_VERSION} printable characters without spaces, got {value!r}"
+        )
+    return value
+
+
+def own_version(given: str | None) -> str:
+    """Return the version of a worker's code: the given one, or `$GLIDEMQ_VERSION`. Raises ValueError."""
+    return check_version("$GLIDEMQ_VERSION", os.environ.get("GLIDEMQ_VERSION", "")) if given is None else given
+
+
 def _worker_name(name: str, value: Any) -> str | None:
     return check_name(f"worker {name}", value) if value else None
 
@@ -173,6 +198,7 @@ OPTIONS: Final[Mapping[str, WorkerOption]] = {
         Flag("Serve /healthz and /readyz for all processes on this port.", int, least=1, most=checks.LAST_PORT),
     ),
     "name": WorkerOption(None, _worker_name),
+    "version": WorkerOption(None, _version, Flag("Version of the worker's code. Default: $GLIDEMQ_VERSION.", str)),
 }
 
 
@@ -211,6 +237,9 @@ class WorkerOptions:
     - `handle_signals`: False leaves SIGTERM and SIGINT to the program around the worker (True).
     - `health_port`: a port for `GET /healthz` and `/readyz`, for example for Kubernetes; see HealthServer.
     - `name`: the name of the worker, by default host and process id. A random part is appended.
+    - `version`: the version of the code that the worker runs, for example "2026.11.3": at most 64 characters without
+      spaces. None means `$GLIDEMQ_VERSION`, or "" without that variable. Failure groups, histories and `get_workers`
+      show it, and filters compare it.
 
     Raises TypeError for an unknown option or a wrong type, ValueError for a bad value; both name the option.
     """
@@ -233,6 +262,7 @@ class WorkerOptions:
     handle_signals: bool
     health_port: int | None
     name: str | None
+    version: str | None
 
     # Written by hand, because a generated `__init__` would state each default and each type again, and would check
     # nothing. The class is frozen, so the fields are set through `object`.

@@ -41,7 +41,7 @@ from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import is_unreadable, meter_of, run_options
+from glidemq_async.jobs.snapshot import client_of, is_unreadable, meter_of, run_options
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retention import age_ms
@@ -311,7 +311,7 @@ class Runner:
         if isinstance(outcome, Failed):
             # The cause of the failure stays. The function can only change the texts.
             changed, retention = changed_failure(execution, failure), _retention(run_options(job).keep_failed, ttl)
-            run.outcome = Failed(changed.packed(), outcome.cause, changed.reason(), retention)
+            run.outcome = Failed(_packed(run, changed), outcome.cause, changed.reason(), retention)
             return
         payload = self._client.encode(execution.result, "result", job.name, job.id)
         run.end(Completed(payload, _retention(run_options(job).keep_completed, ttl)), execution.result)
@@ -380,12 +380,12 @@ class Runner:
                 delay = self._delay_ms(options, made, error) if delay_ms is None else delay_ms
                 if delay is None:
                     return self._failed(run, error, "retries_exhausted")
-                return run.end(Retry(failure.packed(), delay / 1000, failure.reason()), error)
+                return run.end(Retry(_packed(run, failure), delay / 1000, failure.reason()), error)
             except (Exception, SystemExit) as broken:  # noqa: BLE001 - a broken strategy must not lose the outcome
                 broken.__context__ = error
                 failure, error, cause = failure_of(broken), broken, "unrecoverable"
         retention = _retention(options.keep_failed, options.result_ttl)
-        return run.end(Failed(failure.packed(), cause or "retries_exhausted", failure.reason(), retention), error)
+        return run.end(Failed(_packed(run, failure), cause or "retries_exhausted", failure.reason(), retention), error)
 
     def _delay_ms(self, options: JobOptions, made: int, error: BaseException) -> int | None:
         backoff = options.backoff
@@ -396,9 +396,14 @@ class Runner:
         return ask(self._strategies, backoff.name, made, error)
 
 
+def _packed(run: Run, failure: Failure) -> bytes:
+    """Return the stored form of the failure of a run."""
+    return failure.packed(run.job.name, client_of(run.job).version)
+
+
 def fail_unreadable(run: Run, error: SerializationError) -> None:
     """Set the outcome of a job whose options cannot be decoded. Its handler was not called."""
-    run.end(Failed(failure_of(error).packed(), "malformed", "malformed"), error)
+    run.end(Failed(_packed(run, failure_of(error)), "malformed", "malformed"), error)
 
 
 def end_unfinished(run: Run, error: BaseException) -> None:
@@ -408,7 +413,7 @@ def end_unfinished(run: Run, error: BaseException) -> None:
         run.end(RELEASED, None)
         return
     failure = failure_of(error)
-    run.end(Failed(failure.packed(), "unrecoverable", failure.reason()), error)
+    run.end(Failed(_packed(run, failure), "unrecoverable", failure.reason()), error)
 
 
 def _delayed(error: Postponed) -> Delayed:

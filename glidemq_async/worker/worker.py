@@ -38,7 +38,7 @@ from glidemq_async.worker.health import Health, health_of, unstarted
 from glidemq_async.worker.health_server import HasHealth, HealthServer
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
-from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, worker_options
+from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, own_version, worker_options
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.runs import RunFunction, Runner
 from glidemq_async.worker.session import Session
@@ -277,6 +277,7 @@ class Worker(Runs, Generic[Data, Result]):
             "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
             "slots": self._slots.most,
+            "version": self._client.version,
         }
         if isinstance(self._executor, KnowsTasks):
             packed = msgpack.packb(info | {"tasks": sorted(self._executor.task_names)})
@@ -382,6 +383,7 @@ def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, setting
         queue, storage, payload_limit=options.payload_limit, dead_letter_queue=dead_letter_queue, **settings
     )
     client.budget = options.budget or JobBudget()
+    client.version = own_version(options.version)
     if options.stream_limits is not None:
         client.chunk_writer.limits = options.stream_limits
     if options.step_limits is not None:

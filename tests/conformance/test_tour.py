@@ -89,6 +89,7 @@ async def read_and_remove(queue: AnyQueue) -> None:
     await describe_tasks(queue, {job.name: ["first"]})
     assert await task_parameters(queue) == {job.name: ["first"]}
     assert (await queue.get_metrics("completed")).count > 0
+    await queue.get_failure_groups()
     async with worker_of(queue, echo) as worker:
         await until(lambda: worker.health().ready)
         await queue.get_workers()

@@ -61,6 +61,17 @@ async with Worker("emails", process, url, handle_signals=False):
     pass
 await (await queue.add("late", ttl=0.001)).revoke()
 """,
+    "failures": """
+queue = Queue("emails", url)
+
+
+async def send(job):
+    raise TimeoutError("no reply")
+
+
+await queue.add("send")
+await Worker("emails", send, url, handle_signals=False, version="2026.11.3").run(until_empty=True)
+""",
     "events": """
 queue = Queue("emails", url)
 

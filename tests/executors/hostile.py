@@ -66,7 +66,8 @@ def count_jobs(job: AnyJob) -> list[str]:
 
 
 def send_a_broken_outcome(job: AnyJob) -> None:
-    run, texts = run_of(job), ["ValueError", "no", ""]
+    run, texts = run_of(job), ["ValueError", "no", "", ""]
+    large = ["V" * 200_000, "m" * 200_000, "", "p" * 200_000]
     frames: dict[str, list[object]] = {
         "no texts": ["failed", run, ["builtins", "ValueError", [], [7, None, b"\xff"], []], 0, False],
         "too few texts": ["failed", run, ["builtins", "ValueError", [], [], []], 0, False],
@@ -74,7 +75,13 @@ def send_a_broken_outcome(job: AnyJob) -> None:
         "no error": ["failed", run, 7, 0, False],
         "endless memory": ["done", run, MsgpackSerializer().dumps(1), float("inf"), False],
         "no number of memory": ["done", run, MsgpackSerializer().dumps(1), float("nan"), False],
-        "long texts": ["failed", run, ["builtins", "ValueError", [], ["V" * 200_000, "m" * 200_000, ""], []], 0, False],
+        "long texts": [
+            "failed",
+            run,
+            ["builtins", "ValueError", [], large, []],
+            0,
+            False,
+        ],
     }
     send(*frames[job.data])
     sys.stdin.read()

@@ -178,8 +178,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "an update recreates a deleted record": (
-        "  redis.call('UNLINK', key)\n  return 'missing'",
-        "  return 'missing'",
+        "    redis.call('UNLINK', key)\n    return 'missing'",
+        "    return 'missing'",
     ),
     "the events of two calls have the same numbers": ("'seq', digits(total - n),", "'seq', digits(total),"),
     "a completed job has no event": (
@@ -487,7 +487,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "an expired result can be read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
-    "a retried job keeps its time to live": ("'error', 'progress', 'drop')", "'error', 'progress')"),
+    "a retried job keeps its time to live": ("'error', 'progress', 'drop', 'group')", "'error', 'progress', 'group')"),
     "a fire time fires twice": (
         " or next_of(base, firing.id) ~= firing.seen then",
         " then",

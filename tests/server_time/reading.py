@@ -141,6 +141,20 @@ async def describe_tasks(b: Bench) -> None:
     await b.functions.known_tasks.describe(await many_tasks(b))
 
 
+@largest("listFailureGroups")
+async def list_failure_groups(b: Bench) -> None:
+    await many_groups(b, 300)
+    assert len(await b.functions.failure_groups.list()) == 200
+
+
+async def many_groups(b: Bench, number: int) -> None:
+    """Let as many jobs fail, each in a group of its own with texts of the largest size."""
+    await b.add(number)
+    for count, held in enumerate(await b.claim(number)):
+        error = [f"E{count}" + "x" * 300, "m" * 4_096, "t" * 16_384, "p" * 200, f"{count:064}", "v" * 64]
+        await b.settle([held], "f", "-1 -1;retries_exhausted;broken", msgpack.packb(error))
+
+
 @largest("listTasks")
 async def list_tasks(b: Bench) -> None:
     tasks = await many_tasks(b)

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
+import msgpack
+
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retention, Retry
 from glidemq_async.functions.settle import ClaimedJob, SettleReply
@@ -26,7 +28,7 @@ class Claimant:
     def __init__(self, b: Bench, outcome: Outcome) -> None:
         self._settle = b.functions.settle
         self._channel = RequestChannel("claimant")
-        self._outcome = outcome
+        self.outcome_of: Callable[[ClaimedJob], Outcome] = lambda _: outcome
         self._most = MOST
         self.held: list[ClaimedJob] = []
         self.settled = 0
@@ -44,7 +46,7 @@ class Claimant:
             route = job.history.route if job.history else None
             key = route.split(b" ", 5)[5].decode() if route and route[:1] == b"k" else None
             since = self.since[job.entry] if job.is_plain else None
-            request.settle(job.id, job.entry, key, self._outcome, plain_since=since)
+            request.settle(job.id, job.entry, key, self.outcome_of(job), plain_since=since)
         reply = await self._settle.send(request)
         assert not reply.refused
         assert reply.settled or not runs, "a call must settle some of its runs"
@@ -226,6 +228,22 @@ async def retried_jobs(b: Bench) -> None:
 @largest("settleAndClaim", "retried, keyed with limits")
 async def retried_limited_jobs(b: Bench) -> None:
     await work(b, keyed_with_limits, Retry(b"x" * 1_000, 60.0, "broken"))
+
+
+@largest("settleAndClaim", "retried, each in another group")
+async def many_failure_groups(b: Bench) -> None:
+    def failure(job: ClaimedJob) -> Retry:
+        error = ["E" * 300, "m" * 4_096, "t" * 16_384, "p" * 200, f"{int(job.id):064}", "v" * 64]
+        return Retry(msgpack.packb(error), 60.0, "broken")
+
+    await plain(b)
+    worker = Claimant(b, FAILED)
+    worker.outcome_of = failure
+    await worker.claim(MOST)
+    jobs = worker.held
+    for start in range(0, MOST, 50):
+        worker.held = jobs[start : start + 50]
+        await worker.end()
 
 
 @largest("settleAndClaim", "dead letters")

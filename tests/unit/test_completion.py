@@ -35,6 +35,7 @@ from glidemq_async import (
     EventGap,
     Execution,
     Explanation,
+    FailureGroup,
     FanIn,
     Filter,
     Finding,
@@ -138,12 +139,13 @@ from glidemq_async.worker.options import WorkerOptionsDict
 
 JOB = """
     abort attempts_made change_delay change_priority chunks created_at data data_size dead_letter due_at
-    failed_reason failure_cause fence finished_at get_children_values get_dependencies get_state get_steps gone headers
+    failed_reason failure_cause failure_group fence finished_at get_children_values get_dependencies get_state get_steps
+    gone headers
     heartbeat id key lifo log move_to_delayed move_to_waiting_children name options outcome parent
     parents priority processed_at progress
     promote queue received refresh remove result resume resumed_by retry return_value revoke send signal signals
     stacktrace stalled_count state step step_name stream suspend suspension sync update_data update_progress
-    update_result_ttl waited watch
+    update_result_ttl waited watch worker_version
 """
 
 
@@ -155,7 +157,8 @@ def job() -> Job[Any, Any]:
 QUEUE = """
     add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
     get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit
-    get_job get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox
+    get_failure_groups get_job get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits
+    get_mailbox
     get_metrics get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
     promote_jobs release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs
     resume resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
@@ -336,7 +339,10 @@ VALUES: dict[Any, str] = {
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     WorkerPart: "count counts index name queue running",
-    WorkerInfo: "concurrency host last_seen name pid running slots started_at state tasks",
+    FailureGroup: (
+        "began_with count error_type fingerprint first_at last_at message name place queue sample_job_id trend versions"
+    ),
+    WorkerInfo: "concurrency host last_seen name pid running slots started_at state tasks version",
 }
 """The public names of protocols and of classes whose instances have no other names than their class."""
 

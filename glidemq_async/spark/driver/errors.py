@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException, PySparkException
 
 from glidemq_async.errors import ControlFlow, GlideMQError, UnrecoverableError
 from glidemq_async.stored.failure import MESSAGE_LIMIT, TRACEBACK_LIMIT, Failure
+from glidemq_async.stored.failure_places import place_of
 
 CANCELLED: Final = frozenset({"SPARK_JOB_CANCELLED", "OPERATION_CANCELED", "OPERATION_CANCELLED"})
 """Spark's error conditions for cancelled work."""
@@ -66,8 +67,8 @@ def description(error: BaseException) -> Failure | None:
     message = message.partition("\n\nDriver stacktrace:")[0].strip()
     if len(trace) > TRACEBACK_LIMIT:
         trace = trace[: TRACEBACK_LIMIT // 2] + "\n[…]\n" + trace[-TRACEBACK_LIMIT // 2 :]
-    texts = (text.encode("utf-8", "replace").decode() for text in (name, message[:MESSAGE_LIMIT], trace))
-    return Failure(*texts)
+    texts = (name, message[:MESSAGE_LIMIT], trace, place_of(error))
+    return Failure(*(text.encode("utf-8", "replace").decode() for text in texts))
 
 
 def _conditions(error: BaseException) -> Iterator[str]:

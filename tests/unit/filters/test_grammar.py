@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async import Filter, FilterError
-from glidemq_async.filters.grammar import MOST_CHARACTERS, Term, Value
+from glidemq_async.filters.grammar import MOST_CHARACTERS, Term, Value, parse
+from glidemq_async.filters.values import version_test
 
 UNDERSTOOD = {
     "": "",
@@ -104,3 +105,19 @@ def test_no_text_breaks_the_parser(text: str) -> None:
     else:
         assert Filter(str(found)) == found
     assert position <= len(text) + 1
+
+
+@pytest.mark.parametrize(
+    ("text", "matching", "others"),
+    [
+        ("version:<2026.11", ("2026.9", "2026.11rc1", "2026", "1.0"), ("2026.11", "2026.11.0", "2026.11.1", "2027")),
+        ("version:>=2.0", ("2.0", "2", "2.0.1", "10", "v2.0"), ("2.0rc1", "1.9.9", "")),
+        ("version:>1.2-beta", ("1.2-rc1", "1.2", "1.10"), ("1.2-beta", "1.2-alpha", "1.1")),
+        ("version:<=1", ("1.0", "1", "0.9"), ("1.0.1",)),
+        ("version:1.2*", ("1.2", "1.21"), ("1.3",)),
+    ],
+)
+def test_versions_are_ordered_by_their_numbers(text: str, matching: tuple[str, ...], others: tuple[str, ...]) -> None:
+    [term] = parse(text)
+    test = version_test(term)
+    assert [version for version in (*matching, *others) if test(version)] == list(matching)
