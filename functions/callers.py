@@ -43,6 +43,8 @@ from glidemq_async.functions.stalled import StalledCalls
 from glidemq_async.functions.steps import StepCalls
 from glidemq_async.functions.streaming import StreamingCalls
 from glidemq_async.functions.successors import DeduplicationCalls
+from glidemq_async.functions.summary import SummaryCalls
+from glidemq_async.functions.tokens import TokenCalls
 from glidemq_async.functions.topics import TopicCalls
 from glidemq_async.functions.updates import UpdateCalls
 from glidemq_async.functions.watching import WatchingCalls
@@ -97,3 +99,5 @@ class Functions:
         self.history = HistoryCalls(caller)
         self.writes = WriteCalls(caller)
         self.audit = AuditCalls(caller)
+        self.summary = SummaryCalls(caller)
+        self.tokens = TokenCalls(caller)

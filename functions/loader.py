@@ -98,6 +98,8 @@ FILES: Final = (
     "topics",
     "feeds",
     "audit",
+    "summary",
+    "tokens",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

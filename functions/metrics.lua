@@ -45,6 +45,24 @@ do
     return total
   end
 
+  -- Return { minute since 1970, n }… for those of the last minutes (at most 60) in which jobs ended in a state.
+  function metrics.last_minutes(base, state, minutes, now)
+    local last, rows = math.floor(now / MINUTE_MS), {}
+    local first = last - minutes + 1
+    for hour = math.floor(first / 60), math.floor(last / 60) do
+      local fields, numbers = {}, {}
+      for minute = math.max(first, hour * 60), math.min(last, hour * 60 + 59) do
+        fields[#fields + 1], numbers[#numbers + 1] = digits(minute % 60) .. ':n', minute
+      end
+      local key = key_of(base, state, hour)
+      local found = exists(key) and redis.call('HMGET', key, unpack(fields)) or {}
+      for i, n in ipairs(found) do
+        if n then rows[#rows + 1] = {numbers[i], tonumber(n)} end
+      end
+    end
+    return rows
+  end
+
   register('getMetrics', function(base, args)
     local state, now, rows = args[1], clock.now(), {}
     if state ~= 'completed' and state ~= 'failed' then fail('ARGUMENT', 'no metrics of state ' .. state) end

@@ -19,6 +19,7 @@ RUN, INSPECT, MODIFY, MAINTAIN = "Run", "Inspect", "Modify", "Maintain"
 
 COMMANDS: Final = {
     "worker": (RUN, "glidemq_async.cli.worker.command"),
+    "ui": (RUN, "glidemq_async.cli.ui_command"),
     "demo": (RUN, "glidemq_async.demo.jobs.command"),
     "pipeline": (RUN, "glidemq_async.cli.pipeline"),
     "queues": (INSPECT, "glidemq_async.cli.inspect_commands"),

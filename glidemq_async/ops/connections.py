@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.errors import QueueNotFound
@@ -12,6 +13,13 @@ from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.names import SYSTEM_QUEUE, QueueKeys
 from glidemq_async.tasks.app import GlideMQ, core_of
+
+Part = TypeVar("Part")
+
+
+@runtime_checkable
+class _Closing(Protocol):
+    async def close(self) -> None: ...
 
 
 class Connections:
@@ -26,6 +34,14 @@ class Connections:
         """The calls to the queue `system/ops`, which need not be open."""
         self._queues: dict[str, Queue[Any, Any]] = {}
         self._opening = asyncio.Lock()
+        self._parts: dict[type, object] = {}
+
+    def part(self, kind: Callable[[Connections], Part]) -> Part:
+        """Return the only object of this class, which all actors share. Its `close`, if it has one, is called."""
+        found = self._parts.get(cast("type", kind))
+        if found is None:
+            found = self._parts[cast("type", kind)] = kind(self)
+        return cast("Part", found)
 
     async def open(self) -> None:
         """Connect. Idempotent."""
@@ -33,6 +49,10 @@ class Connections:
 
     async def close(self) -> None:
         """Close the queues and the storage that were opened here. Idempotent."""
+        parts, self._parts = self._parts, {}
+        for part in parts.values():
+            if isinstance(part, _Closing):
+                await part.close()
         queues, self._queues = self._queues, {}
         if self.app is None:
             for queue in queues.values():

@@ -8,17 +8,19 @@ from types import TracebackType
 from typing import Any, Self
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.audit import AuditLog, Change
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
+from glidemq_async.ops.looking import Looking
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
 
-class Ops:
+class Ops(Looking):
     """The operations core of one prefix: what operators look at, and what they change.
 
     The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.
@@ -71,6 +73,11 @@ class Ops:
     def prefix(self) -> str:
         """The prefix of the queues."""
         return self._connections.prefix
+
+    @property
+    def system(self) -> Functions:
+        """The calls to the queue `system/ops`, for the parts of the operations core."""
+        return self._connections.system
 
     @property
     def app(self) -> GlideMQ[Any] | None:

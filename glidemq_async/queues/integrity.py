@@ -83,6 +83,7 @@ SINGLE_KEYS: Final = frozenset(
         "losses",
         "feed",
         "audit",
+        "tokens",
     }
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.

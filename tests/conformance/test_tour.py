@@ -25,8 +25,10 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
+from glidemq_async.ops.access import Identity
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
+from glidemq_async.ops.tokens import Tokens
 from glidemq_async.queues.finding import describe_tasks, task_parameters
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
@@ -248,6 +250,12 @@ async def operate(queue: AnyQueue, storage: Storage) -> None:
             await queue.pause()
         await queue.resume()
         assert [line.action for line in (await ops.audit.read()).lines] == ["pause"]
+        assert (await ops.queue_detail(queue.name)).summary.name == queue.name
+        tokens = Tokens(ops)
+        secret = await tokens.create("ada", "operator")
+        assert await tokens.identity(secret) == Identity("ada", "operator")
+        [token] = await tokens.list()
+        assert (await tokens.revoke(token.id)).identity.name == "ada"
 
 
 async def counts_of_all(queue: AnyQueue) -> int:

@@ -42,7 +42,9 @@ LAYERS = (
     "flows spark worker workflows",
     "tasks",
     "ops",
-    "cli demo integrations testing",
+    "integrations",
+    "web",
+    "cli demo testing",
     "__main__",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}

@@ -1,0 +1,72 @@
+-- summary: the figures of a queue for an overview, in one read.
+--   summarize  workers -> { now, counts, paused, oldest, limits, completed, failed, workers, alive, schedules }
+--     counts     flat { state, count }, as countJobs
+--     paused     1 | 0
+--     oldest     when the job was added that has waited longest among the next jobs of each order; '' if none is ready
+--     limits     { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
+--     completed, failed   { minute since 1970, n }…   the last 60 minutes in which jobs ended in this state
+--     workers    info…    of up to `workers` workers (at most 200) that gave a sign of life in the last minute
+--     alive      the number of these workers
+--     schedules  { number, the earliest fire time | '' }
+
+do
+  local SILENT_MS, MINUTES, MOST_WORKERS, LOOKED_AT = 60000, 60, 200, 20
+
+  local function earlier(a, b)
+    if not a or (b and b < a) then return b end
+    return a
+  end
+
+  local function added_of(base, id)
+    local found = redis.call('HMGET', base .. ':job:' .. id, 'added', 'route', 'place')
+    if found[1] then return tonumber(found[1]) end
+    local of_key = found[2] and keyed.added_of(found[2])
+    if of_key then return tonumber(of_key) end
+    return tonumber(string.match(found[3] or '', '%-(%d+)$') or nil)
+  end
+
+  local function next_in_fifo(base)
+    local fifo = base .. ':fifo'
+    local rows = redis.call('XRANGE', fifo, '(' .. entries.last_delivered(fifo), '+', 'COUNT', '1')
+    return rows[1] and tonumber(string.match(rows[1][1], '%d+$'))
+  end
+
+  local function oldest_of(base, name, cut)
+    local oldest
+    for _, member in ipairs(redis.call('ZRANGE', base .. ':' .. name, 0, LOOKED_AT - 1)) do
+      oldest = earlier(oldest, added_of(base, string.sub(member, cut)))
+    end
+    return oldest
+  end
+
+  local function oldest_ready(base)
+    local oldest = earlier(next_in_fifo(base), oldest_of(base, 'returned', 1))
+    oldest = earlier(oldest, oldest_of(base, 'prioritized', 17))
+    oldest = earlier(oldest, oldest_of(base, 'lifo', 1))
+    return earlier(oldest, oldest_of(base, 'keyed', 1))
+  end
+
+  local function infos_of(base, now, most)
+    local alive, since = base .. ':alive', digits(now - SILENT_MS)
+    local names = redis.call('ZRANGEBYSCORE', alive, since, '+inf', 'LIMIT', 0, most)
+    if not names[1] then return {}, 0 end
+    local infos = redis.call('HMGET', base .. ':workers', unpack(names))
+    for i = 1, #names do infos[i] = infos[i] or '' end
+    return infos, #names < most and #names or redis.call('ZCOUNT', alive, since, '+inf')
+  end
+
+  register('summarize', function(base, args)
+    local most, now = math.min(math.max(integer('workers', args[1]), 1), MOST_WORKERS), clock.now()
+    local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate')
+    for i = 1, 4 do limits_of[i] = limits_of[i] or '' end
+    local infos, alive = infos_of(base, now, most)
+    local first = redis.call('ZRANGE', base .. ':schedules', 0, 0, 'WITHSCORES')
+    local fire = tonumber(first[2] or nil)
+    return {
+      now, reading.counts(base), redis.call('HGET', base .. ':meta2', 'paused') == '1' and 1 or 0,
+      oldest_ready(base) or '', limits_of,
+      metrics.last_minutes(base, 'completed', MINUTES, now), metrics.last_minutes(base, 'failed', MINUTES, now),
+      infos, alive, {redis.call('ZCARD', base .. ':schedules'), fire and fire < 1e15 and fire or ''},
+    }
+  end, {'no-writes'})
+end

@@ -1,0 +1,63 @@
+"""Typed call of the function that reads the figures of a queue for an overview: `summary.lua`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, cast
+
+from glidemq_async.functions.calling import Calls, counts
+from glidemq_async.functions.key_limits import QueueLimits
+
+MOST_WORKERS: Final = 200
+"""Maximum number of workers whose description is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFigures:
+    """Reply of `summarize`. Instants are in ms; a minute is counted since 1970."""
+
+    now: int
+    counts: dict[str, int]
+    paused: bool
+    oldest: int | None
+    limits: QueueLimits
+    completed: dict[int, int]
+    """Number of jobs that completed in each of the last 60 minutes; minutes without one are missing."""
+    failed: dict[int, int]
+    workers: tuple[bytes, ...]
+    """The descriptions of up to 200 live workers, packed by them."""
+    alive: int
+    schedules: int
+    next_fire: int | None
+
+
+class SummaryCalls(Calls):
+    """Calls of the function in `summary.lua`."""
+
+    __slots__ = ()
+
+    async def read(self) -> QueueFigures:
+        """Return the figures of the queue."""
+        reply = cast("list[object]", await self._caller.read("summarize", [MOST_WORKERS]))
+        now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire) = cast(
+            "tuple[int, object, int, int | bytes, list[bytes], list[tuple[int, int]], list[tuple[int, int]], "
+            "list[bytes], int, tuple[int, int | bytes]]",
+            reply,
+        )
+        return QueueFigures(
+            now,
+            counts(flat),
+            paused == 1,
+            _optional(oldest),
+            QueueLimits(*(int(float(each)) if each else None for each in limits)),
+            dict(completed),
+            dict(failed),
+            tuple(workers),
+            alive,
+            number,
+            _optional(fire),
+        )
+
+
+def _optional(value: int | bytes) -> int | None:
+    return value if isinstance(value, int) else None

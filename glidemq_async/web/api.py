@@ -1,0 +1,95 @@
+"""The HTTP API: the route table, and the routes that serve it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache, partial
+from typing import Any, Final
+from urllib.parse import unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from glidemq_async.web import event_endpoints, producer_endpoints, queue_endpoints
+from glidemq_async.web.endpoints import ApiRoute, json_response, serve
+from glidemq_async.web.openapi import describe
+from glidemq_async.web.problems import problem
+
+ENDPOINTS: Final[tuple[ApiRoute, ...]] = (
+    *queue_endpoints.ENDPOINTS,
+    *producer_endpoints.ENDPOINTS,
+    *event_endpoints.ENDPOINTS,
+)
+"""The route table."""
+
+
+@cache
+def openapi() -> dict[str, Any]:
+    """Return the OpenAPI document of the API."""
+    return describe(ENDPOINTS)
+
+
+def api_app() -> ASGIApp:
+    """Return the API as an ASGI app that is mounted below the gate."""
+    return _WholeParts(Router(routes=_routes(), redirect_slashes=False, default=_not_found))
+
+
+def _routes() -> Sequence[BaseRoute]:
+    paths: dict[str, dict[str, ApiRoute]] = {}
+    for endpoint in ENDPOINTS:
+        paths.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    routes = [
+        Route(
+            _pattern(path), partial(_dispatch, methods), methods=[*methods, "HEAD"] if "GET" in methods else [*methods]
+        )
+        for path, methods in paths.items()
+    ]
+    return [Route("/openapi.json", _openapi, methods=["GET"]), *routes]
+
+
+def _pattern(path: str) -> str:
+    return path
+
+
+async def _dispatch(methods: dict[str, ApiRoute], request: Request) -> Response:
+    return await serve(methods["GET" if request.method == "HEAD" else request.method], request)
+
+
+async def _openapi(request: Request) -> Response:
+    document = openapi()
+    base = request.scope.get("root_path", "")
+    return json_response({**document, "servers": [{"url": base or "/"}]})
+
+
+async def serve_problem(request: Request, error: Exception) -> Response:
+    """Return the problem document for a path or method that does not exist."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
+    slug = {404: "not-found", 405: "method-not-allowed"}.get(status, "defect")
+    return problem(status, slug, f"{request.method} {request.url.path} is not served here", headers=headers)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    response = await serve_problem(Request(scope), HTTPException(404))
+    await response(scope, receive, send)
+
+
+# Names and ids may contain slashes, which a client encodes as %2F. Servers decode the path before the routes are
+# compared, so such an id would become several parts of the path. Therefore the path is decoded again here, with a
+# character for the encoded slash that no name and no id contains. `serve` turns it back.
+class _WholeParts:
+    """Decodes the path so that an encoded slash stays inside its part of the path."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        raw = scope.get("raw_path", b"").partition(b"?")[0]
+        if re.search(rb"%2f", raw, re.IGNORECASE):
+            scope = {**scope, "path": unquote(re.sub(rb"(?i)%2f", b"%1F", raw).decode("ascii", "replace"))}
+        await self._app(scope, receive, send)

@@ -1,0 +1,92 @@
+"""The web app of the operations core: the HTTP API at `/api/v1` and the pages at `/`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, Final, cast
+
+try:
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.routing import BaseRoute, Mount
+except ModuleNotFoundError as error:
+    raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[ui]'") from error
+
+from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.ops.core import Ops
+from glidemq_async.storage import StorageLike
+from glidemq_async.tasks.app import GlideMQ
+from glidemq_async.web.api import api_app, serve_problem
+from glidemq_async.web.gate import RequestGate
+from glidemq_async.web.settings import Access, Authenticate, WebLimits
+from glidemq_async.web.state import WebState
+
+__all__ = ["operations_app", "running"]
+
+API_PATH: Final = "/api/v1"
+_PAGES: Final = "glidemq_async.web.pages.routes"
+
+
+def operations_app(
+    storage: StorageLike | GlideMQ[Any] = None,
+    *,
+    prefix: str = DEFAULT_PREFIX,
+    access: Access | Authenticate | None = None,
+    read_only: bool = False,
+    limits: WebLimits | None = None,
+) -> Starlette:
+    """Return an ASGI app with the HTTP API at `/api/v1` and the pages at `/`.
+
+    Mount it in FastAPI or Starlette, `app.mount("/queues", operations_app(mq))`, or serve it alone with `glidemq ui`.
+
+    - `storage` is a GlideMQ app, or a URL or Storage as for Queue; `prefix` belongs to a URL or Storage.
+    - `access` decides who may use it: an Access, or a function that returns the Identity of a request. Without it only
+      clients of this machine may, through no proxy, and they are admins.
+    - `read_only` refuses every change, also of admins.
+    - `limits` are the limits of requests.
+
+    The first request connects. A mounted app gets no lifespan events, so enter `running(app)` in the lifespan of the
+    host application to close the connections at its end.
+    """
+    ops = Ops.of(storage) if isinstance(storage, GlideMQ) else Ops(storage, prefix=prefix)
+    web = WebState(ops, _access(access), limits or WebLimits(), read_only=read_only)
+    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_page_routes()]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(RequestGate, web)],
+        lifespan=running,
+        exception_handlers={404: serve_problem, 405: serve_problem},
+    )
+    app.state.web = web
+    return app
+
+
+@asynccontextmanager
+async def running(app: Starlette) -> AsyncGenerator[None]:
+    """Open an operations app, and close it at the end of the block.
+
+    The app that is served alone does this in its own lifespan.
+    """
+    web = cast("WebState", app.state.web)
+    await web.open()
+    try:
+        yield
+    finally:
+        await web.close()
+
+
+def _access(given: Access | Authenticate | None) -> Access:
+    if given is None:
+        return Access(open_on_loopback=True)
+    return given if isinstance(given, Access) else Access(authenticate=given, tokens=False)
+
+
+def _page_routes() -> Sequence[BaseRoute]:
+    # The pages need Jinja, which the API does not need.
+    if find_spec("jinja2") is None or find_spec("glidemq_async.web.pages") is None or find_spec(_PAGES) is None:
+        return ()
+    make = cast("Callable[[], Sequence[BaseRoute]]", import_module(_PAGES).page_routes)
+    return make()

@@ -1,0 +1,141 @@
+"""The models of requests: the fields of bodies and queries, checked before anything is sent to the store."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from glidemq_async.stored.names import MAX_ID_BYTES
+
+_NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
+Text = Annotated[str, Field(min_length=1, max_length=MAX_ID_BYTES, pattern=_NO_CONTROLS)]
+Note = Annotated[str, Field(max_length=500)]
+Seconds = Annotated[float, Field(gt=0, le=3_153_600_000, allow_inf_nan=False)]
+
+
+def _digits(value: object) -> object:
+    if isinstance(value, str) and not (value.isascii() and value.isdigit()):
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, str) and not value.isascii():
+        raise ValueError("must be a number")
+    return value
+
+
+Limit = Annotated[int, BeforeValidator(_digits), Field(ge=1, le=200)]
+Wait = Annotated[float, BeforeValidator(_number), Field(ge=0, le=60, allow_inf_nan=False)]
+
+
+class Strict(BaseModel):
+    """Base class of the models. Unknown fields are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class JobQuery(Strict):
+    """The query of a list of jobs."""
+
+    filter: Annotated[str, Field(max_length=2_000, description="A filter such as `state:failed added:>1h`.")] = ""
+    cursor: Annotated[str | None, Field(max_length=2_000, description="The cursor of the previous page.")] = None
+    limit: Annotated[Limit, Field(description="Maximum number of jobs.")] = 50
+
+
+class PageQuery(Strict):
+    """The query of a list."""
+
+    cursor: Annotated[str | None, Field(max_length=200, description="The cursor of the previous page.")] = None
+    limit: Annotated[Limit, Field(description="Maximum number of rows.")] = 50
+
+
+class ResultQuery(Strict):
+    """The query of a result."""
+
+    wait: Annotated[Wait, Field(description="Seconds to wait for the end of the job.")] = 0.0
+
+
+class EventQuery(Strict):
+    """The query of a stream of live documents."""
+
+    topics: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=2_000,
+            description="Topics, separated by commas: overview, queues, workers, schedules, `queue:<name>`.",
+        ),
+    ] = "overview"
+
+
+class KeepModel(Strict):
+    """How long ended jobs are kept."""
+
+    age: Seconds | None = None
+    count: Annotated[int, Field(ge=0)] | None = None
+
+
+class BackoffModel(Strict):
+    """The time between attempts, in seconds."""
+
+    kind: Literal["fixed", "exponential"] = "exponential"
+    delay: Seconds
+    max: Seconds | None = None
+    jitter: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+
+class DeduplicationModel(Strict):
+    """Store one job for several adds with the same id; see docs/order-and-limits.md."""
+
+    id: Text
+    mode: Literal["simple", "throttle", "debounce"] = "simple"
+    ttl: Seconds | None = None
+
+
+class OptionsModel(Strict):
+    """The options of a job, as in JobOptions. Durations are seconds."""
+
+    job_id: Text | None = None
+    delay: Seconds | None = None
+    priority: Annotated[int, Field(ge=0, le=2_097_151)] | None = None
+    lifo: bool | None = None
+    attempts: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    backoff: BackoffModel | None = None
+    timeout: Seconds | None = None
+    ttl: Seconds | None = None
+    key: Text | None = None
+    cost: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
+    deduplication: DeduplicationModel | None = None
+    keep_completed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
+    keep_failed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
+    headers: dict[str, str] | None = None
+
+
+class NewJob(Strict):
+    """A job to add. For a task, give `args` and `kwargs` as for the function, instead of `data`."""
+
+    name: Text
+    data: Any = None
+    args: list[Any] | None = None
+    kwargs: dict[str, Any] | None = None
+    options: OptionsModel = OptionsModel()
+
+
+class NewAwaitedJob(NewJob):
+    """A job to add, whose result is awaited."""
+
+    wait: Annotated[float, Field(gt=0, le=60, description="Seconds to wait for the result.")] = 30.0
+
+
+class SignalBody(Strict):
+    """The data of a signal."""
+
+    data: Any = None
+    once: Text | None = None
+    ttl: Seconds | None = None
+
+
+class NoBody(Strict):
+    """An empty object."""

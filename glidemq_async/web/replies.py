@@ -1,0 +1,73 @@
+"""The types of replies that have no dataclass in the operations core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from glidemq_async.ops.overview import QueueSummary, ScheduleRow, QueueWorker
+
+
+@dataclass(frozen=True, slots=True)
+class QueueList:
+    """The queues that the user may see."""
+
+    queues: list[QueueSummary]
+    as_of: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerList:
+    """The live workers."""
+
+    workers: list[QueueWorker]
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleList:
+    """The job schedulers, the next ones first."""
+
+    schedules: list[ScheduleRow]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedJob:
+    """The outcome of adding a job. "duplicate" and "completed" name an earlier job that stands for it."""
+
+    queue: str
+    id: str
+    outcome: Literal["added", "duplicate", "completed"]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """The state of a job, and its result or its error if it has ended."""
+
+    queue: str
+    id: str
+    state: str
+    result: Any = None
+    error_type: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A change that was made. `count` is the number of changed jobs, if it is known."""
+
+    action: str
+    queue: str
+    target: str
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Who:
+    """The user of the request, and its rights."""
+
+    name: str
+    role: Literal["viewer", "operator", "admin"]
+    queues: list[str]
+    payloads: bool
+    read_only: bool

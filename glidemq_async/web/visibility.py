@@ -1,0 +1,65 @@
+"""The part of a document that an identity may see: its queues, and payloads only with the right to see them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, Final, cast
+
+from glidemq_async.ops.access import Identity
+from glidemq_async.ops.overview import Overview, only
+
+
+def visible_part(document: Any, identity: Identity) -> Any:
+    """Return the part of a document of the operations core that an identity may see."""
+    if isinstance(document, Overview):
+        return _overview(document, identity)
+    if isinstance(document, list | tuple):
+        rows = [each for each in cast("list[Any]", document) if _is_seen(each, identity)]
+        return [visible_part(each, identity) for each in rows]
+    return document if identity.payloads else without_payloads(document)
+
+
+def _overview(document: Overview, identity: Identity) -> Overview:
+    if not identity.sees_all:
+        document = only(document, identity.visible(each.name for each in document.queues))
+    return replace(document, failures=tuple(visible_part(document.failures, identity)))
+
+
+def _is_seen(row: Any, identity: Identity) -> bool:
+    queue = getattr(row, "queue", None) or getattr(row, "name", None)
+    return identity.sees_all or (isinstance(queue, str) and identity.sees(queue))
+
+
+HIDDEN: Final[Mapping[str, object]] = {
+    "data": None,
+    "progress": None,
+    "return_value": None,
+    "stacktrace": (),
+    "logs": (),
+    "log": (),
+    "failed_reason": None,
+    "error": None,
+    "message": "",
+    "headers": {},
+}
+"""The fields with payloads, and what stands for them."""
+
+
+def without_payloads(document: Any) -> Any:
+    """Return a document whose fields with payloads are empty."""
+    if not is_dataclass(document) or isinstance(document, type):
+        return document
+    names: Any = document.__dataclass_fields__
+    hidden = {name: value for name, value in HIDDEN.items() if name in names}
+    nested = {
+        name: tuple(without_payloads(each) for each in cast("list[Any]", value))
+        for name in names
+        if name not in hidden and isinstance(value := getattr(document, name), list | tuple)
+    }
+    inner = {
+        name: without_payloads(value)
+        for name in names
+        if name not in hidden and is_dataclass(value := getattr(document, name)) and not isinstance(value, type)
+    }
+    return replace(document, **hidden, **nested, **inner)
