@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from glidemq_async.ops.audit import AuditLog
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.live import Live
-from glidemq_async.ops.overview import Overview, Overviews, QueueDetail, QueueSummary, ScheduleRow, QueueWorker
+from glidemq_async.ops.overview import Overview, Overviews, QueueDetail, QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.server_info import ServerInfo, read_server
 
 AUDIT_LINES = 10

@@ -75,6 +75,7 @@ class ApiRoute:
     - `role` is the least role. `payloads` also requires the right to see payloads.
     - `query` and `body` are the models of the request, `result` is the type of the reply.
     - `media` is the type of the reply. A stream of events has no JSON.
+    - `whole` requires the right to see every queue.
     - `key` accepts the header Idempotency-Key, `match` the header If-Match.
     - `tool` offers the endpoint to language models (MCP).
     """
@@ -93,6 +94,7 @@ class ApiRoute:
     status: int = 200
     media: str = "application/json"
     key: bool = False
+    whole: bool = False
     match: bool = False
     tool: bool = False
 
@@ -127,6 +129,8 @@ def allow(endpoint: ApiRoute, context: RequestContext, path: Mapping[str, str]) 
         context.require(endpoint.role, queue, payloads=endpoint.payloads)
     else:
         context.require_role(endpoint.role, payloads=endpoint.payloads)
+        if endpoint.whole:
+            context.require(endpoint.role)
 
 
 async def run(endpoint: ApiRoute, call: ApiCall) -> Response:

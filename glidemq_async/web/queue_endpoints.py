@@ -45,7 +45,6 @@ async def schedules(call: ApiCall) -> Reply:
 
 async def server(call: ApiCall) -> Reply:
     """Return the servers of the store."""
-    call.context.require("viewer")
     return Reply(await call.ops.server())
 
 
@@ -108,5 +107,6 @@ ENDPOINTS = (
         summary="Show the servers of the store: version, memory, persistence.",
         handle=server,
         result=ServerInfo,
+        whole=True,
     ),
 )

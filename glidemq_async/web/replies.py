@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
-from glidemq_async.ops.overview import QueueSummary, ScheduleRow, QueueWorker
+from glidemq_async.ops.overview import QueueSummary, QueueWorker, ScheduleRow
 
 
 @dataclass(frozen=True, slots=True)
