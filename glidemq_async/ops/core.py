@@ -13,8 +13,8 @@ from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.audit import AuditLog, Change
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
-from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.ops.looking import Looking
+from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
