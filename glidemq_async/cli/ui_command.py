@@ -172,7 +172,7 @@ async def _tokens(target: CommandTarget) -> AsyncGenerator[Tokens]:
 
 
 def _show_tokens(found: Document) -> None:
-    from glidemq_async.cli import output
+    from glidemq_async.cli import tables
 
     rows = [
         [
@@ -185,4 +185,4 @@ def _show_tokens(found: Document) -> None:
         ]
         for each in found["tokens"]
     ]
-    output.print_table(["id", "name", "role", "queues", "sees", "expires"], rows, empty="no tokens")
+    tables.print_table(["id", "name", "role", "queues", "sees", "expires"], rows, empty="no tokens")

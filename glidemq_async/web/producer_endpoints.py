@@ -40,7 +40,7 @@ async def add(call: ApiCall) -> Reply | Response:
     async with call.ops.changing("add", name, reason=call.reason, job=call.body.name) as change:
         job = await queue.add(call.body.name, data_of(call.body), options)
         change.target = job.id
-    return Reply(AddedJob(name, job.id, job.outcome or "added"), None if job.outcome == "added" else 200)
+    return Reply(AddedJob(name, job.id, job.outcome), None if job.outcome == "added" else 200)
 
 
 async def add_and_wait(call: ApiCall) -> Reply:
@@ -73,7 +73,7 @@ async def ended(queue: str, job: Job[Any, Any], seconds: float) -> EndedJob:
         return EndedJob(queue, job.id, "failed", None, error.error_type, error.message)
     except ResultTimeout:
         pass
-    return EndedJob(queue, job.id, await job.get_state() or "removed")
+    return EndedJob(queue, job.id, await job.get_state())
 
 
 async def signal(call: ApiCall) -> Reply:
@@ -208,7 +208,7 @@ async def _add_inputs(
                 raise found
             outcomes[place] |= _refusal(found)
         else:
-            outcomes[place] |= {"id": found.id, "outcome": found.outcome or "added"}
+            outcomes[place] |= {"id": found.id, "outcome": found.outcome}
 
 
 def _refusal(error: Exception) -> dict[str, Any]:
