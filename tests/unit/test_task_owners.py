@@ -31,6 +31,7 @@ OWNERS = {
     "storage/redis/attempt.py": "the waiting callers share it; a cancelled caller leaves it to the others",
     "tasks/open_context.py": "a context manager must be left in the task that entered it; `close` awaits that task",
     "tasks/mapping.py": "the iteration of a map cancels and awaits its tasks; an add in flight ends by itself",
+    "web/event_endpoints.py": "the response cancels and awaits its tasks before it returns",
     "workflows/replaying.py": "the function of one replay, which cancels it and waits for its end",
     "workflows/task_calls.py": "it ends by itself, because the addition of children must not end half-way",
     "workflows/waiting.py": "the run of the workflow awaits it, and cancels it when it is suspended",
