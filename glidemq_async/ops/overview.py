@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgpack
 
+from glidemq_async._internal.waits import together
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.summary import QueueFigures
@@ -261,7 +261,7 @@ class Overviews:
         found: list[tuple[QueueFigures, QueueSummary]] = []
         for at in range(0, len(names), AT_ONCE):
             part = names[at : at + AT_ONCE]
-            read = await asyncio.gather(*(self._figures(name) for name in part))
+            read = await together(self._figures(name) for name in part)
             found += [(each, self._summary(name, each)) for name, each in zip(part, read, strict=True)]
         return found
 
