@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Any, Final
+from contextvars import Context, ContextVar
+from typing import Any, Final, TypeAlias
 
 from glidemq_async.jobs.job import Job
 
@@ -25,3 +25,11 @@ def current_job() -> Job[Any, Any]:
 
 set_current_job: Final = _current.set
 """Set the job of the run that begins in this context. Used by workers and executors."""
+
+Variables: TypeAlias = list[tuple[ContextVar[Any], Any]]
+"""The variables of a context and their values."""
+
+
+def other_variables(context: Context) -> Variables:
+    """Return the variables of a context but the one of the current job."""
+    return [(variable, value) for variable, value in context.items() if variable is not _current]

@@ -258,10 +258,11 @@ def read_result_as(job: AnyJob, reader: Callable[[Any], Any]) -> None:
     job._read_result = reader
 
 
-def settle_as_completed(job: AnyJob, payload: bytes) -> None:
-    """Record that the result of the run was stored."""
-    job.state, job._result = "completed", payload
-    job.attempts_made += 1
+def settle_as_completed(jobs: Iterable[tuple[AnyJob, bytes]]) -> None:
+    """Record that the results of the runs of these jobs were stored."""
+    for job, payload in jobs:
+        job.state, job._result = "completed", payload
+        job.attempts_made += 1
 
 
 def settle_as_failed(job: AnyJob, cause: FailureCause, reason: str) -> None:

@@ -45,8 +45,8 @@ _log = logging.getLogger(__name__)
 class LoopOwner(Protocol):
     """The parts of a session that the claim loop calls."""
 
-    def take_slot(self, run: Run) -> None:
-        """Take a slot for a claimed job. Raises SerializationError if its options cannot be decoded."""
+    def take_slots(self, runs: list[Run]) -> list[tuple[Run, SerializationError]]:
+        """Take slots for claimed jobs. Return those whose options cannot be decoded, and why."""
         ...
 
     def start_runs(self) -> None:
@@ -283,8 +283,12 @@ class ClaimLoop:
             verify=self._broken_at > 0,
             accepts_pushes=self._accepts_pushes and self.subscribed,
             has_push=self._pushes.has_last,
-            ran_ms=self._run_times.report(batch),
+            ran_ms=self._run_times.report(batch, are_completed=self.outcomes.uniform is not None),
         )
+        uniform = self.outcomes.uniform
+        if uniform is not None:
+            request.settle_all([run.entry for run in batch], *uniform)
+            return request
         for run in batch:
             job = run.job
             request.settle(job.id, run.entry, job.key, run.outcome, plain_since=run.plain_since)
@@ -372,23 +376,26 @@ class ClaimLoop:
         self._owner.start_runs()
 
     def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int, slots: int) -> None:
-        for position, claimed in enumerate(jobs):
-            run = Run(
-                job_of_claim(self._client, claimed, claimed_at),
-                claimed.entry,
-                has_options=bool(claimed.opts),
-                plain_since=claimed_at if claimed.is_plain else None,
+        client = self._client
+        runs = [
+            Run(
+                job_of_claim(client, claimed, claimed_at),
+                claimed[1],
+                bool(claimed[5]),
+                claimed_at if claimed[7] else None,
             )
-            if self._stopping or position >= slots:
-                # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
-                # (a run in a thread was abandoned). The job is released, as each run without an outcome.
+            for claimed in jobs
+        ]
+        if self._stopping or len(runs) > slots:
+            # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
+            # (a run in a thread was abandoned). The job is released, as each run without an outcome.
+            first = 0 if self._stopping else slots
+            for run in runs[first:]:
                 self.outcomes.add(run)
-                continue
-            try:
-                self._owner.take_slot(run)
-            except SerializationError as error:
-                fail_unreadable(run, error)
-                self.outcomes.add(run)
+            del runs[first:]
+        for run, error in self._owner.take_slots(runs):
+            fail_unreadable(run, error)
+            self.outcomes.add(run)
         if self.outcomes:
             self._event.set()
 

@@ -51,15 +51,12 @@ class Reports:
 
     def settled(self, runs: Sequence[Run], refused: Mapping[int, str]) -> None:
         """Report that the store has accepted the outcomes of these runs, or refused some as "stale" or "missing"."""
-        # Nobody is notified of most completed runs, so this loop calls no function for them but the one that changes
-        # the job.
-        silent = not refused and not self._instruments and not self._listeners.wants("completed")
+        # Nobody is notified of most completed runs. They cost no call of a function.
+        if not refused and not self._instruments and not self._listeners.wants("completed"):
+            settle_as_completed([(run.job, run.outcome.result) for run in runs if isinstance(run.outcome, Completed)])
+            runs = [run for run in runs if not isinstance(run.outcome, Completed)]
         for position, run in enumerate(runs):
-            outcome = run.outcome
-            if silent and isinstance(outcome, Completed):
-                settle_as_completed(run.job, outcome.result)
-            else:
-                self._settled(run, refused.get(position))
+            self._settled(run, refused.get(position))
 
     def _settled(self, run: Run, refused: str | None) -> None:
         job, outcome = run.job, run.outcome
@@ -69,7 +66,7 @@ class Reports:
             _log.warning("job %s: the server refused the outcome of its run as %s", job.id, refused, extra=_about(job))
             self._notify("lease_lost", job)
         elif isinstance(outcome, Completed):
-            settle_as_completed(job, outcome.result)
+            settle_as_completed([(job, outcome.result)])
             self._notify("completed", job, run.value)
         else:
             self._not_completed(job, outcome, run.value)

@@ -20,9 +20,15 @@ class RunTimes:
         """The same with the runs of the last call. They are not counted if the server refuses the call."""
         self._reported = (0, 0)
 
-    def report(self, batch: Sequence[Run]) -> tuple[int, int]:
-        """Return the milliseconds of completed and of failed runs for a call with these runs."""
+    def report(self, batch: Sequence[Run], *, are_completed: bool = False) -> tuple[int, int]:
+        """Return the milliseconds of completed and of failed runs for a call with these runs.
+
+        `are_completed`: all of them have completed.
+        """
         seconds = self._with_call = self._seconds.copy()
+        if are_completed:
+            seconds[Completed] += sum([run.seconds for run in batch])
+            batch = ()
         for run in batch:
             if (kind := type(run.outcome)) in seconds:
                 seconds[kind] += run.seconds

@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, Literal, TypeAlias
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
@@ -84,7 +85,7 @@ class Run:
         "value",
     )
 
-    def __init__(self, job: Job[Any, Any], entry: str, *, has_options: bool, plain_since: int | None = None) -> None:
+    def __init__(self, job: Job[Any, Any], entry: str, has_options: bool, plain_since: int | None = None) -> None:
         self.job = job
         self.plain_since = plain_since
         """When the run of a plain job began (server ms), None for any other job."""
@@ -127,6 +128,8 @@ class Run:
             self.task.cancel(reason)
 
 
+BeginFunction: TypeAlias = Callable[[Run], Coroutine[Any, Any, bool] | None]
+"""Runs a job up to its first wait. Returns the rest of the run, or None if its outcome is to be stored."""
 RunFunction: TypeAlias = Callable[[Run], Awaitable[bool]]
 """Runs a job to its end. Returns False if the outcome must not be stored because the lease is lost."""
 
@@ -216,44 +219,97 @@ class Runner:
 
     async def run(self, run: Run) -> bool:
         """Run a job to its end. Return False if the outcome must not be stored because the lease is lost."""
+        rest = self.begin(run)
+        return True if rest is None else await rest
+
+    def begin(self, run: Run) -> Coroutine[Any, Any, bool] | None:
+        """Run a job up to the first wait of its handler. Return the rest of `run`, or None if there is an outcome.
+
+        A handler that never waits needs no coroutine of the worker, and most jobs of a busy worker are such jobs.
+        """
         # A plain job (no options, no budget used, a coroutine handler that returns None) passes through this frame and
         # the one of its handler, and creates no object. Everything else is in functions that such a job does not call.
         #
         # From here on `Run.stop` cancels the task. Nothing awaits between this line and the check of the reason, so a
-        # stop either is seen by the check or cancels an await below.
+        # stop either is seen by the check or cancels an await of the rest.
         run.begun = True
-        job = run.job
-        # Every run has its own context, so the variable does not have to be reset.
-        set_current_job(job)
-        if run.stop_reason:
-            return self._after_stop(run)
+        # The next run of a task sets the variable again, so it does not have to be reset.
+        set_current_job(run.job)
+        if run.stop_reason or failpoints.armed:
+            return self._begin_unusually(run)
         began = time.monotonic()
+        options = run.options
         try:
-            if failpoints.armed:
-                failpoints.hit("run.before_handler")
-            timeout = None if run.options is None else run.options.timeout
+            timeout = None if options is None else options.timeout
+            handling: Any
             if timeout is None and self._awaits_handlers:
-                value = await self._handler(job)
+                handling = self._handler(run.job)
             else:
-                value = await self._executor.run(self._handler, job, timeout)
-            if failpoints.armed:
-                failpoints.hit("run.after_handler")
-            if value is None and self._completed_none is not None and run.options is None:
+                handling = self._executor.run(self._handler, run.job, timeout)
+            kind = type(handling)  # pyright: ignore[reportUnknownVariableType] - `handling` is anything
+            if kind is not types.CoroutineType:
+                return self._go_on(run, handling, began)
+            begun: Coroutine[Any, Any, Any] = handling
+            try:
+                waits_for = begun.send(None)
+            except StopIteration as end:
+                value = end.value
+            else:
+                return self._go_on(run, resumed(begun, waits_for), began)
+            if value is None and options is None and self._completed_none is not None:
                 run.outcome = self._completed_none
                 stored = True
             else:
                 stored = self._completed(run, value)
-        except asyncio.CancelledError as error:
-            stored = self._cancelled(run, error)
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            stored = self._raised(run, error)
+            stored = self._ended_by(run, error)
+        run.seconds = time.monotonic() - began
+        if not stored or run.stopped() or meter_of(run.job) is not None:
+            return self._flush(run, stored=stored)
+        return None
+
+    def _begin_unusually(self, run: Run) -> Coroutine[Any, Any, bool]:
+        if run.stop_reason:
+            return self._flush(run, stored=self._after_stop(run))
+        return self._go_on(run, self._executed(run), time.monotonic())
+
+    async def _executed(self, run: Run) -> object:
+        """Call the handler, and return its result."""
+        if failpoints.armed:
+            failpoints.hit("run.before_handler")
+        timeout = None if run.options is None else run.options.timeout
+        if timeout is None and self._awaits_handlers:
+            value = await self._handler(run.job)
+        else:
+            value = await self._executor.run(self._handler, run.job, timeout)
+        if failpoints.armed:
+            failpoints.hit("run.after_handler")
+        return value
+
+    async def _go_on(self, run: Run, handling: Awaitable[object], began: float) -> bool:
+        """Await the end of a handler that was called at this time. Return what `run` returns."""
+        try:
+            stored = self._completed(run, await handling)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+            stored = self._ended_by(run, error)
         finally:
             run.seconds = time.monotonic() - began
-        if (meter := meter_of(job)) is not None:
+        return await self._flush(run, stored=stored)
+
+    async def _flush(self, run: Run, *, stored: bool) -> bool:
+        """Write what the run has left to be written. Return `stored`."""
+        if (meter := meter_of(run.job)) is not None:
             await meter.flush()
         return stored
+
+    def _ended_by(self, run: Run, error: BaseException) -> bool:
+        if isinstance(error, asyncio.CancelledError):
+            return self._cancelled(run, error)
+        return self._raised(run, error)
 
     async def run_reviewed(self, run: Run) -> bool:
         """Do the same as `run`, and pass a final outcome to `after_execution`."""
@@ -399,6 +455,23 @@ class Runner:
 def _packed(run: Run, failure: Failure) -> bytes:
     """Return the stored form of the failure of a run."""
     return failure.packed(run.job.name, client_of(run.job).version)
+
+
+@types.coroutine
+def resumed(handling: Coroutine[Any, Any, Any], waits_for: object) -> Generator[Any, None, Any]:
+    """Await a coroutine that has taken its first step and waits for this object. Return its result."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as error:  # noqa: BLE001 - for example a cancellation, which the coroutine has to get
+            try:
+                waits_for = handling.throw(error)
+            except StopIteration as end:
+                result: Any = end.value
+                return result
+        else:
+            # A task resumes with None, and so does this statement.
+            return cast("object", (yield from handling))
 
 
 def fail_unreadable(run: Run, error: SerializationError) -> None:

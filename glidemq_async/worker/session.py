@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, Final, Protocol
 
 import anyio
@@ -13,7 +13,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import TaskScope
 from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.errors import GlideMQError, LeaseLost
+from glidemq_async.errors import GlideMQError, LeaseLost, SerializationError
 from glidemq_async.functions import wakeup
 from glidemq_async.functions.lease import Held
 from glidemq_async.functions.push import JobsPushed
@@ -30,7 +30,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import Run, RunFunction, StopReason, end_unfinished
+from glidemq_async.worker.runs import BeginFunction, Run, RunFunction, StopReason, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
@@ -72,6 +72,7 @@ class Session:
         reports: Reports,
         listeners: Listeners,
         run: RunFunction,
+        begin: BeginFunction | None,
         may_share: Callable[[Job[Any, Any]], bool] | None,
         is_batching: bool,
         tasks: TaskScope,
@@ -86,8 +87,9 @@ class Session:
         self._reports = reports
         self._listeners = listeners
         self._run = run
+        self._begin = begin
         self._may_share = may_share
-        self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._run_job)
+        self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._begin_job)
         self._tasks = tasks
         self._on_defect = on_defect
         self._stopping = StoppingRuns(client.functions, worker, slots.when_ended)
@@ -182,17 +184,25 @@ class Session:
 
     # -- the owner of the claim loop ------------------------------------------------------------------------------
 
-    def take_slot(self, run: Run) -> None:
-        """Take a slot for a run. Raises SerializationError, and takes none, when its options cannot be decoded."""
-        options = run.options = run_options(run.job) if run.has_options else None
-        if not self._slots.take(run):
-            # The consumer group was recreated, and the store returned a job that already runs here. The slot for it is
-            # still free.
+    def take_slots(self, runs: list[Run]) -> list[tuple[Run, SerializationError]]:
+        """Take slots for claimed jobs. Return those whose options cannot be decoded, and why."""
+        unreadable: list[tuple[Run, SerializationError]] = []
+        for run in [run for run in runs if run.has_options]:
+            try:
+                run.options = run_options(run.job)
+            except SerializationError as error:
+                unreadable.append((run, error))
+                runs.remove(run)
+                continue
+            if run.options.lock_duration is not None:
+                self.renewer.shorten(run.options.lock_duration)
+        taken = self._slots.take(runs)
+        if len(taken) < len(runs):
+            # The consumer group was recreated, and the store returned jobs that already run here. The slots for them
+            # are still free.
             self.loop.wake()
-            return
-        if options is not None and options.lock_duration is not None:
-            self.renewer.shorten(options.lock_duration)
-        self._taken.append(run)
+        self._taken += taken
+        return unreadable
 
     def start_runs(self) -> None:
         """Start the runs that have taken a slot. A handler may run in this call up to its first real wait."""
@@ -239,12 +249,26 @@ class Session:
         if self._subscription is not None:
             self._subscription.reset()
 
-    async def _run_job(self, run: Run) -> None:
+    def _begin_job(self, run: Run) -> Coroutine[Any, Any, None] | None:
+        """Run a job up to its first wait. Return the rest of `_run_job`, or None if the run has ended."""
+        if self._begin is None:
+            return self._run_job(run)
+        try:
+            rest = self._begin(run)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_end_unfinished`
+            rest = _raise(error)
+        if rest is not None:
+            return self._run_job(run, rest)
+        self.loop.end(run)
+        self._slots.release(run)
+        return None
+
+    async def _run_job(self, run: Run, rest: Coroutine[Any, Any, bool] | None = None) -> None:
         if run.task is None:  # an eager task, which begins before its start returns
             run.task = asyncio.current_task()
         try:
             try:
-                stored = await self._run(run)
+                stored = await (self._run(run) if rest is None else rest)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_end_unfinished`
                 self._end_unfinished(run, error)
                 stored = True
@@ -375,3 +399,7 @@ class Session:
             await self._watch.leave(self._slots.runs)
         if self._subscription is not None:
             await self._subscription.close()
+
+
+async def _raise(error: Exception | asyncio.CancelledError) -> bool:
+    raise error

@@ -6,15 +6,15 @@ import asyncio
 import types
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import Context, copy_context
-from operator import is_
+from contextvars import copy_context
 from typing import Any, TypeAlias
 
 from glidemq_async._internal.task_scope import TaskScope
-from glidemq_async.jobs.context import set_current_job
+from glidemq_async.jobs.context import Variables, other_variables, set_current_job
 from glidemq_async.worker.runs import Run
 
-RunJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
+BeginJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None] | None]
+"""Runs a job up to its first wait. Returns the rest of the run, or None if it has ended."""
 
 
 # A task for each job costs more than the job itself if the handler never waits. So plain jobs share tasks: a task runs
@@ -38,9 +38,9 @@ RunJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None]]
 class SharedTasks:
     """Runs jobs that do not wait in one task, and each other job in a task that ends with it."""
 
-    def __init__(self, tasks: TaskScope, run_job: RunJob) -> None:
+    def __init__(self, tasks: TaskScope, begin_job: BeginJob) -> None:
         self._tasks = tasks
-        self._run_job = run_job
+        self._begin_job = begin_job
         self._runs: deque[Run] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._is_next_awake = False
@@ -74,7 +74,7 @@ class SharedTasks:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine of a task
         set_current_job(None)
-        context = copy_context()
+        context = other_variables(copy_context())
         while not self._closed or self._runs:
             self._is_next_awake = False
             while self._runs:
@@ -82,10 +82,12 @@ class SharedTasks:
                 run.task = task
                 if self._runs and not self._is_next_awake:
                     self._wake_next()
-                has_waited = await _run(self._run_job(run))
+                rest = self._begin_job(run)
+                has_waited = rest is not None and await _run(rest)
                 if not self._may_continue(run, task, context) or has_waited:
                     self._wake_next()
                     return
+            set_current_job(None)
             if not self._closed:
                 idle = asyncio.get_running_loop().create_future()
                 self._idle.append(idle)
@@ -101,16 +103,21 @@ class SharedTasks:
             self._is_next_awake = False
             self._wake_next()
 
-    def _may_continue(self, run: Run, task: asyncio.Task[Any], context: Context) -> bool:
+    def _may_continue(self, run: Run, task: asyncio.Task[Any], context: Variables) -> bool:
         """Return whether the task of a run that has ended is as it was before the run."""
         run.task = None
-        set_current_job(None)
         if run.stop_reason or task.cancelling():
             return False
         # By identity: `==` of contexts compares the values with `==`. That may raise an exception (an array has no
-        # truth value), and it calls two lists equal which are different objects.
+        # truth value), and it calls two lists equal which are different objects. The variable of the current job
+        # differs, and the next run sets it.
         now = copy_context()
-        return len(now) == len(context) and all(map(is_, map(now.get, context), context.values()))
+        if len(now) != len(context) + 1:
+            return False
+        for variable, value in context:  # noqa: SIM110 - a generator costs a call for each variable
+            if now.get(variable) is not value:
+                return False
+        return True
 
 
 @types.coroutine

@@ -30,15 +30,16 @@ class Slots:
         """Return the number of jobs that can start now."""
         return max(0, self.most - len(self._runs) - self._executor.occupied)
 
-    def take(self, run: Run) -> bool:
-        """Take a slot for a claimed run. Return False, and take none, if a current run has its entry."""
-        runs, entry = self._runs, run.entry
-        if entry in runs:
-            return False
-        if not runs:
+    def take(self, runs: list[Run]) -> list[Run]:
+        """Take slots for claimed runs. Return the runs that got one. A run gets none if a current run has its entry."""
+        current, taken = self._runs, {run.entry: run for run in runs}
+        if len(taken) < len(runs) or not current.keys().isdisjoint(taken):
+            taken = {entry: run for entry, run in taken.items() if entry not in current}
+            runs = list(taken.values())
+        if runs:
             self.all_free.clear()
-        runs[entry] = run
-        return True
+        current.update(taken)
+        return runs
 
     def release(self, run: Run) -> None:
         """Free the slot of a run that has ended."""

@@ -40,7 +40,7 @@ from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
 from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, own_version, worker_options
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import RunFunction, Runner
+from glidemq_async.worker.runs import BeginFunction, RunFunction, Runner
 from glidemq_async.worker.session import Session
 from glidemq_async.worker.slots import Slots
 
@@ -97,7 +97,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._reports = Reports(self.name, self._listeners, self._instruments)
-        self._run = self._make_run(cast("Handler", processor))
+        self._run, self._begin = self._make_run(cast("Handler", processor))
         self._stop_now = asyncio.Event()
         self._session: Session | None = None
         self._source: FeedSource | None = None
@@ -111,7 +111,7 @@ class Worker(Runs, Generic[Data, Result]):
         batcher = batcher_of(batch, processor, chosen, self._tasks, self._break)
         return batcher, batcher or chosen
 
-    def _make_run(self, handler: Handler) -> RunFunction:
+    def _make_run(self, handler: Handler) -> tuple[RunFunction, BeginFunction | None]:
         options = self._options
         runner = Runner(
             self._client,
@@ -125,8 +125,8 @@ class Worker(Runs, Generic[Data, Result]):
             RetryRules.checked(options.retry_on, options.give_up_on),
         )
         if self._instruments:
-            return runner.run_instrumented
-        return runner.run if options.after_execution is None else runner.run_reviewed
+            return runner.run_instrumented, None
+        return (runner.run, runner.begin) if options.after_execution is None else (runner.run_reviewed, None)
 
     def _may_share(self) -> Callable[[Job[Any, Any]], bool] | None:
         if HAS_EAGER_TASKS or self._instruments or not isinstance(self._executor, SharesTasks):
@@ -263,6 +263,7 @@ class Worker(Runs, Generic[Data, Result]):
             reports=self._reports,
             listeners=self._listeners,
             run=self._run,
+            begin=self._begin,
             may_share=self._may_share(),
             is_batching=self._batcher is not None,
             tasks=self._tasks,
