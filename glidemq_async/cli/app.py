@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "ui": (RUN, "glidemq_async.cli.ui_command"),
     "demo": (RUN, "glidemq_async.demo.jobs.command"),
     "pipeline": (RUN, "glidemq_async.cli.pipeline"),
+    "top": (INSPECT, "glidemq_async.cli.top_command"),
     "queues": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "jobs": (INSPECT, "glidemq_async.cli.inspect_commands"),
     "find": (INSPECT, "glidemq_async.cli.find_command"),

@@ -26,6 +26,7 @@ from glidemq_async.storage.redis.wire import Reply, Wire, as_list
 from glidemq_async.stored.names import SYSTEM, QueueKeys
 
 if TYPE_CHECKING:
+    from glidemq_async.ops.actor import Source
     from glidemq_async.ops.core import Ops
     from glidemq_async.tasks.app import GlideMQ
 
@@ -142,9 +143,9 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
 
 
 @asynccontextmanager
-async def open_ops(target: CommandTarget) -> AsyncGenerator[Ops]:
+async def open_ops(target: CommandTarget, *, source: Source = "cli") -> AsyncGenerator[Ops]:
     """Provide the operations core of a target, for the user of this machine. Raises CommandError."""
-    async with open_store(target) as store, _ops_of(store) as ops:
+    async with open_store(target) as store, _ops_of(store, source) as ops:
         yield ops
 
 
@@ -157,11 +158,11 @@ async def open_change(name: str, target: CommandTarget) -> AsyncGenerator[tuple[
             yield ops, await ops.queue(name)
 
 
-def _ops_of(store: Store) -> Ops:
+def _ops_of(store: Store, source: Source = "cli") -> Ops:
     from glidemq_async.ops.actor import Actor
     from glidemq_async.ops.core import Ops
 
-    actor = Actor("cli", f"{Actor.here().name}@{socket.gethostname()}")
+    actor = Actor(source, f"{Actor.here().name}@{socket.gethostname()}")
     if store.app is not None:
         return Ops.of(store.app, actor=actor)
     return Ops(store.storage, prefix=store.prefix, actor=actor)

@@ -44,7 +44,7 @@ LAYERS = (
     "ops",
     "integrations",
     "web",
-    "cli demo testing",
+    "cli demo testing tui",
     "__main__",
 )
 FLOORS = {f"glidemq_async.{name}": floor for floor, names in enumerate(LAYERS) for name in names.split()}

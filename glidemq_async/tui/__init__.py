@@ -1,0 +1,1 @@
+"""The terminal view of queues: `glidemq top`. It needs the extra `tui`."""
