@@ -333,14 +333,14 @@ local function add_step(base, jobs, from, to, next_number, how, call, outcomes)
 end
 
 -- Return the part of queue_flags.at that a plain add needs. meta: the fields that it has read.
-local function seen_in(meta)
-  return {paused = meta[1] == '1', limits = meta[5] == '1', features = meta[6],
+local function seen_in(base, meta)
+  return {paused = meta[1] and meta[1] ~= '0', limits = meta[5] and limits.are_open(base, meta[5]), features = meta[6],
     shortest_lease = tonumber(meta[7] or nil)}
 end
 
 -- Return the part of queue_flags.at that an add of these jobs needs.
 local function seen_for(base, jobs, meta)
-  local seen = seen_in(meta)
+  local seen = seen_in(base, meta)
   if not next(jobs.extras) then return seen end
   if not jobs.plain or not queue_flags.are_known(seen.features) then return queue_flags.at(base) end
   for name, is_there in pairs(queue_flags.some(base, seen.features, PLAIN_MARKS)) do seen[name] = is_there end
@@ -453,7 +453,7 @@ request.register('addPlain', function(base, args)
     'features', 'shortest_lease')
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
-  call.seen = seen_in(meta)
+  call.seen = seen_in(base, meta)
   local next_number = numbers_of(base, total, STEP, meta[2] == '1')
   local added = events.line(call.lines, 'added')
   local n = append_groups(base, args, total, next_number, '-' .. digits(call.now), added)

@@ -37,6 +37,7 @@ from glidemq_async.functions.result_ttl import ResultTtlCalls
 from glidemq_async.functions.scheduler_list import SchedulerListCalls
 from glidemq_async.functions.schedulers import SchedulerCalls
 from glidemq_async.functions.searching import SearchingCalls
+from glidemq_async.functions.settings import SettingCalls
 from glidemq_async.functions.settle import SettleCalls
 from glidemq_async.functions.signals import SignalCalls
 from glidemq_async.functions.stalled import StalledCalls
@@ -77,6 +78,7 @@ class Functions:
         self.result_ttl = ResultTtlCalls(caller)
         self.job_waiters = JobWaiterCalls(caller)
         self.deduplication = DeduplicationCalls(caller)
+        self.settings = SettingCalls(caller)
         self.limits = LimitCalls(caller)
         self.schedulers = SchedulerCalls(caller)
         self.scheduler_list = SchedulerListCalls(caller)

@@ -9,7 +9,7 @@
 --       children
 --       delayed      until; detail: "follows" (waits for the end of another job), "retry" or ''
 --       expired      since
---       paused       until
+--       paused       until; since; by: who has paused the queue; detail: the note
 --       gate         until
 --       window       until; count: starts in the window; detail: "queue" or "key"
 --       queue-limit  count: jobs that run; detail: the limit
@@ -84,7 +84,11 @@ do
 
   local function explain_queue(base, gates, call)
     local seen = call.seen
-    if seen.paused then gate(gates, 'paused', {}) end
+    local ends = seen.paused
+    if ends == true or (ends and ends > call.now) then
+      local who, since, note = settings.pause_of(base)
+      gate(gates, 'paused', {to = ends ~= true and ends, since = since, by = who, detail = note})
+    end
     if not seen.limits then return end
     local set = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate')
     if set[4] and tonumber(set[4]) > call.now then gate(gates, 'gate', {to = tonumber(set[4])}) end

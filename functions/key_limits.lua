@@ -1,36 +1,51 @@
 -- key_limits: sets and reads the limits of the queue and of its keys. Only these calls change limits; an add never
 -- does.
 --   setLimits     channel number { name value }*  -> "ok"         of the queue; value '' removes a limit
---                 names: concurrency, rate ("<max> <ms>")
---   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
+--                 names: concurrency, rate ("<max> <ms>"), max_waiting; and `by`, see settings.lua
+--   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '', max_waiting | '' }
 --   setKeyLimits  channel number key { name value }* -> "ok"      key '' = the default of all keys; value '' removes
---                 names: concurrency, rate ("<max> <ms>"), bucket ("<capacity> <refill a second>", thousandths)
+--                 names: concurrency, rate ("<max> <ms>"), bucket ("<capacity> <refill a second>", thousandths), `by`
 --   getKeyLimits  key -> { concurrency | '', rate_max, rate_ms, capacity, refill, paused_until } without the defaults
 --   pauseKey      channel number key ms -> "ok"                   0 ends a pause
 --   reviewKeys    channel number cursor -> next cursor | ''       after the default limits of keys have changed
 -- A change applies immediately: the affected keys are reviewed, and workers wake up if more jobs may start now.
 
 local STEP = 50
-local FIELDS = {concurrency = {'concurrency'}, rate = {'rate_max', 'rate_ms'}, bucket = {'capacity', 'refill'}}
+local FIELDS = {concurrency = {'concurrency'}, max_waiting = {'max_waiting'}, rate = {'rate_max', 'rate_ms'},
+  bucket = {'capacity', 'refill'}}
 
--- Return the fields to write for the named limits. Raises an error if a name or a value is wrong.
-local function parse(args, from)
-  local writes = {}
-  for i = from, #args, 2 do
-    local fields, value = FIELDS[args[i]], args[i + 1]
-    if not fields then fail('ARGUMENT', 'unknown limit ' .. args[i]) end
-    local numbers = {}
-    for number in string.gmatch(value, '%d+') do numbers[#numbers + 1] = number end
-    if value ~= '' and #numbers ~= #fields then fail('ARGUMENT', 'the limit ' .. args[i] .. ' cannot be ' .. value) end
-    for j, field in ipairs(fields) do writes[#writes + 1] = {field, numbers[j]} end
-  end
-  return writes
+local function numbers_in(value)
+  local numbers = {}
+  for number in string.gmatch(value, '%d+') do numbers[#numbers + 1] = number end
+  return numbers
 end
 
--- Write these fields of the limits into a hash.
-local function set(key, writes)
-  for _, write in ipairs(writes) do
-    if write[2] then redis.call('HSET', key, write[1], write[2]) else redis.call('HDEL', key, write[1]) end
+-- Return the named limits { name value }…, and the author of the change. Raises an error if a name or a value is wrong.
+local function parse(args, from)
+  local named, by = {}, nil
+  for i = from, #args, 2 do
+    local name, value = args[i], args[i + 1]
+    if name == 'by' then
+      by = settings.author(value)
+    else
+      if not FIELDS[name] then fail('ARGUMENT', 'unknown limit ' .. name) end
+      if value ~= '' and #numbers_in(value) ~= #FIELDS[name] then
+        fail('ARGUMENT', 'the limit ' .. name .. ' cannot be ' .. value)
+      end
+      named[#named + 1] = {name, value}
+    end
+  end
+  return named, by
+end
+
+-- Write the fields of named limits into a hash. suffix: what follows the name of a limit in the name of its setting.
+local function set(base, key, named, suffix, by, now)
+  for _, pair in ipairs(named) do
+    local value = settings.change(base, pair[1] .. suffix, pair[2], by, now)
+    local numbers = numbers_in(value or '')
+    for j, field in ipairs(value and FIELDS[pair[1]] or {}) do
+      if numbers[j] then redis.call('HSET', key, field, numbers[j]) else redis.call('HDEL', key, field) end
+    end
   end
 end
 
@@ -41,8 +56,9 @@ local function all_of(key, fields)
 end
 
 request.register('setLimits', function(base, args)
-  local writes, call = parse(args, 3), queue_flags.call(base)
-  set(queue_flags.create(base, 'limits', call.seen), writes)
+  local named, by = parse(args, 3)
+  local call = queue_flags.call(base)
+  set(base, queue_flags.create(base, 'limits', call.seen), named, '', by, call.now)
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')
   if length then limits.keep_starts(base .. ':rate', tonumber(length)) else redis.call('UNLINK', base .. ':rate') end
   limits.note_use(base)
@@ -53,7 +69,7 @@ request.register('setLimits', function(base, args)
 end, {'allow-oom'})
 
 register('getLimits', function(base)
-  return all_of(base .. ':limits', {'concurrency', 'rate_max', 'rate_ms', 'gate'})
+  return all_of(base .. ':limits', {'concurrency', 'rate_max', 'rate_ms', 'gate', 'max_waiting'})
 end, {'no-writes'})
 
 -- Keep the known starts and tokens of a key for as long as its new limits need them.
@@ -64,8 +80,9 @@ local function keep_known(base, key, call)
 end
 
 request.register('setKeyLimits', function(base, args)
-  local key, writes, call = args[3], parse(args, 4), queue_flags.call(base)
-  set(base .. ':key:' .. key, writes)
+  local key, call, named, by = args[3], nil, parse(args, 4)
+  call = queue_flags.call(base)
+  set(base, base .. ':key:' .. key, named, ' ' .. key, by, call.now)
   if exists(base .. ':key:' .. key) then
     redis.call('SADD', base .. ':limited', key)
     redis.call('HSET', base .. ':meta2', 'key_limits', '1')

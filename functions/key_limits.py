@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple, cast
 
-from glidemq_async.functions.calling import Calls, text, texts
+from glidemq_async.functions.calling import Arg, Calls, text, texts
+from glidemq_async.functions.settings import Author, packed_author
 
 
-class QueueLimits(NamedTuple):
+class StoredQueueLimits(NamedTuple):
     """Reply of `getLimits`. None means no limit; durations and instants are in ms."""
 
     concurrency: int | None
     rate_max: int | None
     rate_ms: int | None
     gate: int | None
+    max_waiting: int | None
 
 
 class StoredKeyLimits(NamedTuple):
@@ -32,19 +34,19 @@ class LimitCalls(Calls):
 
     __slots__ = ()
 
-    async def set(self, **limits: str) -> None:
-        """Set limits of the queue: concurrency, rate ("<max> <ms>"). "" removes a limit."""
+    async def set(self, by: Author | None = None, **limits: str) -> None:
+        """Set limits of the queue: concurrency, rate ("<max> <ms>"), max_waiting. "" removes a limit."""
         # Only the named limits are sent, so two clients that change different limits at the same time do not overwrite
         # each other.
-        await self._caller.once("setLimits", _flat(limits))
+        await self._caller.once("setLimits", _flat(limits, by))
 
-    async def get(self) -> QueueLimits:
+    async def get(self) -> StoredQueueLimits:
         """Return the limits of the queue."""
-        return QueueLimits(*_numbers(await self._caller.read("getLimits")))
+        return StoredQueueLimits(*_numbers(await self._caller.read("getLimits")))
 
-    async def set_key(self, key: str, **limits: str) -> None:
+    async def set_key(self, key: str, by: Author | None = None, **limits: str) -> None:
         """Set limits of a key ("": the default of all keys): concurrency, rate, bucket. "" removes a limit."""
-        await self._caller.once("setKeyLimits", [key, *_flat(limits)])
+        await self._caller.once("setKeyLimits", [key, *_flat(limits, by)])
 
     async def get_key(self, key: str) -> StoredKeyLimits:
         """Return the limits that were set for a key ("": the default of all keys)."""
@@ -63,8 +65,9 @@ class LimitCalls(Calls):
             cursor = text(await self._caller.once("reviewKeys", [cursor]))
 
 
-def _flat(limits: dict[str, str]) -> list[str]:
-    return [part for pair in limits.items() for part in pair]
+def _flat(limits: dict[str, str], by: Author | None) -> list[Arg]:
+    flat: list[Arg] = [part for pair in limits.items() for part in pair]
+    return flat if by is None else [*flat, "by", packed_author(by)]
 
 
 def _numbers(reply: object) -> list[int | None]:

@@ -4,7 +4,8 @@
 --           starts before that instant, because a handler raised RateLimited)
 --   rate    zset  the last starts: number -> started ms. It holds the starts in the window and, within KEPT and
 --           KEPT_MS, older ones: a longer window that is set later counts them.
---   meta2   hash  limits: 1 while the first of these exists
+--   meta2   hash  limits: 1 while the first of these exists, 2 if it has max_waiting: adds are refused with FULL while
+--                 as many jobs wait
 -- A job that a limit holds back is not claimed. It is never among the running jobs while it waits.
 
 local limits = {}
@@ -12,6 +13,7 @@ local KEPT = {queue = 1000, key = 50}
 -- of the queue. The starts of a key are kept for its window only, because there may be many keys.
 local KEPT_MS = 86400000
 local MOST_FORGOTTEN = 2000      -- per call; a call starts at most 1,000
+local BOUNDED = '2'                -- the field `limits` of `meta2` if the number of waiting jobs is limited
 local LONGEST_MS = 1e14    -- maximum length of a rate's window; servers accept no much later instant
 
 -- Return how many more jobs may start in the window and, if none, when the next one may; and how many starts are before
@@ -92,7 +94,8 @@ end
 -- Note in `meta2` that the queue has limits. An add reads only `meta2` to learn this.
 function limits.note_use(base)
   if exists(base .. ':limits') then
-    redis.call('HSET', base .. ':meta2', 'limits', '1')
+    local bounded = redis.call('HEXISTS', base .. ':limits', 'max_waiting') == 1
+    redis.call('HSET', base .. ':meta2', 'limits', bounded and BOUNDED or '1')
   else
     redis.call('HDEL', base .. ':meta2', 'limits')
   end
@@ -103,6 +106,12 @@ function limits.run_room(base, concurrency)
   local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
     + redis.call('ZCARD', base .. ':stopping')
   return math.max(0, concurrency - running), running
+end
+
+-- Return true for the field `limits` of a queue with limits. For adds.
+function limits.are_open(base, value)
+  if value == BOUNDED then limits.check_waiting(base) end
+  return true
 end
 
 -- Return how many of `slots` jobs the queue's own limits let start now. Sets in `call`: open_at, when more may start;
@@ -145,7 +154,7 @@ function limits.close_gate(base, at, call)
   local key = queue_flags.create(base, 'limits', call.seen)
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)
   if at > before then redis.call('HSET', key, 'gate', digits(at)) end
-  redis.call('HSET', base .. ':meta2', 'limits', '1')
+  limits.note_use(base)
 end
 
 -- Remove a gate that is open again, so that claims do not read it any more.

@@ -30,6 +30,7 @@ FILES: Final = (
     "access",
     "request",
     "incarnation",
+    "settings",
     "layout",
     "queue_flags",
     "order",

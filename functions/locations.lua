@@ -107,6 +107,16 @@ function locations.fifo_count(base)
   return redis.call('XLEN', fifo) - entries.pending_count(fifo) - redis.call('HLEN', base .. ':results')
 end
 
+-- Refuse an add while as many jobs wait as the queue allows. The check comes before the jobs, so a call of many jobs
+-- may exceed the limit.
+function limits.check_waiting(base)
+  local most = tonumber(redis.call('HGET', base .. ':limits', 'max_waiting') or math.huge)
+  local waiting = locations.fifo_count(base) + redis.call('ZCARD', base .. ':returned')
+    + redis.call('ZCARD', base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')
+    + redis.call('ZCARD', base .. ':keyed')
+  if waiting >= most then fail('FULL', digits(waiting) .. ' jobs wait, and the limit is ' .. digits(most)) end
+end
+
 -- Return a lower bound of the number of jobs that can be claimed now. Each ready key counts as one job.
 function locations.ready_count(base)
   return locations.fifo_count(base) + redis.call('ZCARD', base .. ':returned')

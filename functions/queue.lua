@@ -5,7 +5,8 @@
 --     return the ACL rules for channels that the user lacks. If the user lacks a rule for a command or the store keys,
 --     the call is refused with ACCESS.
 --   queueExists  -> 1 | 0     creates nothing
---   setPaused  channel number "1" | "0" -> "ok"
+--   setPaused  channel number "1" | "0" [until by] -> "ok"    until: ms, 0 = until the queue is resumed; by: see
+--              settings.lua
 -- Data of another program, a later layout or another mode are refused with INCOMPATIBLE, and nothing is written. A
 -- queue of layout 1 is refused with MIGRATE until migrateQueue has converted it.
 --   meta2  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
@@ -66,12 +67,21 @@ register('queueExists', function(base)
 end, {'no-writes'})
 
 request.register('setPaused', function(base, args)
-  local paused, call = args[3], queue_flags.call(base)
-  if call.seen.paused == (paused == '1') then return 'ok' end
-  redis.call('HSET', base .. ':meta2', 'paused', paused)
-  call.seen.paused = paused == '1'
-  events.note(call.lines, paused == '1' and 'paused' or 'resumed', '')
-  if paused == '0' then call.startable = locations.ready_count(base) end
+  local pauses, ends, by = args[3] == '1', integer('until', args[4] or '0'), settings.author(args[5])
+  local call = queue_flags.call(base)
+  if not call.seen.paused and not pauses then return 'ok' end
+  local value = pauses and (ends > 0 and '1 ' .. digits(ends) or '1') or '0'
+  if redis.call('HGET', base .. ':meta2', 'paused') ~= value or by then
+    settings.note_pause(base, pauses and value or '', by, call.now)
+  end
+  local paused_before = call.seen.paused
+  redis.call('HSET', base .. ':meta2', 'paused', value)
+  call.seen.paused = pauses and (ends > 0 and ends or true)
+  if pauses ~= (paused_before and true or false) then
+    events.note(call.lines, pauses and 'paused' or 'resumed', '')
+  end
+  if not pauses then call.startable = locations.ready_count(base) end
   wakeup.finish(base, call)
+  if ends > 0 then wakeup.due_changed(base, nil, call) end
   return 'ok'
 end, {'allow-oom'})

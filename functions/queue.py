@@ -6,6 +6,7 @@ import uuid
 from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, text, texts
+from glidemq_async.functions.settings import Author, packed_author
 
 
 class QueueState(NamedTuple):
@@ -52,7 +53,7 @@ class QueueCalls(Calls):
         """Return whether the queue exists. Creates nothing."""
         return await self._caller.read("queueExists") == 1
 
-    async def set_paused(self, paused: bool) -> None:
-        """Pause or resume claiming."""
+    async def set_paused(self, paused: bool, until_ms: int = 0, by: Author | None = None) -> None:
+        """Pause or resume claiming. A pause ends by itself at `until_ms`, unless that is 0."""
         # With a number: a delayed copy of a pause must not pause a queue that was resumed since.
-        await self._caller.once("setPaused", [int(paused)])
+        await self._caller.once("setPaused", [int(paused), until_ms, packed_author(by)])

@@ -75,6 +75,12 @@ local function look_up(base, letters, seen)
   look(names, keys, 1, #keys, seen)
 end
 
+-- Return the end of a pause in ms, true for a pause without an end. value: the field `paused` of a paused queue. A
+-- pause whose end has come still counts until a claim ends it, see settle.lua. So no other call reads the clock for it.
+function queue_flags.pause_of(value)
+  return tonumber(string.match(value, '^1 (%d+)$') or nil) or true
+end
+
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
 -- features, shortest_lease, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost:
 -- `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
@@ -84,7 +90,8 @@ function queue_flags.at(base)
     'regrouped')
   local features = meta[10]
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
-  local seen = {paused = meta[1] == '1', touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
+  local seen = {paused = meta[1] and meta[1] ~= '0' and queue_flags.pause_of(meta[1]),
+    touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
     features = features, logs = meta[11] and true, shortest_lease = tonumber(meta[12] or nil),

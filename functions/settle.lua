@@ -329,11 +329,25 @@ local function pass_on(base, startable, call)
   wakeup.wake(base, call.seen.limits and limits.allowance(base, ready, call) or math.min(startable, ready))
 end
 
+-- End the pause of the queue if its end has come. Return true then.
+local function ends_pause(base, call)
+  local ends = call.seen.paused
+  if ends == true or ends > call.now then return false end
+  redis.call('HSET', base .. ':meta2', 'paused', '0')
+  settings.note_pause(base, '')
+  call.seen.paused = false
+  events.note(call.lines, 'resumed', '')
+  call.startable = call.startable + locations.ready_count(base)
+  return true
+end
+
 -- Claim, or register as idle, or leave. Return the claimed jobs and the next due instant.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
   scheduled.promote(base, call)
-  if seen.paused then return {n = 0, tokens = {}}, wakeup.settle_down(base, caller, slots, call) end
+  if seen.paused and not ends_pause(base, call) then
+    return {n = 0, tokens = {}}, wakeup.settle_down(base, caller, slots, call)
+  end
   local allowed = limits.allowance(base, slots, call)
   if slots == 0 then
     -- A worker that stops may have been woken for jobs that it will not take. Wake others for them.

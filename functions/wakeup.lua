@@ -21,7 +21,9 @@ end
 local send = wakeup.send
 
 function wakeup.paused(base)
-  return redis.call('HGET', base .. ':meta2', 'paused') == '1'
+  local value = redis.call('HGET', base .. ':meta2', 'paused')
+  local ends = value and value ~= '0' and queue_flags.pause_of(value)
+  return ends == true or (ends and ends > clock.now()) or false
 end
 
 -- Push jobs to an idle worker, or wake it. Return the number of receivers of the message; nil when the caller may not
@@ -63,7 +65,7 @@ local function head(key)
 end
 
 -- Return the next instant at which a claim could find more than it does now, or nil. A paused queue returns the next
--- instant of a promotion, because a pause stops only claims.
+-- instant of a promotion or the end of its pause.
 function wakeup.next_due(base, call)
   local seen = call.seen
   if call.full then return nil end
@@ -74,7 +76,9 @@ function wakeup.next_due(base, call)
   if awake and (not due or awake < due) then due = awake end
   local deadline = seen.suspended and head(base .. ':suspended')
   if deadline and deadline < (due or clock.NEVER) then due = deadline end
-  return due and math.max(due, open_at or due) or nil
+  if due and open_at then due = math.max(due, open_at) end
+  if seen.paused and seen.paused ~= true then due = math.min(due or seen.paused, seen.paused) end
+  return due or nil
 end
 
 -- Register a worker that found nothing. Return the instant at which it should wake itself (0: it will be woken).

@@ -6,10 +6,14 @@ from glidemq_async.ops.audit import AuditPage as AuditPage
 from glidemq_async.ops.audit import Change as Change
 from glidemq_async.ops.core import Ops as Ops
 from glidemq_async.ops.documents import as_document as as_document
+from glidemq_async.ops.errors import NoSuchHold as NoSuchHold
 from glidemq_async.ops.errors import QueueNotFound as QueueNotFound
+from glidemq_async.ops.errors import WrongTicket as WrongTicket
 from glidemq_async.ops.graph_parts import GraphNode as GraphNode
 from glidemq_async.ops.graphs import FlowGraph as FlowGraph
 from glidemq_async.ops.graphs import read_flow_graph as read_flow_graph
+from glidemq_async.ops.queue_changes import ObliteratePreview as ObliteratePreview
+from glidemq_async.ops.settings import Setting as Setting
 from glidemq_async.ops.waterfall import Waterfall as Waterfall
 from glidemq_async.ops.waterfall import read_waterfall as read_waterfall
 from glidemq_async.ops.waterfall_parts import WaterfallRow as WaterfallRow

@@ -12,15 +12,18 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.audit import AuditLog, Change
 from glidemq_async.ops.connections import Connections
+from glidemq_async.ops.explain import Explanations
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
 from glidemq_async.ops.looking import Looking
+from glidemq_async.ops.queue_changes import QueueChanges
+from glidemq_async.ops.settings import Settings
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
 
-class Ops(Looking):
+class Ops(Looking, QueueChanges, Settings, Explanations):
     """The operations core of one prefix: what operators look at, and what they change.
 
     The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.

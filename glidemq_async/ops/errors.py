@@ -20,3 +20,21 @@ class QueueNotFound(GlideMQError, LookupError):
 
     def __reduce__(self) -> tuple[type[QueueNotFound], tuple[str, tuple[str, ...]]]:
         return type(self), (self.queue, self.known)
+
+
+class NoSuchHold(GlideMQError, LookupError):
+    """Raised when a setting is to be released that no operator holds; `held` are the held settings of the queue."""
+
+    def __init__(self, queue: str, setting: str, held: Sequence[str] = ()) -> None:
+        known = f"held are {', '.join(map(repr, held))}" if held else "no setting of this queue is held"
+        super().__init__(f"nobody holds the setting {setting!r} of queue {queue!r}: {known}")
+        self.queue = queue
+        self.setting = setting
+        self.held = tuple(held)
+
+    def __reduce__(self) -> tuple[type[NoSuchHold], tuple[str, str, tuple[str, ...]]]:
+        return type(self), (self.queue, self.setting, self.held)
+
+
+class WrongTicket(GlideMQError, ValueError):
+    """Raised when a change is to be made with a ticket that does not belong to a preview of this state."""

@@ -211,9 +211,11 @@ def _expired(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
 
 
 def _paused(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
-    until = _instant(stored.until)
-    text = "waits because the queue is paused"
-    return _gate("paused", f"{text} until {_at(until)}" if until else text, stored)
+    until, since = _instant(stored.until), _instant(stored.since)
+    by = f" by {stored.by}" if stored.by else ""
+    began, ends = f" since {_at(since)}" if since else "", f" until {_at(until)}" if until else ""
+    note = f" ({stored.detail})" if stored.detail else ""
+    return _gate("paused", f"waits because the queue is paused{by}{began}{ends}{note}", stored)
 
 
 def _limited(stored: StoredGate, _: StoredExplanation) -> ClosedGate:

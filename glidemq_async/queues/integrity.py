@@ -45,6 +45,7 @@ SINGLE_KEYS: Final = frozenset(
         "tasks",
         "failing",
         "failure_groups",
+        "settings",
         "events",
         "meta",
         "meta2",

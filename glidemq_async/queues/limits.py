@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms, to_ms
+from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.key_limits import StoredKeyLimits
+from glidemq_async.functions.settings import Author, StoredSettings
 from glidemq_async.options.validation import positive_number
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit
@@ -37,6 +39,26 @@ class KeyLimits:
     rate_limit: RateLimit | None
     token_bucket: TokenBucket | None
     paused_until: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLimits:
+    """The limits of a queue: `concurrency`, `rate_limit` and `max_waiting`, None for each that is not limited.
+
+    `concurrency` is the number of jobs that run at the same time, `rate_limit` the number of starts in a window, and
+    `max_waiting` the number of waiting jobs from which on adds raise QueueFull. Raises TypeError or ValueError.
+    """
+
+    concurrency: int | None = None
+    rate_limit: RateLimit | None = None
+    max_waiting: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "max_waiting"):
+            if getattr(self, name) is not None:
+                positive_number(name, getattr(self, name))
+        if self.rate_limit is not None:
+            _check("rate_limit", self.rate_limit, RateLimit)
 
 
 class Limits(QueuePart[Data, Result]):
@@ -80,6 +102,22 @@ class Limits(QueuePart[Data, Result]):
         await self.connect()
         await self._client.functions.limits.set(rate="")
 
+    async def set_max_waiting(self, most: int | None) -> None:
+        """Let adds raise QueueFull while this many jobs wait; None removes the limit.
+
+        Delayed and running jobs do not count. A call that adds many jobs may exceed the limit, because it is accepted
+        or refused as a whole. Jobs that the server adds, for example of schedulers and flows, are never refused. Raises
+        TypeError or ValueError unless `most` is None or an integer of at least 1.
+        """
+        text = "" if most is None else str(positive_number("most", most))
+        await self.connect()
+        await self._client.functions.limits.set(max_waiting=text)
+
+    async def get_max_waiting(self) -> int | None:
+        """Return the number of waiting jobs from which on adds are refused, None if there is no limit."""
+        await self.connect()
+        return (await self._client.functions.limits.get()).max_waiting
+
     async def set_key_limits(
         self,
         key: str | None,
@@ -94,21 +132,7 @@ class Limits(QueuePart[Data, Result]):
         time, at any rate. With both a rate limit and a token bucket, a job starts only if both allow it. Raises
         TypeError or ValueError for a bad key or limit, and TypeError when no limit is given.
         """
-        limits: dict[str, str] = {}
-        if not isinstance(concurrency, Unchanged):
-            limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
-        if not isinstance(rate_limit, Unchanged):
-            limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
-        if not isinstance(token_bucket, Unchanged):
-            limits["bucket"] = _form("token_bucket", token_bucket, TokenBucket)
-        if not limits:
-            raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
-        name = _EVERY_KEY if key is None else check_id("key", key)
-        await self.connect()
-        await self._client.functions.limits.set_key(name, **limits)
-        # The new default is stored first. A key that is touched before its review uses it already.
-        if key is None:
-            await self._client.functions.limits.review_keys()
+        await change_key_limits(self, None, key, concurrency, rate_limit, token_bucket)
 
     async def get_key_limits(self, key: str | None) -> KeyLimits:
         """Return the limits that were set for one ordering key, or with None the default for all keys.
@@ -129,6 +153,84 @@ class Limits(QueuePart[Data, Result]):
         await self.connect()
         # A duration and not an instant is sent, so that the clock of this process does not matter.
         await self._client.functions.limits.pause_key(key, length)
+
+
+async def change_limits(
+    queue: Limits[Any, Any],
+    by: Author,
+    concurrency: int | Unchanged | None = UNCHANGED,
+    rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+    max_waiting: int | Unchanged | None = UNCHANGED,
+) -> None:
+    """Set limits of a queue in the name of an author. Raises TypeError or ValueError."""
+    limits: dict[str, str] = {}
+    if not isinstance(concurrency, Unchanged):
+        limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
+    if not isinstance(rate_limit, Unchanged):
+        limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
+    if not isinstance(max_waiting, Unchanged):
+        limits["max_waiting"] = "" if max_waiting is None else str(positive_number("max_waiting", max_waiting))
+    if not limits:
+        raise TypeError("name at least one limit: concurrency=, rate_limit= or max_waiting=")
+    await queue.connect()
+    await _functions(queue).limits.set(by, **limits)
+
+
+async def change_key_limits(
+    queue: Limits[Any, Any],
+    by: Author | None,
+    key: str | None,
+    concurrency: int | Unchanged | None = UNCHANGED,
+    rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+    token_bucket: TokenBucket | Unchanged | None = UNCHANGED,
+) -> None:
+    """Set limits of an ordering key in the name of an author; see `Limits.set_key_limits`."""
+    limits: dict[str, str] = {}
+    if not isinstance(concurrency, Unchanged):
+        limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
+    if not isinstance(rate_limit, Unchanged):
+        limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
+    if not isinstance(token_bucket, Unchanged):
+        limits["bucket"] = _form("token_bucket", token_bucket, TokenBucket)
+    if not limits:
+        raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
+    name = _EVERY_KEY if key is None else check_id("key", key)
+    await queue.connect()
+    await _functions(queue).limits.set_key(name, by, **limits)
+    await _review(queue, name)
+
+
+async def release_limit(queue: Limits[Any, Any], by: Author, setting: str) -> None:
+    """End the hold of an operator on a limit: the declared value applies again, or no limit."""
+    name, has_key, key = setting.partition(" ")
+    await queue.connect()
+    if has_key:
+        await _functions(queue).limits.set_key(key, by, **{name: ""})
+        await _review(queue, key)
+    else:
+        await _functions(queue).limits.set(by, **{name: ""})
+
+
+async def change_pause(queue: Limits[Any, Any], by: Author, paused: bool, until_ms: int = 0) -> None:
+    """Pause or resume a queue in the name of an author."""
+    await queue.connect()
+    await _functions(queue).queue.set_paused(paused, until_ms, by)
+
+
+async def stored_settings(queue: Limits[Any, Any]) -> StoredSettings:
+    """Return the limits and the pause of a queue, and who has set them."""
+    await queue.connect()
+    return await _functions(queue).settings.get()
+
+
+async def _review(queue: Limits[Any, Any], key: str) -> None:
+    # The new default is stored first. A key that is touched before its review uses it already.
+    if key == _EVERY_KEY:
+        await _functions(queue).limits.review_keys()
+
+
+def _functions(queue: Limits[Any, Any]) -> Functions:
+    return queue._client.functions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _check(name: str, value: object, kind: type) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, TypeAlias, Unpack, cast
 
@@ -18,6 +18,7 @@ from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.client.growing_collection import GrowingCollection
 from glidemq_async.client.job_collection import Deliver
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
+from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import (
     BulkOutcome,
     GlideMQError,
@@ -388,14 +389,14 @@ class Queue(
 
     # -- pause and check ------------------------------------------------------------------------------------------
 
-    async def pause(self) -> None:
-        """Stop claims: no worker starts another job of the queue.
+    async def pause(self, *, until: datetime | None = None) -> None:
+        """Stop claims: no worker starts another job of the queue, until `resume`, or until an instant.
 
         Everything else continues: running jobs end, jobs and job schedulers add jobs, and delayed jobs and retries
-        become `waiting` when they are due.
+        become `waiting` when they are due. Raises TypeError or ValueError for a bad `until`.
         """
         await self.connect()
-        await self._client.functions.queue.set_paused(True)
+        await self._client.functions.queue.set_paused(True, 0 if until is None else instant_to_ms("until", until))
 
     async def resume(self) -> None:
         """End a pause. Idle workers start immediately."""

@@ -38,11 +38,10 @@ class RandomQueue:
         if len(self.open) >= MOST_JOBS:
             return
         dice = self._dice
-        options: dict[str, Any] = dice.choice(
-            [{}, {}, {"priority": dice.randint(1, 3)}, {"lifo": True}]
-            + [{"key": dice.choice(KEYS), "priority": dice.randint(0, 2)}] * 3
-            + [{"key": dice.choice(KEYS), "cost": dice.choice([0.5, 1, 2])}]
-        )
+        keyed = {"key": dice.choice(KEYS), "priority": dice.randint(0, 2)}
+        kinds: list[dict[str, Any]] = [{}, {}, {"priority": dice.randint(1, 3)}, {"lifo": True}, keyed, keyed, keyed]
+        kinds.append({"key": dice.choice(KEYS), "cost": dice.choice([0.5, 1, 2])})
+        options = {**dice.choice(kinds)}
         if dice.random() < 0.2:
             options["delay"] = self._units()
         if dice.random() < 0.1:

@@ -45,7 +45,7 @@ async def test_a_pause_is_the_first_gate(queue: AnyQueue) -> None:
     await queue.pause()
     found = await queue.explain(job.id)
     assert kinds(found) == ["paused"]
-    assert found.summary == f"Job {job.id} waits because the queue is paused."
+    assert found.summary.startswith(f"Job {job.id} waits because the queue is paused since ")
     assert found.gates[1].kind == "no-worker"
     await queue.resume()
     assert kinds(await queue.explain(job.id)) == []

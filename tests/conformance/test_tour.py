@@ -30,6 +30,7 @@ from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
 from glidemq_async.ops.tokens import Tokens
 from glidemq_async.queues.finding import describe_tasks, task_parameters
+from glidemq_async.queues.limits import stored_settings
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
@@ -77,6 +78,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=5):
         for job in keyed + others:
             assert (await ended(job)).state == "completed"
+    assert (await stored_settings(queue)).holds == {}
     await queue.set_global_concurrency(None)
     await queue.remove_global_rate_limit()
 

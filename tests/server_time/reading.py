@@ -7,6 +7,7 @@ from typing import Any
 import msgpack
 
 from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Sought
+from glidemq_async.functions.settings import Author
 from tests.server_time.bench import MIB, Bench, largest
 
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "lane")
@@ -238,6 +239,14 @@ async def list_losses(b: Bench) -> None:
 async def get_limits(b: Bench) -> None:
     await b.functions.limits.set(concurrency="5", rate="5 1000")
     await b.functions.limits.get()
+
+
+@largest("getSettings")
+async def get_settings(b: Bench) -> None:
+    by = Author("operator", "ada", "x" * 200)
+    for number in range(1_000):
+        await b.functions.limits.set_key(f"k{number}", by, concurrency="5")
+    assert len((await b.functions.settings.get()).holds) == 1_000
 
 
 @largest("getKeyLimits")

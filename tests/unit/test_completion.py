@@ -67,6 +67,7 @@ from glidemq_async import (
     Queue,
     QueueEvent,
     QueueEvents,
+    QueueLimits,
     RateLimit,
     RecordedStep,
     Restarted,
@@ -156,14 +157,14 @@ def job() -> Job[Any, Any]:
 
 QUEUE = """
     add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
-    get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_global_concurrency get_global_rate_limit
-    get_failure_groups get_job get_job_counts get_job_logs get_job_scheduler get_job_schedulers get_jobs get_key_limits
-    get_mailbox
-    get_metrics get_workers has_chunks is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key
-    promote_jobs release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs
-    resume resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
-    set_global_concurrency set_global_rate_limit set_key_limits signal storage sync trigger_job_scheduler
-    update_result_ttl upsert_job_scheduler
+    get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_failure_groups
+    get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_logs get_job_scheduler
+    get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers has_chunks
+    is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
+    release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
+    resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
+    set_global_concurrency set_global_rate_limit set_key_limits set_max_waiting signal storage sync
+    trigger_job_scheduler update_result_ttl upsert_job_scheduler
 """
 APP = """
     add_middleware close connect cron override queue queues run_worker signal state step storage subscribe
@@ -298,6 +299,7 @@ VALUES: dict[Any, str] = {
     Endpoint: "at connection_class db host options password path port tls username where",
     EventGap: "missed position",
     Explanation: "gates is_next job_id queue state summary",
+    QueueLimits: "concurrency max_waiting rate_limit",
     ClosedGate: "by count kind since text until",
     Executor: "occupied run start stop",
     Finding: "count index invariant message subject",

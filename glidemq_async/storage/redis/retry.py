@@ -88,6 +88,8 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
     if code == "GLIDEMQ":
         own_code, _, message = rest.partition(" ")
         message = _WHERE.sub("", message)
+        if own_code == "FULL":
+            return QueueFull(f"the queue takes no more jobs: {message}. Nothing was stored. Try again later.")
         return refused(where, message) if own_code == "ACCESS" else FunctionError(own_code, message)
     if code == "OOM":
         return QueueFull(

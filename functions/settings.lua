@@ -1,0 +1,81 @@
+-- settings: who has set the limits and the pause of a queue. An operator's setting holds over the code's declaration
+-- until it is released.
+--   getSettings  -> { paused | '', now, flat limits of the queue, flat settings }
+--   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
+--                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
+--     names: paused; concurrency, rate, max_waiting; and for keys "<limit> <key>", the empty key for the default
+-- A call that changes a setting may name its author, `by`: cmsgpack { origin, who, note }.
+--   origin  "operator": the value holds from now on
+--           "code": the value is declared, and applies unless there is a hold
+--           "release": the hold ends, and the declared value applies, or no limit
+-- A change without an author is an operator's if the code has declared a value. Otherwise it leaves no trace.
+
+local settings = {}
+
+-- Return the author in an argument, nil for ''.
+function settings.author(packed)
+  if not packed or packed == '' then return nil end
+  local readable, by = pcall(cmsgpack.unpack, packed)
+  if not readable or type(by) ~= 'table' or not (by[1] and by[2]) then
+    fail('ARGUMENT', 'the author of a change is not readable')
+  end
+  return {origin = by[1], who = by[2], note = by[3] or ''}
+end
+
+local function declared(base, name)
+  local kept = redis.call('HGET', base .. ':settings', 'c' .. name)
+  local readable, found = pcall(cmsgpack.unpack, kept or '')
+  return readable and type(found) == 'table' and found[1] or nil
+end
+
+local function hold(base, name, value, who, note, now)
+  redis.call('HSET', base .. ':settings', 'o' .. name, cmsgpack.pack({value, who, now, note}))
+end
+
+-- Note a change of a setting. Return the value that applies now, nil if the change must not apply.
+function settings.change(base, name, value, by, now)
+  local key = base .. ':settings'
+  if not by then
+    if declared(base, name) then
+      hold(base, name, value, 'python', '', now)
+    else
+      redis.call('HDEL', key, 'o' .. name)
+    end
+    return value
+  end
+  if by.origin == 'operator' then
+    hold(base, name, value, by.who, by.note, now)
+    return value
+  end
+  if by.origin == 'release' then
+    redis.call('HDEL', key, 'o' .. name)
+    return declared(base, name) or ''
+  end
+  if value == '' then
+    redis.call('HDEL', key, 'c' .. name)
+  else
+    redis.call('HSET', key, 'c' .. name, cmsgpack.pack({value, by.who, now}))
+  end
+  return redis.call('HEXISTS', key, 'o' .. name) == 0 and value or nil
+end
+
+-- Note a pause or its end. value: '' when it ends.
+function settings.note_pause(base, value, by, now)
+  if value == '' then
+    redis.call('HDEL', base .. ':settings', 'opaused')
+  else
+    hold(base, 'paused', value, by and by.who or '', by and by.note or '', now)
+  end
+end
+
+-- Return who has paused the queue, when and with which note.
+function settings.pause_of(base)
+  local readable, found = pcall(cmsgpack.unpack, redis.call('HGET', base .. ':settings', 'opaused') or '')
+  if readable and type(found) == 'table' then return found[2], found[3], found[4] end
+end
+
+register('getSettings', function(base)
+  local paused = redis.call('HGET', base .. ':meta2', 'paused')
+  local set, kept = redis.call('HGETALL', base .. ':limits'), redis.call('HGETALL', base .. ':settings')
+  return {paused or '', clock.now(), set, kept}
+end, {'no-writes'})

@@ -1,0 +1,64 @@
+"""Typed call of the function that reads the settings of a queue, and the authors of changes: `settings.lua`."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, TypeAlias, cast
+
+import msgpack
+
+from glidemq_async.functions.calling import Calls, text
+
+Origin: TypeAlias = Literal["operator", "code", "release"]
+
+
+class Author(NamedTuple):
+    """The author of a change of a setting; `settings.lua` describes the origins."""
+
+    origin: Origin
+    who: str
+    note: str = ""
+
+
+class Declared(NamedTuple):
+    """A stored value of a setting, who has set it, when (ms), and the note."""
+
+    value: str
+    who: str
+    at: int
+    note: str = ""
+
+
+class StoredSettings(NamedTuple):
+    """Reply of `getSettings`."""
+
+    paused: str
+    """ "1", "1 <end, ms>", or another text if the queue is not paused."""
+    now: int
+    limits: dict[str, str]
+    holds: dict[str, Declared]
+    """By name: the values that operators have set."""
+    declared: dict[str, Declared]
+    """By name: the values that the code has declared."""
+
+
+class SettingCalls(Calls):
+    """Calls of the functions in `settings.lua`."""
+
+    __slots__ = ()
+
+    async def get(self) -> StoredSettings:
+        """Return the limits and the pause of a queue, and who has set them."""
+        paused, now, limits, kept = cast("list[object]", await self._caller.read("getSettings"))
+        found: dict[str, dict[str, Declared]] = {"o": {}, "c": {}}
+        flat = cast("list[bytes]", kept)
+        for name, packed in zip(flat[::2], flat[1::2], strict=True):
+            whole = name.decode()
+            found[whole[0]][whole[1:]] = Declared(*cast("tuple[str, str, int]", msgpack.unpackb(packed)))
+        words = [word.decode() for word in cast("list[bytes]", limits)]
+        by_name = dict(zip(words[::2], words[1::2], strict=True))
+        return StoredSettings(text(paused), cast("int", now), by_name, found["o"], found["c"])
+
+
+def packed_author(by: Author | None) -> bytes:
+    """Return the stored form of an author, b"" for None."""
+    return b"" if by is None else msgpack.packb(list(by))

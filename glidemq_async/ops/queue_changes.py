@@ -1,0 +1,199 @@
+"""Changes of whole queues, of their keys and of their schedules. Each writes an audit line."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from glidemq_async.durations import instant_to_ms
+from glidemq_async.jobs.job import Job
+from glidemq_async.ops.errors import WrongTicket
+from glidemq_async.ops.part import OpsPart
+from glidemq_async.queues.cleaning import CleanState
+from glidemq_async.queues.limits import UNCHANGED, Unchanged, change_key_limits, change_limits, change_pause
+from glidemq_async.queues.queue import Queue
+from glidemq_async.queues.rates import RateLimit, TokenBucket
+from glidemq_async.stored.record import State
+
+
+@dataclass(frozen=True, slots=True)
+class ObliteratePreview:
+    """What `obliterate` would remove: the `counts` of jobs by state and their total `count`. `ticket` permits it."""
+
+    queue: str
+    count: int
+    counts: dict[State, int]
+    ticket: str
+
+
+class QueueChanges(OpsPart):
+    """The methods of Ops that change whole queues.
+
+    A pause and a limit that are set here hold over the declarations of the code, until they are released. All methods
+    raise QueueNotFound, and `reason` becomes a part of the audit line.
+    """
+
+    async def pause(self, queue: str, *, note: str = "", until: datetime | None = None, reason: str = "") -> None:
+        """Stop the claims of a queue. `until` ends the pause, and `note` tells other operators why.
+
+        Replaces an earlier pause. Raises TypeError or ValueError for an instant without a time zone.
+        """
+        ends = 0 if until is None else instant_to_ms("until", until)
+        opened = await self.queue(queue)
+        async with self.changing("pause", queue, reason=reason or note, until=until):
+            await change_pause(opened, self._author(note or reason), paused=True, until_ms=ends)
+
+    async def resume(self, queue: str, *, reason: str = "") -> None:
+        """End the pause of a queue."""
+        opened = await self.queue(queue)
+        async with self.changing("resume", queue, reason=reason):
+            await change_pause(opened, self._author(), paused=False)
+
+    async def pause_key(self, queue: str, key: str, seconds: float | timedelta, *, reason: str = "") -> None:
+        """Stop starts of jobs with a key for `seconds`; see `Queue.pause_key`."""
+        opened = await self.queue(queue)
+        async with self.changing("pause key", queue, key, reason=reason, seconds=seconds):
+            await opened.pause_key(key, seconds)
+
+    async def resume_key(self, queue: str, key: str, *, reason: str = "") -> None:
+        """End the pause of a key."""
+        opened = await self.queue(queue)
+        async with self.changing("resume key", queue, key, reason=reason):
+            await opened.pause_key(key, 0)
+
+    async def set_limits(
+        self,
+        queue: str,
+        *,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+        max_waiting: int | Unchanged | None = UNCHANGED,
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Set limits of a queue. None removes a limit, also one that the code declares; what is left out stays.
+
+        Raises TypeError or ValueError for a bad limit, and TypeError without one.
+        """
+        given = _given(concurrency=concurrency, rate_limit=rate_limit, max_waiting=max_waiting)
+        opened = await self.queue(queue)
+        async with self.changing("set limits", queue, reason=reason or note, limits=given):
+            await change_limits(opened, self._author(note or reason), concurrency, rate_limit, max_waiting)
+
+    async def set_key_limits(
+        self,
+        queue: str,
+        key: str | None,
+        *,
+        concurrency: int | Unchanged | None = UNCHANGED,
+        rate_limit: RateLimit | Unchanged | None = UNCHANGED,
+        token_bucket: TokenBucket | Unchanged | None = UNCHANGED,
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Set limits of an ordering key, or with None the default of all keys; see `Queue.set_key_limits`."""
+        given = _given(concurrency=concurrency, rate_limit=rate_limit, token_bucket=token_bucket)
+        opened = await self.queue(queue)
+        async with self.changing("set key limits", queue, key or "", reason=reason or note, limits=given):
+            author = self._author(note or reason)
+            await change_key_limits(opened, author, key, concurrency, rate_limit, token_bucket)
+
+    async def drain(self, queue: str, *, delayed: bool = False, reason: str = "") -> int:
+        """Remove the waiting jobs, and with `delayed` the delayed and suspended ones too. Return their number."""
+        opened = await self.queue(queue)
+        async with self.changing("drain", queue, reason=reason, delayed=delayed) as change:
+            change.count = await opened.drain(delayed)
+        return change.count
+
+    async def clean(
+        self,
+        queue: str,
+        grace: float | timedelta = 0,
+        limit: int = 1_000,
+        state: CleanState = "completed",
+        *,
+        reason: str = "",
+    ) -> list[str]:
+        """Remove old jobs in a state, and return their ids; see `Queue.clean`."""
+        opened = await self.queue(queue)
+        async with self.changing("clean", queue, reason=reason, grace=grace, limit=limit, state=state) as change:
+            removed = await opened.clean(grace, limit, state)
+            change.count = len(removed)
+        return removed
+
+    async def preview_obliterate(self, queue: str) -> ObliteratePreview:
+        """Return what `obliterate` would remove, and the ticket that permits it."""
+        opened = await self.queue(queue)
+        counts = await opened.get_job_counts()
+        count = sum(counts.values())
+        return ObliteratePreview(queue, count, counts, _ticket(await _incarnation(opened), count))
+
+    async def obliterate(self, queue: str, ticket: str, *, force: bool = False, reason: str = "") -> int:
+        """Remove a queue with all its jobs, and return their number; see `Queue.obliterate`.
+
+        `ticket` comes from `preview_obliterate`. Raises WrongTicket if it belongs to another queue of this name, or if
+        the queue has grown by more than a tenth and 100 jobs since. Raises QueueBusy while jobs run, unless `force`.
+        """
+        opened = await self.queue(queue)
+        async with self.changing("obliterate", queue, reason=reason, force=force) as change:
+            change.count = 0
+            current = await self.preview_obliterate(queue)
+            counted = _counted(ticket)
+            if counted is None or ticket != _ticket(await _incarnation(opened), counted):
+                raise WrongTicket(f"{ticket!r} is not a ticket of queue {queue!r}; make a preview and use its ticket")
+            if current.count > counted * 1.1 + 100:
+                raise WrongTicket(
+                    f"queue {queue!r} has {current.count:,} jobs, and the preview counted {counted:,}; make another"
+                )
+            change.count = await opened.obliterate(force)
+        return change.count
+
+    async def fire_schedule(self, queue: str, scheduler_id: str, *, reason: str = "") -> Job[Any, Any]:
+        """Add a job of a scheduler now; see `Queue.trigger_job_scheduler`."""
+        opened = await self.queue(queue)
+        async with self.changing("fire schedule", queue, scheduler_id, reason=reason):
+            return await opened.trigger_job_scheduler(scheduler_id)
+
+    async def pause_schedule(self, queue: str, scheduler_id: str, *, reason: str = "") -> bool:
+        """Pause a scheduler, also over deploys. Return False if it does not exist."""
+        opened = await self.queue(queue)
+        async with self.changing("pause schedule", queue, scheduler_id, reason=reason) as change:
+            found = await opened.pause_job_scheduler(scheduler_id)
+            change.count = int(found)
+        return found
+
+    async def resume_schedule(self, queue: str, scheduler_id: str, *, reason: str = "") -> bool:
+        """Resume a scheduler. Return False if it does not exist."""
+        opened = await self.queue(queue)
+        async with self.changing("resume schedule", queue, scheduler_id, reason=reason) as change:
+            found = await opened.resume_job_scheduler(scheduler_id)
+            change.count = int(found)
+        return found
+
+    async def remove_schedule(self, queue: str, scheduler_id: str, *, reason: str = "") -> bool:
+        """Remove a scheduler. Return False if it does not exist. Code that declares it adds it again."""
+        opened = await self.queue(queue)
+        async with self.changing("remove schedule", queue, scheduler_id, reason=reason) as change:
+            found = await opened.remove_job_scheduler(scheduler_id)
+            change.count = int(found)
+        return found
+
+
+def _given(**limits: object) -> dict[str, object]:
+    return {name: value for name, value in limits.items() if not isinstance(value, Unchanged)}
+
+
+async def _incarnation(queue: Queue[Any, Any]) -> str:
+    await queue.connect()
+    return queue._client.functions.caller.incarnation  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+def _ticket(incarnation: str, count: int) -> str:
+    return f"{count}-{hashlib.sha256(f'{incarnation} {count}'.encode()).hexdigest()[:10]}"
+
+
+def _counted(ticket: str) -> int | None:
+    number = ticket.partition("-")[0]
+    return int(number) if number.isascii() and number.isdigit() else None

@@ -1,0 +1,123 @@
+"""The settings of a queue: their values, who has set them, and what the code declares."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Literal, TypeAlias
+
+from glidemq_async.durations import from_ms
+from glidemq_async.functions.settings import Declared, StoredSettings
+from glidemq_async.ops.errors import NoSuchHold
+from glidemq_async.ops.part import OpsPart
+from glidemq_async.queues.limits import change_pause, release_limit, stored_settings
+
+SettingOrigin: TypeAlias = Literal["operator", "code", "none"]
+PAUSED: Final = "paused"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting of a queue, or of an ordering key of it.
+
+    `name` is "paused", "concurrency", "rate", "max_waiting" or "bucket", and `key` the ordering key of a limit of keys,
+    "" for the default of all keys, None for a limit of the queue. `value` is the value that applies, None for no limit,
+    and `declared` the value that the code declares, None if it declares none. `origin` says whose value applies: an
+    "operator" holds it until it is released. `who`, `at` and `note` belong to that value, and `until` to a pause.
+    """
+
+    name: str
+    key: str | None
+    value: str | None
+    declared: str | None
+    origin: SettingOrigin
+    who: str = ""
+    at: datetime | None = None
+    note: str = ""
+    until: datetime | None = None
+
+
+class Settings(OpsPart):
+    """The methods of Ops for settings that an operator holds over the code."""
+
+    async def settings(self, queue: str) -> list[Setting]:
+        """Return the pause, the limits of a queue, and all settings that have been declared or are held.
+
+        Raises QueueNotFound.
+        """
+        stored = await stored_settings(await self.queue(queue))
+        names = {PAUSED, "concurrency", "rate", "max_waiting", *stored.holds, *stored.declared}
+        return [_setting(name, stored) for name in sorted(names, key=_place)]
+
+    async def release_hold(self, queue: str, name: str, *, key: str | None = None, reason: str = "") -> None:
+        """Release a setting that an operator holds: the value that the code declares applies again, or none.
+
+        A released pause ends. Raises QueueNotFound, and NoSuchHold if nobody holds the setting.
+        """
+        setting = name if key is None else f"{name} {key}"
+        opened = await self.queue(queue)
+        async with self.changing("release hold", queue, setting, reason=reason):
+            if setting not in (held := (await stored_settings(opened)).holds):
+                raise NoSuchHold(queue, setting, sorted(held))
+            author = self._author(reason, "release")
+            if setting == PAUSED:
+                await change_pause(opened, author, paused=False)
+            else:
+                await release_limit(opened, author, setting)
+
+
+def _place(setting: str) -> tuple[bool, str, str]:
+    name, _, key = setting.partition(" ")
+    return " " in setting, key, "" if name == PAUSED else name
+
+
+def _setting(setting: str, stored: StoredSettings) -> Setting:
+    name, has_key, key = setting.partition(" ")
+    held, declared = stored.holds.get(setting), stored.declared.get(setting)
+    applies = held or declared
+    value = _value(name, applies.value) if applies else None
+    until: datetime | None = None
+    if setting == PAUSED:
+        value, until = _pause(stored)
+        held = held if value else None
+        applies = held
+    elif not has_key:
+        value = _limit(name, stored.limits)
+    origin: SettingOrigin = "operator" if held else "code" if declared and value else "none"
+    return Setting(
+        name,
+        key if has_key else None,
+        value,
+        _value(name, declared.value) if declared else None,
+        origin,
+        *_signed(applies if value or held else None),
+        until,
+    )
+
+
+def _signed(applies: Declared | None) -> tuple[str, datetime | None, str]:
+    return (applies.who, from_ms(applies.at), applies.note) if applies else ("", None, "")
+
+
+def _pause(stored: StoredSettings) -> tuple[str | None, datetime | None]:
+    found = re.fullmatch(r"1(?: (\d+))?", stored.paused)
+    if found is None or (found[1] and int(found[1]) <= stored.now):
+        return None, None
+    return "paused", from_ms(int(found[1])) if found[1] else None
+
+
+def _limit(name: str, limits: dict[str, str]) -> str | None:
+    if name == "rate":
+        return _value(name, f"{limits['rate_max']} {limits['rate_ms']}") if "rate_max" in limits else None
+    return limits.get(name)
+
+
+def _value(name: str, stored: str) -> str | None:
+    """Return a stored value in words."""
+    first, _, second = stored.partition(" ")
+    if name == "rate" and second:
+        return f"{first} per {int(second) / 1000:g} s"
+    if name == "bucket" and second:
+        return f"{int(first) / 1000:g} tokens, {int(second) / 1000:g} per s"
+    return stored or None

@@ -1,0 +1,164 @@
+"""What an operator sets holds over the code, and says who has set it, when and why."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from glidemq_async import QueueFull, RateLimit, TokenBucket
+from glidemq_async.functions.settings import Author
+from glidemq_async.ops import Actor, NoSuchHold, Ops, Setting, WrongTicket
+from glidemq_async.queues.limits import change_limits
+from tests.support.clocked_queue import Timed
+from tests.support.helpers import AnyQueue, echo, ended, idle, soon, worker_of
+
+CODE = Author("code", "worker-1")
+
+
+@pytest.fixture
+async def ops(queue: AnyQueue) -> AsyncIterator[Ops]:
+    """An operations core for Ada. The queue exists."""
+    await queue.connect()
+    async with Ops(queue.storage, actor=Actor("http", "ada")) as opened:
+        yield opened
+
+
+async def named(ops: Ops, queue: AnyQueue, name: str) -> Setting:
+    """Return a setting of a queue."""
+    return next(one for one in await ops.settings(queue.name) if one.name == name)
+
+
+async def test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy(ops: Ops, queue: AnyQueue) -> None:
+    await change_limits(queue, CODE, concurrency=5, rate_limit=RateLimit(10, 60))
+    assert await named(ops, queue, "concurrency") == Setting(
+        "concurrency", None, "5", "5", "code", "worker-1", (await named(ops, queue, "concurrency")).at
+    )
+    await ops.set_limits(queue.name, concurrency=2, note="the provider is slow")
+    await change_limits(queue, CODE, concurrency=8)
+    assert await queue.get_global_concurrency() == 2
+    found = await named(ops, queue, "concurrency")
+    assert (found.value, found.declared, found.origin, found.who) == ("2", "8", "operator", "ada")
+    assert found.note == "the provider is slow"
+    assert found.at is not None
+    assert (await named(ops, queue, "rate")).value == "10 per 60 s"
+    await ops.release_hold(queue.name, "concurrency")
+    assert await queue.get_global_concurrency() == 8
+    with pytest.raises(NoSuchHold, match="nobody holds the setting 'concurrency'"):
+        await ops.release_hold(queue.name, "concurrency")
+    lines = (await ops.audit.read()).lines
+    assert [(line.action, line.result[:2]) for line in lines] == [
+        ("release hold", "No"),
+        ("release hold", "ok"),
+        ("set limits", "ok"),
+    ]
+
+
+async def test_a_direct_call_holds_over_a_declaration_too(ops: Ops, queue: AnyQueue) -> None:
+    await queue.set_global_concurrency(3)
+    assert (await named(ops, queue, "concurrency")).origin == "none"
+    await change_limits(queue, CODE, concurrency=5)
+    await queue.set_global_concurrency(3)
+    await change_limits(queue, CODE, concurrency=5)
+    found = await named(ops, queue, "concurrency")
+    assert (found.value, found.origin, found.who) == ("3", "operator", "python")
+
+
+async def test_limits_of_keys_are_held_by_key(ops: Ops, queue: AnyQueue) -> None:
+    await ops.set_key_limits(queue.name, "k", token_bucket=TokenBucket(5, 0.5))
+    await ops.set_key_limits(queue.name, None, concurrency=2)
+    found = {(one.name, one.key): one.value for one in await ops.settings(queue.name) if one.origin == "operator"}
+    assert found == {("bucket", "k"): "5 tokens, 0.5 per s", ("concurrency", ""): "2"}
+    await ops.release_hold(queue.name, "bucket", key="k")
+    assert (await queue.get_key_limits("k")).token_bucket is None
+
+
+async def test_a_pause_has_a_note_and_an_author(ops: Ops, queue: AnyQueue) -> None:
+    job = await queue.add("job")
+    await ops.pause(queue.name, note="migration")
+    assert await queue.is_paused()
+    found = (await ops.explain(queue.name, job.id)).gates[0]
+    assert (found.kind, found.by) == ("paused", "ada")
+    assert found.text.endswith("(migration)")
+    assert (await named(ops, queue, "paused")).note == "migration"
+    await ops.release_hold(queue.name, "paused")
+    assert not await queue.is_paused()
+    assert (await named(ops, queue, "paused")).value is None
+
+
+async def test_a_pause_ends_by_itself_and_wakes_idle_workers(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo) as worker:
+        await idle(worker)
+        await queue.pause(until=datetime.now(UTC) + timedelta(seconds=0.4))
+        job = await queue.add("job")
+        await asyncio.sleep(0.1)
+        assert await job.get_state() == "waiting"
+        await soon(ended(job))
+    assert not await queue.is_paused()
+
+
+async def test_a_pause_until_an_instant_holds_exactly_until_then(timed: Timed) -> None:
+    now = datetime.now(UTC)
+    await timed.queue.add("job")
+    await timed.queue.pause(until=now + timedelta(hours=1))
+    await timed.clock.advance(3_500_000)
+    assert await timed.queue.is_paused()
+    assert await timed.names() == []
+    await timed.clock.advance(200_000)
+    assert not await timed.queue.is_paused()
+    assert await timed.run() == ["job"]
+
+
+async def test_a_full_queue_refuses_adds(ops: Ops, queue: AnyQueue) -> None:
+    await queue.set_max_waiting(2)
+    assert await queue.get_max_waiting() == 2
+    await queue.add("job")
+    await queue.add("job", key="k")
+    for add in (queue.add("job"), queue.add("job", key="k"), queue.add("job", delay=60)):
+        with pytest.raises(QueueFull, match="2 jobs wait, and the limit is 2"):
+            await add
+    await queue.set_max_waiting(None)
+    await queue.add("job")
+    await queue.drain()
+
+
+async def test_obliterate_needs_the_ticket_of_a_preview(ops: Ops, queue: AnyQueue) -> None:
+    await queue.add("job")
+    preview = await ops.preview_obliterate(queue.name)
+    assert (preview.count, preview.counts["waiting"]) == (1, 1)
+    with pytest.raises(WrongTicket, match="is not a ticket"):
+        await ops.obliterate(queue.name, "1-x")
+    await queue.add_bulk([("job", None)] * 150)
+    with pytest.raises(WrongTicket, match="has 151 jobs"):
+        await ops.obliterate(queue.name, preview.ticket)
+    assert await ops.obliterate(queue.name, (await ops.preview_obliterate(queue.name)).ticket) == 151
+
+
+async def test_each_change_of_a_queue_writes_a_line(ops: Ops, queue: AnyQueue) -> None:
+    await queue.upsert_job_scheduler("night", every=3600)
+    await ops.pause_key(queue.name, "k", 60)
+    await ops.resume_key(queue.name, "k")
+    assert await ops.pause_schedule(queue.name, "night")
+    assert await ops.resume_schedule(queue.name, "night")
+    await ops.fire_schedule(queue.name, "night", reason="the night run failed")
+    assert await ops.drain(queue.name) == 1
+    assert await ops.clean(queue.name) == []
+    assert await ops.remove_schedule(queue.name, "night")
+    await ops.pause(queue.name)
+    await ops.resume(queue.name)
+    lines = (await ops.audit.read()).lines
+    assert [line.action for line in reversed(lines)] == [
+        "pause key",
+        "resume key",
+        "pause schedule",
+        "resume schedule",
+        "fire schedule",
+        "drain",
+        "clean",
+        "remove schedule",
+        "pause",
+        "resume",
+    ]
+    assert lines[5].reason == "the night run failed"
