@@ -3,7 +3,7 @@
 --     counts     flat { state, count }, as countJobs
 --     paused     1 | 0
 --     oldest     when the job was added that has waited longest among the next jobs of each order; '' if none is ready
---     limits     { concurrency | '', rate_max | '', rate_ms | '', gate | '' }
+--     limits     { concurrency | '', rate_max | '', rate_ms | '', gate | '', max_waiting | '' }
 --     completed, failed   { minute since 1970, n }…   the last 60 minutes in which jobs ended in this state
 --     workers    info…    of up to `workers` workers (at most 200) that gave a sign of life in the last minute
 --     alive      the number of these workers
@@ -57,13 +57,14 @@ do
 
   register('summarize', function(base, args)
     local most, now = math.min(math.max(integer('workers', args[1]), 1), MOST_WORKERS), clock.now()
-    local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate')
-    for i = 1, 4 do limits_of[i] = limits_of[i] or '' end
+    local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate',
+      'max_waiting')
+    for i = 1, 5 do limits_of[i] = limits_of[i] or '' end
     local infos, alive = infos_of(base, now, most)
     local first = redis.call('ZRANGE', base .. ':schedules', 0, 0, 'WITHSCORES')
     local fire = tonumber(first[2] or nil)
     return {
-      now, reading.counts(base), redis.call('HGET', base .. ':meta2', 'paused') == '1' and 1 or 0,
+      now, reading.counts(base), wakeup.paused(base) and 1 or 0,
       oldest_ready(base) or '', limits_of,
       metrics.last_minutes(base, 'completed', MINUTES, now), metrics.last_minutes(base, 'failed', MINUTES, now),
       infos, alive, {redis.call('ZCARD', base .. ':schedules'), fire and fire < 1e15 and fire or ''},

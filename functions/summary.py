@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from glidemq_async.functions.calling import Calls, counts
-from glidemq_async.functions.key_limits import QueueLimits
+from glidemq_async.functions.key_limits import StoredQueueLimits
 
 MOST_WORKERS: Final = 200
 """Maximum number of workers whose description is read."""
@@ -20,7 +20,7 @@ class QueueFigures:
     counts: dict[str, int]
     paused: bool
     oldest: int | None
-    limits: QueueLimits
+    limits: StoredQueueLimits
     completed: dict[int, int]
     """Number of jobs that completed in each of the last 60 minutes; minutes without one are missing."""
     failed: dict[int, int]
@@ -49,7 +49,7 @@ class SummaryCalls(Calls):
             counts(flat),
             paused == 1,
             _optional(oldest),
-            QueueLimits(*(int(float(each)) if each else None for each in limits)),
+            StoredQueueLimits(*(int(float(each)) if each else None for each in limits)),
             dict(completed),
             dict(failed),
             tuple(workers),
