@@ -31,7 +31,7 @@ def expected(source: Path) -> set[str]:
         ("executors", "glidemq_async/"),
         ("demo", "glidemq_async/"),
     ]:
-        for pattern in ("*.py", "*.pyi", "*.lua", "*.j2"):
+        for pattern in ("*.py", "*.pyi", "*.lua", "*.j2", "web/static/**/*.*"):
             found = (source / folder).rglob(pattern)
             files |= {target + path.relative_to(source).as_posix() for path in found}
     return files

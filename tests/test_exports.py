@@ -31,6 +31,7 @@ PUBLIC = [
     "glidemq_async.integrations.signal_links",
     "glidemq_async.integrations.signal_pages",
     "glidemq_async.integrations.starlette",
+    "glidemq_async.web",
     "glidemq_async.ops",
     "glidemq_async.storage",
     "glidemq_async.tasks",

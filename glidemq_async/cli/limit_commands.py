@@ -44,7 +44,7 @@ def limits(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the limits of queues, or set those of a queue, of --key, or of --every-key. `none` removes a limit."""
+    """Show the limits of queues, or set the limits of a queue, of --key, or of --every-key. `none` removes a limit."""
     from glidemq_async.cli import targets
 
     texts = {"concurrency": concurrency, "rate": rate, "bucket": bucket}

@@ -105,7 +105,7 @@ class Ops(Looking, QueueChanges, Settings, Explanations):
         return await self._connections.queue(name)
 
     async def queue_names(self, *, system: bool = False) -> list[str]:
-        """Return the names of the queues, sorted, with `system` also those of the library itself."""
+        """Return the names of the queues, sorted, with `system` also the queues of the library itself."""
         return await self._connections.queue_names(system=system)
 
     async def flow_graph(self, queue: str, job_id: str) -> FlowGraph:

@@ -23,7 +23,7 @@ class FailureGroup:
       "<file>:<function>:<line>". It is "" if there is none.
     - `message` and `sample_job_id` are the message of a recent failure, cut to 500 bytes, and its job.
     - `count` is the number of failed attempts between `first_at` and `last_at`.
-    - `trend` has the failed attempts in each of the last 24 hours. Hours are those of UTC, and the last item is the
+    - `trend` has the failed attempts in each of the last 24 hours. Hours are in UTC, and the last item is the
       present hour.
     - `versions` has the number of failed attempts for each known version of the workers, for the 8 versions that failed
       last. `began_with` is the version of the first failed attempt, None if it is unknown.

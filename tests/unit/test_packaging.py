@@ -26,3 +26,7 @@ def test_the_server_functions_and_the_type_marker_are_installed() -> None:
     names = {entry.name for entry in resources.files("glidemq_async.functions").iterdir()}
     assert "base.lua" in names
     assert (resources.files("glidemq_async") / "py.typed").is_file()
+    static = resources.files("glidemq_async.web").joinpath("static")
+    assert static.joinpath("app.css").is_file()
+    assert static.joinpath("vendor", "uplot.LICENSE").is_file()
+    assert resources.files("glidemq_async.web").joinpath("templates", "base.html.j2").is_file()

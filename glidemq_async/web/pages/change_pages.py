@@ -1,0 +1,146 @@
+"""The forms of changes: shown by GET, carried out by POST."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from glidemq_async.errors import GlideMQError
+from glidemq_async.web.context import checked_form, context_of
+from glidemq_async.web.pages import formats
+from glidemq_async.web.pages.changes import CHANGES, ChangeForm, FormField
+from glidemq_async.web.pages.handling import core, own_target, see_other
+from glidemq_async.web.pages.rendering import THEME_COOKIE, THEMES, render, root_of, url_of
+from glidemq_async.web.pages.stand_ins import offers
+from glidemq_async.web.problems import status_of
+
+_TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name")
+_TYPED: Final = FormField("typed", "Type the name of the queue", required=True)
+
+
+async def show_change(request: Request) -> Response:
+    """Show the form of a change. Nothing changes."""
+    name, change = _change(request)
+    target = {part: request.query_params[part] for part in _TARGETS if part in request.query_params}
+    _require(request, change, target)
+    return await _form(request, name, change, target, {}, "")
+
+
+async def make_change(request: Request) -> Response:
+    """Carry out a change, and lead back to the page that it was started from."""
+    name, change = _change(request)
+    form = {part: str(value) for part, value in (await checked_form(request)).items()}
+    target = {part: form[part] for part in _TARGETS if part in form and not _is_field(change, part)}
+    _require(request, change, target)
+    ops = core(request)
+    try:
+        if change.typed and form.get("typed", "") != target.get("queue"):
+            raise ValueError("the name that was typed is not the name of the queue")
+        notice = await change.run(ops, form, form.get("reason", ""))
+    except (GlideMQError, ValueError, KeyError) as error:
+        return await _form(request, name, change, target, form, str(error), status_of(error))
+    return see_other(request, own_target(request, form.get("next")), notice)
+
+
+async def choose_theme(request: Request) -> Response:
+    """Store the theme in a cookie, so that the first paint of each page is right."""
+    form = await checked_form(request)
+    response = see_other(request, own_target(request, form.get("next")))
+    if form.get("theme") in THEMES:
+        path = root_of(request) or "/"
+        response.set_cookie(
+            THEME_COOKIE, str(form["theme"]), max_age=31_536_000, path=path, httponly=True, samesite="strict"
+        )
+    return response
+
+
+def _change(request: Request) -> tuple[str, ChangeForm]:
+    name = str(request.path_params["change"])
+    if name not in CHANGES:
+        raise HTTPException(404, "There is no such change.")
+    return name, CHANGES[name]
+
+
+def _is_field(change: ChangeForm, name: str) -> bool:
+    return any(field.name == name for field in change.fields)
+
+
+def _require(request: Request, change: ChangeForm, target: Mapping[str, str]) -> None:
+    context_of(request).require(change.role, target.get("queue", ""))
+
+
+async def _form(
+    request: Request,
+    name: str,
+    change: ChangeForm,
+    target: Mapping[str, str],
+    given: Mapping[str, str],
+    error: str,
+    status: int = 200,
+) -> Response:
+    words = dict.fromkeys(_TARGETS, "") | dict(target)
+    fields = [*change.fields, *([_TYPED] if change.typed else [])]
+    back = given.get("next") or request.headers.get("referer", "")
+    return render(
+        request,
+        "confirm.html.j2",
+        status=status,
+        title=change.title.format_map(words),
+        text=change.text.format_map(words),
+        verb=change.verb,
+        ticket=await _ticket(core(request), name, target),
+        facts=await _facts(core(request), name, target),
+        error=error,
+        dangerous=change.is_dangerous,
+        action_url=url_of(request, f"change/{name}"),
+        hidden_fields=list(target.items()),
+        fields=[await _filled(request, name, field, target, given) for field in fields],
+        next_url=own_target(request, _path_of(request, back)),
+    )
+
+
+async def _ticket(ops: Any, name: str, target: Mapping[str, str]) -> str:
+    """Return the ticket of what the form shows, so that it cannot be used for a queue that has changed much."""
+    if name != "obliterate" or not offers(ops, "preview_obliterate"):
+        return ""
+    return str((await ops.preview_obliterate(target["queue"])).ticket)
+
+
+async def _filled(
+    request: Request, name: str, field: FormField, target: Mapping[str, str], given: Mapping[str, str]
+) -> Any:
+    from dataclasses import replace
+
+    if field.name in given:
+        return replace(field, value=given[field.name])
+    if name == "edit_and_replay" and context_of(request).identity.payloads:
+        detail = await core(request).job(target["queue"], target["job"])
+        return replace(field, value=formats.pretty(detail.data))
+    return field
+
+
+async def _facts(ops: Any, name: str, target: Mapping[str, str]) -> list[str]:
+    """Return the counted preview of a change that affects many jobs."""
+    if name not in {"pause", "drain", "clean", "obliterate"} or not target.get("queue"):
+        return []
+    counts = await (await ops.queue(target["queue"])).get_job_counts()
+    waiting = sum(counts[state] for state in ("waiting", "prioritized", "key-waiting", "rate-limited"))
+    return {
+        "pause": [f"{waiting:,} jobs wait, {counts['active']:,} run now."],
+        "drain": [f"{waiting:,} waiting jobs will be deleted. Jobs that are added later stay."],
+        "clean": [f"{counts['completed']:,} completed and {counts['failed']:,} failed jobs are stored now."],
+        "obliterate": [f"{sum(counts.values()):,} jobs will be deleted, {counts['active']:,} of them run now."],
+    }[name]
+
+
+def _path_of(request: Request, address: str) -> str:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(address)
+    if parts.netloc and parts.netloc != request.url.netloc:
+        return ""
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path

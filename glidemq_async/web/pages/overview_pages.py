@@ -1,0 +1,132 @@
+"""The pages about queues, their workers and their schedules."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, only
+from glidemq_async.web.context import identity_of
+from glidemq_async.web.pages import formats
+from glidemq_async.web.pages.handling import core, visible_queue
+from glidemq_async.web.pages.looks import HEADLINES
+from glidemq_async.web.pages.rendering import render
+
+_FIRST: Final = 6
+_READY: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
+
+
+async def show_overview(request: Request) -> Response:
+    """Show whether the work is done in time, and why not."""
+    view = await _overview(request)
+    groups = [group for group in await core(request).failures() if identity_of(request).sees(group.queue)]
+    running = sum(each.running for each in view.queues)
+    slots = sum(each.slots for each in view.queues)
+    series = (
+        ("out", [point.completed for point in view.throughput]),
+        ("failed", [point.failed for point in view.throughput]),
+    )
+    completed, failed = (sum(values) for _, values in series)
+    return render(
+        request,
+        "overview.html.j2",
+        view=view,
+        headline=HEADLINES[view.verdict],
+        totals=_totals(view.totals),
+        running=running,
+        slots=slots,
+        series=series,
+        chart_label=f"{completed} jobs completed and {failed} failed in the last hour",
+        groups=groups[:_FIRST],
+        late=[reason for reason in view.reasons if " schedule " in reason],
+        changes=list(view.audit)[:_FIRST],
+        **_of_queues(),
+    )
+
+
+async def show_queues(request: Request) -> Response:
+    """Show all queues with their pauses."""
+    view = await _overview(request)
+    paused = [each for each in view.queues if each.paused]
+    return render(request, "queues.html.j2", view=view, paused=paused, **_of_queues())
+
+
+async def show_queue(request: Request) -> Response:
+    """Show one queue: its states, speed, settings, failures and workers."""
+    name = visible_queue(request)
+    ops = core(request)
+    detail = await ops.queue_detail(name)
+    groups = await ops.failures(name)
+    return render(
+        request,
+        "queue.html.j2",
+        q=detail.summary,
+        states=_totals(detail.summary.counts),
+        behind=(detail.summary.oldest_waiting_seconds or 0) > BEHIND_SECONDS,
+        settings=await ops.settings(name),
+        groups=groups[:_FIRST],
+        workers=detail.workers,
+        **_of_queues(),
+    )
+
+
+async def show_workers(request: Request) -> Response:
+    """Show the workers with their versions."""
+    identity = identity_of(request)
+    workers = [each for each in await core(request).workers() if identity.sees(each.queue)]
+    counts = Counter(_version(each) for each in workers)
+    versions = [(name, count, count / len(workers)) for name, count in sorted(counts.items(), reverse=True)]
+    shown = versions if any(name for name, _, _ in versions) else []
+    return render(request, "workers.html.j2", workers=workers, versions=shown, **_of_queues())
+
+
+async def show_schedules(request: Request) -> Response:
+    """Show the schedules with their lateness."""
+    identity = identity_of(request)
+    rows = [each for each in await core(request).schedules() if identity.sees(each.queue)]
+    return render(request, "schedules.html.j2", schedules=rows)
+
+
+async def _overview(request: Request) -> Overview:
+    view: Overview = await core(request).overview()
+    identity = identity_of(request)
+    return view if identity.sees_all else only(view, identity.visible([each.name for each in view.queues]))
+
+
+def _totals(totals: dict[Any, int]) -> list[tuple[str, int]]:
+    always = ("waiting", "active", "delayed", "failed", "completed")
+    return [(state, count) for state, count in totals.items() if count or state in always]
+
+
+def _version(worker: Any) -> str:
+    return str(getattr(worker, "version", "") or "")
+
+
+def _waiting(queue: Any) -> int:
+    return sum(queue.counts.get(state, 0) for state in _READY)
+
+
+def _queue(worker: Any) -> str:
+    return str(worker.queue)
+
+
+def _setting_name(setting: Any) -> str:
+    name = str(setting.name).replace("_", " ")
+    return name if setting.key is None else f"{name} of {setting.key or 'every key'}"
+
+
+def _setting_value(setting: Any) -> str:
+    return formats.DASH if setting.value is None else str(setting.value)
+
+
+def _of_queues() -> dict[str, Any]:
+    return {
+        "waiting_of": _waiting,
+        "worker_queue": _queue,
+        "worker_version": _version,
+        "setting_name": _setting_name,
+        "setting_value": _setting_value,
+    }

@@ -1,0 +1,257 @@
+"""The pages in headless Chromium: live figures, dialogs, keyboard, accessibility, and pictures for the guide."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import os
+import re
+import warnings
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("starlette")
+pytest.importorskip("jinja2")
+pytest.importorskip("playwright", reason="pip install playwright for the tests in a browser")
+
+from playwright import async_api as playwright
+
+from glidemq_async import GlideMQ
+from glidemq_async.storage import Storage
+from tests.web.browser import ARGUMENTS, Complaints, chromium, serving
+from tests.web.seed import fill, seeded_app
+
+MISSING = "!!! no Chromium: install Debian's chromium, or set GLIDEMQ_TEST_CHROMIUM"
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.only_on("memory"),
+    pytest.mark.timeout(200),
+    pytest.mark.skipif(chromium() is None, reason=MISSING),
+]
+# pyright does not know what these methods return.
+expect: Any = playwright.expect
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
+SIZES: dict[str, Any] = {"wide": {"width": 1440, "height": 900}, "phone": {"width": 390, "height": 844}}
+PATHS = {
+    "overview": "/",
+    "failures": "/failures",
+    "operations": "/operations",
+    "jobs": "/jobs?filter=state:failed",
+    "queues": "/queues",
+    "queue": "/queues/reports",
+    "workers": "/workers",
+    "workflows": "/workflows",
+    "keys": "/keys",
+    "schedules": "/schedules",
+    "dead-letters": "/dead-letters",
+    "store": "/store",
+    "audit": "/audit",
+    "change": "/change/pause?queue=mail",
+    "missing": "/queues/nothing",
+}
+
+
+@pytest.fixture
+async def seeded(storage: Storage) -> AsyncIterator[GlideMQ[Any]]:
+    """An app with jobs in all states, and a worker."""
+    mq = seeded_app(storage)
+    async with mq:
+        await fill(mq)
+        yield mq
+
+
+@asynccontextmanager
+async def browsing(mq: GlideMQ[Any], **settings: Any) -> AsyncGenerator[tuple[Any, str, Complaints]]:
+    """Yield a page of a new browser, the address of the server, and the complaints."""
+    async with serving(mq) as base, playwright.async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
+        context = await browser.new_context(viewport=SIZES["wide"], **settings)
+        page = await context.new_page()
+        complaints = Complaints()
+        complaints.watch(page, base)
+        try:
+            yield page, base, complaints
+        finally:
+            await context.close()
+            await browser.close()
+
+
+async def _job_paths(mq: GlideMQ[Any]) -> dict[str, str]:
+    failed = (await mq.queue("mail").get_jobs("failed", 0, 0))[0].id
+    run = (await mq.queue("orders").get_jobs("suspended", 0, 0))[0].id
+    return {"job": f"/queues/mail/jobs/{failed}", "run": f"/queues/orders/runs/{run}"}
+
+
+LOOKS = [(theme, size) for theme in ("light", "dark") for size in SIZES]
+
+
+async def test_every_page_is_accessible(seeded: GlideMQ[Any]) -> None:
+    paths = PATHS | await _job_paths(seeded)
+    async with browsing(seeded, bypass_csp=True) as (page, base, complaints):
+        for place, path in enumerate(paths.values()):
+            await _scan(page, base + path, *LOOKS[place % len(LOOKS)])
+        assert [each for each in complaints.found if "404" not in each] == []
+
+
+@pytest.mark.slow
+async def test_every_page_is_accessible_in_both_themes_and_sizes(seeded: GlideMQ[Any]) -> None:
+    paths = PATHS | await _job_paths(seeded)
+    async with browsing(seeded, bypass_csp=True) as (page, base, _):
+        for theme, size in LOOKS:
+            for path in paths.values():
+                await _scan(page, base + path, theme, size)
+
+
+async def _scan(page: Any, address: str, theme: str, size: str) -> None:
+    """Check that a page has no serious violation of WCAG, and fits its window."""
+    await page.emulate_media(color_scheme=theme)
+    await page.set_viewport_size(SIZES[size])
+    await page.goto(address)
+    assert await page.evaluate("document.documentElement.scrollWidth") <= SIZES[size]["width"], address
+    await page.evaluate(AXE.read_text("utf-8"))
+    found = await page.evaluate("async () => (await axe.run({resultTypes: ['violations']})).violations")
+    grave = [
+        f"{each['id']}: {node['html'][:200]}"
+        for each in found
+        if each["impact"] in {"serious", "critical"}
+        for node in each["nodes"]
+    ]
+    assert grave == [], (address, theme, size)
+
+
+async def test_figures_are_live_and_can_be_paused(seeded: GlideMQ[Any]) -> None:
+    async with browsing(seeded) as (page, base, complaints):
+        await page.goto(base)
+        await page.wait_for_selector("#live[data-state=live]")
+        row = page.locator("tr[data-row=mail] td").nth(1)
+        assert await row.inner_text() == "0"
+        await seeded.queue("mail").add("send_email", {"a": [], "k": {"to": "a", "subject": "b"}})
+        await expect(row).to_have_text("1", timeout=10_000)
+        await page.keyboard.press("p")
+        await expect(page.locator("#live")).to_have_text("Paused")
+        await seeded.queue("mail").add("send_email", {"a": [], "k": {"to": "a", "subject": "b"}})
+        await asyncio.sleep(2.5)  # longer than the interval of the page, which must not change now
+        await expect(row).to_have_text("1")
+        await page.keyboard.press("p")
+        await expect(row).to_have_text("2", timeout=10_000)
+        assert complaints.found == []
+
+
+async def test_a_queue_is_paused_in_a_dialog_with_the_keyboard(seeded: GlideMQ[Any]) -> None:
+    async with browsing(seeded) as (page, base, complaints):
+        await page.goto(base + "/queues/mail")
+        await page.get_by_role("link", name="Pause", exact=True).focus()
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("dialog[open]")
+        assert await page.evaluate("document.activeElement.name") == "note"
+        await page.keyboard.press("Escape")
+        assert not await seeded.queue("mail").is_paused()
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("dialog[open]")
+        await page.keyboard.type("the relay is down")
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("text=Queue mail is paused")
+        assert await seeded.queue("mail").is_paused()
+        assert complaints.found == []
+
+
+async def test_shortcuts_lead_to_pages(seeded: GlideMQ[Any]) -> None:
+    async with browsing(seeded) as (page, base, complaints):
+        await page.goto(base)
+        for keys, path in (("gq", "/queues"), ("gj", "/jobs"), ("gf", "/failures"), ("go", "/")):
+            for key in keys:
+                await page.keyboard.press(key)
+            await page.wait_for_url(base + path)
+        await page.keyboard.press("?")
+        await page.wait_for_selector("#help[open]")
+        await page.keyboard.press("Escape")
+        await page.keyboard.press("/")
+        await page.wait_for_url(re.compile("/jobs"))
+        await page.wait_for_function("document.activeElement.id === 'filter'")
+        await page.keyboard.type("state:failed name:charge_card")
+        await page.keyboard.press("Enter")
+        await page.wait_for_url(re.compile("filter="))
+        assert await page.locator("tbody tr").count() == 3
+        assert complaints.found == []
+
+
+async def test_hostile_texts_run_nothing(storage: Storage) -> None:
+    mq: GlideMQ[Any] = GlideMQ(storage)
+    async with mq:
+        queue = mq.queue("trap")
+        for text in (
+            "<script>alert(1)</script>",
+            "<img src=//evil.example/x onerror=alert(1)>",
+            "<svg/onload=alert(1)>",
+        ):
+            job = await queue.add(text, {text: text}, key=text)
+            await queue.revoke(job.id, text)
+        async with browsing(mq) as (page, base, complaints):
+            for path in (
+                "/",
+                "/jobs",
+                "/keys",
+                "/failures",
+                "/queues/trap",
+                "/queues/trap/jobs/1",
+                "/queues/trap/jobs/2",
+            ):
+                await page.goto(base + path)
+            assert complaints.found == []
+
+
+async def _abort(route: Any) -> None:
+    await route.abort()
+
+
+@pytest.mark.slow
+async def test_pages_are_polled_without_the_stream(seeded: GlideMQ[Any]) -> None:
+    async with browsing(seeded) as (page, base, _):
+        await page.route("**/api/v1/events**", _abort)
+        await page.goto(base)
+        await expect(page.locator("#live")).to_have_text("Polling every 5 s", timeout=20_000)
+
+
+@pytest.mark.slow
+async def test_pictures_of_the_guide(seeded: GlideMQ[Any]) -> None:
+    """Draw the pictures. `$GLIDEMQ_WRITE_IMAGES=1` stores them in docs/images."""
+    jobs = await _job_paths(seeded)
+    shots = [
+        ("overview", "/", "wide", "light"),
+        ("overview-dark", "/", "wide", "dark"),
+        ("overview-phone", "/", "phone", "light"),
+    ]
+    shots += [("job", jobs["job"], "wide", "light"), ("run", jobs["run"], "wide", "dark")]
+    shots += [
+        ("jobs", PATHS["jobs"], "wide", "light"),
+        ("queue", PATHS["queue"], "wide", "light"),
+        ("schedules", PATHS["schedules"], "wide", "light"),
+    ]
+    shots += [("failures", "/failures", "wide", "light"), ("keys", "/keys", "wide", "light")]
+    async with seeded.worker(["mail", "billing", "orders"], concurrency=6), browsing(seeded) as (page, base, _):
+        for name, path, size, theme in shots:
+            await page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            await page.set_viewport_size(SIZES[size])
+            await page.goto(base + path)
+            await page.evaluate("document.fonts.ready")
+            drawn = await page.screenshot(clip={"x": 0, "y": 0, **SIZES[size]})
+            assert len(drawn) > 10_000
+            if os.environ.get("GLIDEMQ_WRITE_IMAGES"):
+                _store(name, drawn)
+
+
+def _store(name: str, drawn: bytes) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from PIL import Image  # type: ignore[import-not-found,unused-ignore]
+
+        IMAGES.mkdir(exist_ok=True)
+        picture = Image.open(io.BytesIO(drawn)).convert("RGB")
+        picture.quantize(128, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE).save(
+            IMAGES / f"dashboard-{name}.png", optimize=True
+        )
