@@ -37,6 +37,7 @@ PUBLIC = [
     "glidemq_async.tasks",
     "glidemq_async.telemetry",
     "glidemq_async.testing",
+    "glidemq_async.web",
     "glidemq_async.worker",
     *(SPARK if WITH_SPARK else []),
 ]

@@ -20,6 +20,7 @@ RUN, INSPECT, MODIFY, MAINTAIN = "Run", "Inspect", "Modify", "Maintain"
 COMMANDS: Final = {
     "worker": (RUN, "glidemq_async.cli.worker.command"),
     "ui": (RUN, "glidemq_async.cli.ui_command"),
+    "mcp": (RUN, "glidemq_async.cli.mcp_command"),
     "demo": (RUN, "glidemq_async.demo.jobs.command"),
     "pipeline": (RUN, "glidemq_async.cli.pipeline"),
     "top": (INSPECT, "glidemq_async.cli.top_command"),

@@ -110,7 +110,7 @@ def create(
             patterns = tuple(queues or ("*",))
             expires = days * 86_400 or None
             secret = await tokens.create(
-                name, _role(role), queues=patterns, payloads=payloads, expires=expires, reason=reason
+                name, checked_role(role), queues=patterns, payloads=payloads, expires=expires, reason=reason
             )
             return {"name": name, "token": secret}
 
@@ -149,7 +149,8 @@ def revoke(
     answer(work(), lambda found: typer.echo(f"revoked {found['revoked']} of {found['name']}"), as_json=as_json)
 
 
-def _role(role: str) -> Any:
+def checked_role(role: str) -> Any:
+    """Return a role. Raises BadParameter for an unknown one."""
     from glidemq_async.ops.access import ROLES
 
     if role not in ROLES:

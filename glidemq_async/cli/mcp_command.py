@@ -1,0 +1,43 @@
+"""The command mcp, which offers the operations core to language models."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from glidemq_async.cli.options import CommandTarget, with_target
+
+AllowChanges = Annotated[bool, typer.Option("--allow-changes", help="Also offer tools that change jobs.")]
+Payloads = Annotated[bool, typer.Option("--payloads", help="Show payloads, results, errors and log lines.")]
+Role = Annotated[str, typer.Option("--role", help="The role of the model: viewer, operator or admin.")]
+Queues = Annotated[list[str] | None, typer.Option("--queue", help="Pattern of queues, for example 'mail-*'.")]
+
+
+@with_target
+def mcp(
+    target: CommandTarget,
+    allow_changes: AllowChanges = False,
+    payloads: Payloads = False,
+    role: Role = "operator",
+    queues: Queues = None,
+) -> None:
+    """Serve the tools of an MCP server over standard input and output. By default they only read."""
+    from glidemq_async.cli import targets
+    from glidemq_async.cli.ui_command import checked_role
+    from glidemq_async.ops.access import Identity
+    from glidemq_async.ops.actor import Actor
+
+    name = f"{Actor.here('mcp').name} (mcp)"
+    identity = Identity(name, checked_role(role), tuple(queues or ("*",)), payloads)
+
+    async def serve() -> None:
+        from glidemq_async.web.app import operations_app, running
+        from glidemq_async.web.mcp_server import serve_stdio
+
+        async with targets.open_store(target) as store:
+            app = operations_app(store.app or store.storage, prefix=store.prefix, read_only=not allow_changes)
+            async with running(app):
+                await serve_stdio(app.state.web, identity)
+
+    targets.run(serve())

@@ -1,0 +1,121 @@
+"""An MCP server: routes of the HTTP API as tools for language models. Needs the extras `ui` and `mcp`."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+try:
+    from mcp import types
+    from mcp.server import Server, ServerRequestContext
+    from mcp.server.stdio import stdio_server
+except ModuleNotFoundError as error:
+    raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[ui,mcp]'") from error
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+
+from glidemq_async.ops.access import Identity
+from glidemq_async.web.api import ENDPOINTS
+from glidemq_async.web.context import RequestContext
+from glidemq_async.web.endpoints import ApiCall, ApiRoute, allow, parse, run
+from glidemq_async.web.problems import RequestError, problem_of
+from glidemq_async.web.state import WebState
+
+__all__ = ["mcp_server", "serve_stdio", "tools"]
+
+INSTRUCTIONS: Final = (
+    "See the job queues of glidemq_async: start with getOverview. A change of many jobs is a bulk operation: preview "
+    "it, show the count to a person, and start it with the ticket of the preview only when the person agrees."
+)
+
+
+def tools(*, allow_changes: bool) -> dict[str, ApiRoute]:
+    """Return the routes that are offered as tools. Without `allow_changes` these are the ones that only read."""
+    return {route.name: route for route in ENDPOINTS if route.tool and (allow_changes or route.method == "GET")}
+
+
+def mcp_server(web: WebState, identity: Identity) -> Server[Any]:
+    """Return an MCP server for one user. A read-only state offers no tools that change something.
+
+    The tools check the rights of the identity, and their changes have audit lines with the source `mcp`.
+    """
+    offered = tools(allow_changes=not web.read_only)
+
+    async def list_tools(_context: ServerRequestContext[Any], _page: Any) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[_tool(route) for route in offered.values()])
+
+    async def call_tool(
+        _context: ServerRequestContext[Any], asked: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        response = await _call(offered.get(asked.name), asked, RequestContext(web, identity, "", ""))
+        text = bytes(response.body).decode()
+        content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
+        return types.CallToolResult(content=content, is_error=response.status_code >= 400)
+
+    return Server("glidemq", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def serve_stdio(web: WebState, identity: Identity) -> None:
+    """Serve an MCP client over standard input and output until it disconnects."""
+    server = mcp_server(web, identity)
+    async with stdio_server() as (reading, writing):
+        await server.run(reading, writing, server.create_initialization_options())
+
+
+def _tool(route: ApiRoute) -> types.Tool:
+    properties: dict[str, Any] = {}
+    required: list[str] = []
+    definitions: dict[str, Any] = {}
+    for name in _parts(route):
+        properties[name] = {"type": "string"}
+        required.append(name)
+    for model in (route.query, route.body):
+        if model is not None:
+            schema = model.model_json_schema()
+            properties |= schema.get("properties", {})
+            required += schema.get("required", [])
+            definitions |= schema.get("$defs", {})
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    hints = types.ToolAnnotations(read_only_hint=route.method == "GET", destructive_hint=route.name == "startOperation")
+    return types.Tool(
+        name=route.name,
+        description=route.summary,
+        input_schema={**schema, "$defs": definitions} if definitions else schema,
+        annotations=hints,
+    )
+
+
+async def _call(route: ApiRoute | None, asked: types.CallToolRequestParams, context: RequestContext) -> Response:
+    try:
+        if route is None:
+            raise RequestError(404, "no-such-tool", f"there is no tool {asked.name!r}, or it needs --allow-changes")
+        given = dict(asked.arguments or {})
+        path = {name: _text(given.pop(name, None), name) for name in _parts(route)}
+        allow(route, context, path)
+        query = _taken(route.query, given, "query")
+        body = _taken(route.body, given, "body")
+        if given:
+            raise RequestError(422, "invalid-arguments", f"{next(iter(given))}: the tool has no such argument")
+        return await run(route, ApiCall(path, query, body, Headers(), context, source="mcp"))
+    except Exception as error:  # noqa: BLE001 - each becomes the result of the tool
+        return problem_of(error)
+
+
+def _taken(model: Any, given: dict[str, Any], what: str) -> Any:
+    if model is None:
+        return None
+    take: Callable[[str], bool] = given.__contains__
+    return parse(model, {name: given.pop(name) for name in model.model_fields if take(name)}, what)
+
+
+def _parts(route: ApiRoute) -> list[str]:
+    return re.findall(r"{(\w+)}", route.path)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise RequestError(422, "invalid-arguments", f"{name}: the tool needs a text, got {json.dumps(value)}")
+    return value

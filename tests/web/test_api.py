@@ -1,0 +1,147 @@
+"""The HTTP API: its document, adding jobs, results, signals, mounting, and errors."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
+
+from glidemq_async import Job, Queue, errors
+from glidemq_async.storage import Storage
+from glidemq_async.web.api import openapi
+from glidemq_async.web.app import operations_app, running
+from glidemq_async.web.problems import STATUSES, slug_of
+from tests.support.helpers import worker_of
+from tests.web.clients import client_of, serving, user
+
+pytestmark = pytest.mark.only_on("memory")
+DOCUMENT = Path(__file__).parents[2] / "docs" / "openapi.json"
+
+
+def test_the_document_in_the_repository_is_the_one_of_the_route_table() -> None:
+    stored = json.loads(DOCUMENT.read_text())
+    stored["info"]["version"] = openapi()["info"]["version"]
+    assert stored == json.loads(json.dumps(openapi())), "run `python -m glidemq_async.web docs/openapi.json`"
+    operations = [each for path in stored["paths"].values() for each in path.values()]
+    assert {each["x-role"] for each in operations} <= {"viewer", "operator", "admin"}
+    assert len({each["operationId"] for each in operations}) == len(operations)
+
+
+def test_each_error_of_the_library_has_a_status_and_its_own_type() -> None:
+    kinds = [getattr(errors, name) for name in errors.__all__]
+    assert [kind for kind in kinds if kind not in STATUSES and not kind.__name__.startswith("_")] == []
+    assert len({slug_of(kind) for kind in STATUSES}) == len(STATUSES)
+
+
+async def test_a_job_is_added_once_for_each_idempotency_key(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        path, sent = f"/api/v1/queues/{name}/jobs", {"name": "mail", "data": {"to": "ada"}}
+        first = await client.post(path, json=sent, headers={"Idempotency-Key": "k1"})
+        again = await client.post(path, json=sent, headers={"Idempotency-Key": "k1"})
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert again.json() == {**first.json(), "outcome": "duplicate"}
+        [job] = await queue.get_jobs("waiting")
+        assert (job.name, job.data) == ("mail", {"to": "ada"})
+
+
+async def test_each_line_of_a_bulk_has_its_own_outcome(storage: Storage, name: str) -> None:
+    named = '{"name":"b","options":{"delay":60,"job_id":"x"}}\n{"name":"c","options":{"job_id":"x"}}'
+    lines = '{"name":"a"}\n{"nam":1}\nno json\n\n' + named
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        headers = {"Content-Type": "application/x-ndjson"}
+        reply = await client.post(f"/api/v1/queues/{name}/jobs", content=lines, headers=headers)
+        outcomes = [json.loads(line) for line in reply.text.splitlines()]
+        found = [each.get("outcome") or each["error"]["title"] for each in outcomes]
+        assert found == ["added", "invalid body", "invalid json", "added", "duplicate"]
+        assert [each["line"] for each in outcomes] == [1, 2, 3, 4, 5]
+        assert await queue.count() == 2
+
+
+async def test_a_request_waits_for_the_result_of_its_job(storage: Storage, name: str) -> None:
+    async def double(job: Job[Any, Any]) -> int:
+        return int(job.data["n"]) * 2
+
+    async with Queue[Any, Any](name, storage) as queue, worker_of(queue, double), serving(storage) as client:
+        path = f"/api/v1/queues/{name}/jobs:wait"
+        ended = await client.post(path, json={"name": "x", "data": {"n": 4}})
+        assert ended.json()["result"] == 8
+        failed = await client.post(path, json={"name": "x", "data": {}})
+        assert (failed.json()["state"], failed.json()["error_type"]) == ("failed", "KeyError")
+        again = await client.get(f"/api/v1/queues/{name}/jobs/{ended.json()['id']}/result")
+        assert again.json()["result"] == 8
+
+
+async def test_a_signal_with_an_idempotency_key_arrives_once(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        job = await queue.add("x")
+        path = f"/api/v1/queues/{name}/jobs/{job.id}/signals/approved"
+        for _ in range(2):
+            reply = await client.post(path, json={"data": {"by": "ada"}}, headers={"Idempotency-Key": "k"})
+            assert reply.status_code == 200
+        assert [(each.name, each.data) for each in await queue.get_mailbox(job.id)] == [("approved", {"by": "ada"})]
+
+
+async def test_names_and_ids_may_contain_slashes(storage: Storage) -> None:
+    async with Queue[Any, Any]("mail/eu", storage) as queue, serving(storage) as client:
+        await queue.add("x", job_id="a/b c?d")
+        found = await client.get("/api/v1/queues/mail%2Feu/jobs/a%2Fb%20c%3Fd/result")
+        assert (found.status_code, found.json()["id"]) == (200, "a/b c?d")
+
+
+async def test_an_error_says_what_to_do(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage), serving(storage) as client:
+        missing = await client.get(f"/api/v1/queues/{name}x")
+        assert missing.headers["content-type"] == "application/problem+json"
+        assert missing.json()["type"] == "urn:glidemq:error:queue-not-found"
+        assert f"did you mean '{name}'?" in missing.json()["detail"]
+        unknown = await client.post(f"/api/v1/queues/{name}/jobs", json={"name": "x", "prority": 1})
+        assert (unknown.status_code, unknown.json()["title"]) == (422, "invalid body")
+        assert "prority" in unknown.json()["detail"]
+        assert (await client.put(f"/api/v1/queues/{name}")).status_code == 405
+
+
+async def test_each_addition_has_an_audit_line_with_the_user(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage), serving(storage, user("operator")) as client:
+        await client.post(f"/api/v1/queues/{name}/jobs", json={"name": "x"}, headers={"X-Reason": "by hand"})
+        await client.post(
+            f"/api/v1/queues/{name}/jobs",
+            content='{"name":"x"}\n' * 3,
+            headers={"Content-Type": "application/x-ndjson"},
+        )
+    async with serving(storage) as client:
+        lines = (await client.get("/api/v1/overview")).json()["audit"]
+    shown = [(line["action"], line["actor"], line["source"], line["reason"], line["count"]) for line in lines]
+    assert shown == [("add many", "ada", "http", "", 3), ("add", "ada", "http", "by hand", 1)]
+
+
+@pytest.mark.parametrize("prefix", ["", "/ops", "/a/b"])
+async def test_the_app_can_be_mounted_and_stand_behind_a_proxy(storage: Storage, name: str, prefix: str) -> None:
+    app = operations_app(storage)
+    host = FastAPI()
+    host.mount(prefix, app)
+
+    async def stripped(scope: Scope, receive: Receive, send: Send) -> None:
+        # What `uvicorn --root-path /public` makes of the requests of a proxy that removes "/public" from the path.
+        whole = {"path": "/public" + scope["path"], "raw_path": b"/public" + scope["raw_path"]}
+        await host({**scope, **whole, "root_path": "/public"}, receive, send)
+
+    async with Queue[Any, Any](name, storage), running(app):
+        async with client_of(host) as client:
+            assert (await client.get(f"{prefix}/api/v1/queues/{name}")).status_code == 200
+            document = (await client.get(f"{prefix}/api/v1/openapi.json")).json()
+            assert document["servers"] == [{"url": f"{prefix}/api/v1"}]
+        async with client_of(stripped) as client:
+            assert (await client.get(f"{prefix}/api/v1/queues/{name}")).status_code == 200
+
+
+async def test_a_mounted_app_connects_with_its_first_requests(storage: Storage) -> None:
+    app = operations_app(storage)
+    async with client_of(app) as client:
+        replies = await asyncio.gather(*(client.get("/api/v1/me") for _ in range(3)))
+        assert {reply.status_code for reply in replies} == {200}
+    await app.state.web.close()
