@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from glidemq_async.functions.add import AddCalls
 from glidemq_async.functions.audit import AuditCalls
+from glidemq_async.functions.bulk import BulkCalls
 from glidemq_async.functions.calling import Caller, FunctionStore, RequestChannels
 from glidemq_async.functions.changes import ChangeCalls
 from glidemq_async.functions.checking import CheckCalls
@@ -29,6 +30,7 @@ from glidemq_async.functions.mending import MendingCalls
 from glidemq_async.functions.metrics import MetricsCalls
 from glidemq_async.functions.migration import MigrationCalls
 from glidemq_async.functions.obliterate import ObliterateCalls
+from glidemq_async.functions.operations import OperationCalls
 from glidemq_async.functions.outbox import OutboxCalls
 from glidemq_async.functions.queue import QueueCalls
 from glidemq_async.functions.reading import ReadingCalls
@@ -103,3 +105,5 @@ class Functions:
         self.audit = AuditCalls(caller)
         self.summary = SummaryCalls(caller)
         self.tokens = TokenCalls(caller)
+        self.bulk = BulkCalls(caller)
+        self.operations = OperationCalls(caller)

@@ -44,15 +44,6 @@ request.register('changePriority', function(base, args)
   return 'ok'
 end)
 
--- A keyed job that is delayed loses its position in the line, unless it rests there for its next attempt.
-local function leave_location(base, id, key)
-  local route = redis.call('HGET', key, 'route')
-  if not route or string.sub(route, 1, 1) ~= 'k' then return end
-  local parsed = keyed.parse(route)
-  parsed.sequence = '0'
-  redis.call('HSET', key, 'route', keyed.format(parsed))
-end
-
 request.register('changeDelay', function(base, args)
   local id, delay = args[3], integer('delay', args[4])
   local call, key = queue_flags.call(base), base .. ':job:' .. id
@@ -69,7 +60,7 @@ request.register('changeDelay', function(base, args)
       scheduled.take_out(base, id)
     else
       record.keep_added(base, id, locations.leave(base, id, call))
-      leave_location(base, id, key)
+      routes.forget_turn(base, id)
     end
     redis.call('HSET', key, 'place', scheduled.push(base, id, call.now + delay, call))
     events.note(call.lines, 'changed', id, 'delay ' .. digits(delay))

@@ -101,6 +101,8 @@ FILES: Final = (
     "audit",
     "summary",
     "tokens",
+    "bulk",
+    "operations",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

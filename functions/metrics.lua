@@ -45,7 +45,7 @@ do
     return total
   end
 
-  -- Return { minute since 1970, n }… for those of the last minutes (at most 60) in which jobs ended in a state.
+  -- Return { minute since 1970, n }… for each of the last minutes (at most 60) in which jobs ended in a state.
   function metrics.last_minutes(base, state, minutes, now)
     local last, rows = math.floor(now / MINUTE_MS), {}
     local first = last - minutes + 1

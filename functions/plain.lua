@@ -141,6 +141,17 @@ function plain.open(base, id, seen)
   return record_job(base, id, seen)
 end
 
+-- The same for a call that has read the flags of the queue, and has written already: nothing here can fail.
+function plain.open_next(base, id, seen)
+  local state, entry = record.location(base, id)
+  if state then return state, entry end
+  local raw, fields, detail
+  state, raw, fields, detail = plain.look(base, id)
+  if not state then return nil end
+  plain.add_record(base, id, state, raw, fields, detail, seen)
+  return state, 'p' .. raw
+end
+
 -- Return the state and the entry of a job, nil if it does not exist. For functions that do not write.
 function plain.location(base, id)
   local state, entry = record.location(base, id)

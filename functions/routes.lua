@@ -68,3 +68,13 @@ end
 function routes.enter_again(base, id, call)
   return routes.enter(base, id, redis.call('HGET', base .. ':job:' .. id, 'route'), call)
 end
+
+-- A keyed job that is delayed loses its position in the line, unless it rests there for its next attempt.
+function routes.forget_turn(base, id)
+  local key = base .. ':job:' .. id
+  local route = redis.call('HGET', key, 'route')
+  if not route or string.sub(route, 1, 1) ~= 'k' then return end
+  local parsed = keyed.parse(route)
+  parsed.sequence = '0'
+  redis.call('HSET', key, 'route', keyed.format(parsed))
+end

@@ -47,6 +47,10 @@ class Payloads:
         # compression would make small enough, and it must not send gigabytes for the worker to refuse.
         return self.limit if self.packed_none is not None else max(self.limit, _MOST_BEFORE_ENCODING)
 
+    def binds(self, data: bytes) -> bool:
+        """Return whether codecs bind these stored bytes to their job and queue."""
+        return self._codecs is not None or data.startswith(MAGIC)
+
     def serialize(self, value: object) -> bytes:
         """Return a value in the form of the serializer, without codecs. Raises SerializationError."""
         return self._dumps(value)

@@ -23,12 +23,16 @@ class FilterPlan:
         self._queues = [(text_test(term), term.negated) for term in wanted.terms if term.field == "queue"]
         self.states = _states(wanted)
         """The states in which jobs can match."""
+        self.names_states = any(term.field == "state" for term in wanted.terms)
+        """True if a term is about the state."""
         self.reads_payloads = bool(self._large)
         """True if a term needs the data or the result of a job."""
         self.has_small_terms = bool(self._small)
         """True if a term needs no payload."""
         self.only_id = _only(wanted, "id")
         """The id that a matching job must have, None if several ids can match."""
+        self.only_queue = _only(wanted, "queue")
+        """The queue that a matching job must be in, None if there can be several."""
         self.only_name = _only(wanted, "name")
         """The name that a matching job must have, None if several names can match."""
 

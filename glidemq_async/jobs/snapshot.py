@@ -278,3 +278,8 @@ def end_as(job: AnyJob, other: AnyJob) -> None:
     job._result, job._error = other._result, other._error
     job._started, job._ended = other._started, other._ended
     job._last_entry = other._entry or other._last_entry
+
+
+def stored_parts(job: Job[Any, Any]) -> tuple[bytes, bytes]:
+    """Return the stored data and the stored options of a job."""
+    return job._data_bytes, job._opts  # pyright: ignore[reportPrivateUsage]

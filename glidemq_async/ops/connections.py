@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.queues.listing import list_queues
@@ -33,6 +34,7 @@ class Connections:
         self.system = Functions(self.storage, QueueKeys(self.prefix, SYSTEM_QUEUE).base)
         """The calls to the queue `system/ops`, which need not be open."""
         self._queues: dict[str, Queue[Any, Any]] = {}
+        self._system_queue: Queue[Any, Any] | None = None
         self._opening = asyncio.Lock()
         self._parts: dict[type, object] = {}
 
@@ -57,6 +59,9 @@ class Connections:
         if self.app is None:
             for queue in queues.values():
                 await queue.close()
+        if self._system_queue is not None:
+            await self._system_queue.close()
+            self._system_queue = None
         if self._owned:
             await self.storage.close()
 
@@ -82,7 +87,25 @@ class Connections:
         """Return calls to a queue that need not be open. Raises ValueError for a bad name."""
         return Functions(self.storage, QueueKeys(self.prefix, name).base)
 
+    async def searched_queues(self, plan: FilterPlan) -> list[str]:
+        """Return the names of the queues in which a filter can find jobs.
+
+        Raises QueueNotFound if the filter names one queue, which does not exist.
+        """
+        if plan.only_queue is None:
+            return [name for name in await self.queue_names() if plan.may_be_in(name)]
+        # One call instead of a scan of all store keys.
+        await self.queue(plan.only_queue)
+        return [plan.only_queue] if plan.may_be_in(plan.only_queue) else []
+
     async def queue_names(self, *, system: bool = False) -> list[str]:
         """Return the names of the queues."""
         await self.open()
         return await list_queues(self.storage, prefix=self.prefix, system=system)
+
+    async def open_system_queue(self) -> None:
+        """Create the queue `system/ops` if it does not exist, because a bulk operation is one of its jobs."""
+        if self._system_queue is None:
+            queue = Queue[Any, Any](SYSTEM_QUEUE, self.storage, prefix=self.prefix)
+            await queue.connect()
+            self._system_queue = queue

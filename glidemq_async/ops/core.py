@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Any, Self
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.actor import Actor
-from glidemq_async.ops.audit import AuditLog, Change
+from glidemq_async.ops.bulk.methods import OperationMethods
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.explain import Explanations
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
+from glidemq_async.ops.jobs import JobMethods
 from glidemq_async.ops.looking import Looking
 from glidemq_async.ops.queue_changes import QueueChanges
 from glidemq_async.ops.settings import Settings
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
-from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
 
-class Ops(Looking, QueueChanges, Settings, Explanations):
+class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explanations):
     """The operations core of one prefix: what operators look at, and what they change.
 
     The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.
@@ -45,13 +43,6 @@ class Ops(Looking, QueueChanges, Settings, Explanations):
         if app is not None and storage is not None:
             raise ValueError("an app has its own storage; pass storage= or app=, not both")
         self._begin(Connections(storage, prefix, app), actor or Actor.here())
-
-    def _begin(self, connections: Connections, actor: Actor) -> None:
-        self._connections = connections
-        self.actor = actor
-        """The person or program that makes the changes."""
-        self.audit = AuditLog(connections.system.audit)
-        """The audit lines."""
 
     @classmethod
     def of(cls, app: GlideMQ[Any], *, actor: Actor | None = None) -> Self:
@@ -100,14 +91,6 @@ class Ops(Looking, QueueChanges, Settings, Explanations):
         """Close the queues, and the storage if it was opened here. Idempotent."""
         await self._connections.close()
 
-    async def queue(self, name: str) -> Queue[Any, Any]:
-        """Return an open queue, always the same object. Raises QueueNotFound, which suggests the nearest name."""
-        return await self._connections.queue(name)
-
-    async def queue_names(self, *, system: bool = False) -> list[str]:
-        """Return the names of the queues, sorted, with `system` also the queues of the library itself."""
-        return await self._connections.queue_names(system=system)
-
     async def flow_graph(self, queue: str, job_id: str) -> FlowGraph:
         """Return the graph of the flow of a job, or of a run with its calls. Raises QueueNotFound and JobNotFound."""
         return await read_flow_graph(await self.queue(queue), job_id)
@@ -115,20 +98,3 @@ class Ops(Looking, QueueChanges, Settings, Explanations):
     async def waterfall(self, queue: str, job_id: str) -> Waterfall:
         """Return what a run has done and when, also of any job with steps. Raises QueueNotFound and JobNotFound."""
         return await read_waterfall(await self.queue(queue), job_id)
-
-    @asynccontextmanager
-    async def changing(
-        self, action: str, queue: str = "", target: str = "", *, reason: str = "", **arguments: object
-    ) -> AsyncGenerator[Change]:
-        """Write one audit line about the change that the block makes, also if the block raises.
-
-        The yielded Change can be completed, for example with the number of changed jobs.
-        """
-        change = Change(action, queue, target, arguments, reason)
-        try:
-            yield change
-        except Exception as error:
-            change.count = 0
-            await self.audit.write(self.actor, change, f"{type(error).__name__}: {error}")
-            raise
-        await self.audit.write(self.actor, change)

@@ -38,3 +38,21 @@ class NoSuchHold(GlideMQError, LookupError):
 
 class WrongTicket(GlideMQError, ValueError):
     """Raised when a change is to be made with a ticket that does not belong to a preview of this state."""
+
+
+class OperationNotFound(GlideMQError, LookupError):
+    """Raised when a bulk operation does not exist, or when its preview has expired before the start."""
+
+    def __init__(self, operation_id: str) -> None:
+        super().__init__(
+            f"there is no operation {operation_id!r}: a preview can be started for 15 minutes, and an operation is "
+            "kept for 30 days; make a new preview"
+        )
+        self.operation_id = operation_id
+
+    def __reduce__(self) -> tuple[type[OperationNotFound], tuple[str]]:
+        return type(self), (self.operation_id,)
+
+
+class OperationRefused(GlideMQError):
+    """Raised when a bulk operation cannot be previewed, started or cancelled; the message says why."""

@@ -2,30 +2,51 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from glidemq_async.functions.settings import Author, Origin
 from glidemq_async.ops.actor import Actor
-from glidemq_async.ops.audit import Change
+from glidemq_async.ops.audit import AuditLog, Change
+from glidemq_async.ops.connections import Connections
 from glidemq_async.queues.queue import Queue
 
 
-class OpsPart(ABC):
-    """A part of Ops. It has the actor, finds queues, and writes audit lines."""
+class OpsPart:
+    """What each part of the operations core uses: the connections, the actor and the audit lines."""
 
-    actor: Actor
+    def _begin(self, connections: Connections, actor: Actor) -> None:
+        self._connections = connections
+        self.actor = actor
+        """The person or program that makes the changes."""
+        self.audit = AuditLog(connections.system.audit)
+        """The audit lines."""
 
-    @abstractmethod
     async def queue(self, name: str) -> Queue[Any, Any]:
-        """Return an open queue. Raises QueueNotFound."""
+        """Return an open queue, always the same object. Raises QueueNotFound, which suggests the nearest name."""
+        return await self._connections.queue(name)
 
-    @abstractmethod
-    def changing(
+    async def queue_names(self, *, system: bool = False) -> list[str]:
+        """Return the names of the queues, sorted, with `system` also the queues of the library itself."""
+        return await self._connections.queue_names(system=system)
+
+    @asynccontextmanager
+    async def changing(
         self, action: str, queue: str = "", target: str = "", *, reason: str = "", **arguments: object
-    ) -> AbstractAsyncContextManager[Change]:
-        """Write one audit line about the change that the block makes."""
+    ) -> AsyncGenerator[Change]:
+        """Write one audit line about the change that the block makes, also if the block raises.
+
+        The yielded Change can be completed, for example with the number of changed jobs.
+        """
+        change = Change(action, queue, target, arguments, reason)
+        try:
+            yield change
+        except Exception as error:
+            change.count = 0
+            await self.audit.write(self.actor, change, f"{type(error).__name__}: {error}")
+            raise
+        await self.audit.write(self.actor, change)
 
     def _author(self, note: str = "", origin: Origin = "operator") -> Author:
         """Return the actor as the author of a change of settings."""

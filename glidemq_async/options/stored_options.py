@@ -109,6 +109,20 @@ def stored_form(options: JobOptions) -> bytes:
     return msgpack.packb(wire) if wire else b""
 
 
+def changed_form(stored: bytes, options: JobOptions) -> bytes:
+    """Return a stored form with the given options instead of its own. Raises ValueError for options of other fields."""
+    given = options._given
+    if other := sorted(given - _STORED_NAMES):
+        raise ValueError(f"{', '.join(other)} cannot be edited; an edit changes {', '.join(sorted(_STORED_NAMES))}")
+    wire = cast("dict[str, object]", msgpack.unpackb(stored, strict_map_key=False)) if stored else {}
+    for name, option in _STORED:
+        if name in given:
+            wire.pop(option.stored, None)
+            if (value := getattr(options, name)) and value != option.default:
+                wire[option.stored] = option.pack(value)
+    return msgpack.packb(wire)
+
+
 def read_options(data: bytes) -> JobOptions:
     """Decode the result of `stored_form`. Unknown fields of a newer client are ignored.
 

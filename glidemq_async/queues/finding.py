@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -13,8 +13,9 @@ from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
-from glidemq_async.queues.inspection import Inspection
+from glidemq_async.queues.inspection import PAGE, Inspection
 from glidemq_async.stored.call import TaskParameters
+from glidemq_async.stored.record import State
 
 
 class JobSearch(Inspection[Data, Result]):
@@ -61,8 +62,7 @@ class JobSearch(Inspection[Data, Result]):
     async def _find(self, wanted: Filter, newest_first: bool | None) -> AsyncGenerator[Job[Data, Result]]:
         await self.connect()
         plan = FilterPlan(wanted)
-        now = from_ms(await self._client.functions.reading.now())
-        present = Present(now, await task_parameters(self) if plan.reads_payloads else {})
+        present = await present_of(self, plan)
         async for ids in self._candidates(plan, newest_first):
             async for job in self._matching(ids, plan, present):
                 yield job
@@ -101,6 +101,33 @@ async def task_parameters(queue: JobSearch[Any, Any]) -> TaskParameters:
 def use_tasks(queue: JobSearch[Any, Any], tasks: Callable[[], TaskParameters]) -> None:
     """Let a queue know the tasks of its app, whose workers may never have run."""
     queue._own_tasks = tasks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def page_of(queue: JobSearch[Any, Any], state: State, cursor: str, plan: FilterPlan) -> tuple[str, list[str]]:
+    """Return the next cursor and the ids of one page of a state, in the order of `find`."""
+    functions = queue._client.functions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if plan.only_name is None:
+        return await functions.reading.list_jobs(state, cursor, PAGE)
+    return await functions.searching.find(state, cursor, PAGE, plan.only_name)
+
+
+async def matching(
+    queue: JobSearch[Any, Any], ids: Sequence[str], plan: FilterPlan, present: Present
+) -> list[Job[Any, Any]]:
+    """Return the jobs with these ids that match a filter."""
+    found = queue._matching(list(ids), plan, present)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return [job async for job in found]
+
+
+async def present_of(queue: JobSearch[Any, Any], plan: FilterPlan) -> Present:
+    """Return what a filter knows besides the jobs of a queue."""
+    now = from_ms(await queue._client.functions.reading.now())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return Present(now, await tasks_of(queue, plan))
+
+
+async def tasks_of(queue: JobSearch[Any, Any], plan: FilterPlan) -> TaskParameters:
+    """Return the names of the parameters of the tasks if a filter needs them, otherwise none."""
+    return await task_parameters(queue) if plan.reads_payloads else {}
 
 
 def _checked(wanted: str | Filter) -> Filter:

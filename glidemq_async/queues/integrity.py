@@ -85,6 +85,7 @@ SINGLE_KEYS: Final = frozenset(
         "feed",
         "audit",
         "tokens",
+        "operations",
     }
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.
@@ -92,7 +93,19 @@ KEY_LINES: Final = frozenset({"keyq", "keyrest"})
 #: Store keys without an owner that could be missing: they expire, or a user removes them (limits of a key). A "call"
 #: key contains a reply for a repeated call.
 FREE_STANDING: Final = frozenset(
-    {"call", "dedup", "key", "keyrate", "keybucket", "metrics", "write", "written", "transaction"}
+    {
+        "call",
+        "dedup",
+        "key",
+        "keyrate",
+        "keybucket",
+        "metrics",
+        "write",
+        "written",
+        "transaction",
+        "operation",
+        "operation_targets",
+    }
 )
 OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "chunks", "signals", "steps", "scheduler", "flow"}
 

@@ -37,3 +37,29 @@ def _named(args: object, kwargs: object, first: int, parameters: Sequence[str] |
         for place, value in enumerate(cast("Sequence[Any]", args), first)
     }
     return named | cast("dict[str, Any]", kwargs)
+
+
+def changed_call(data: object, changes: object, parameters: Sequence[str] | None = None) -> object:
+    """Return data with changes: the arguments of a stored call by name, the items of a mapping, or a whole new value.
+
+    Raises TypeError if the changes of a stored call are not arguments by name.
+    """
+    if not isinstance(data, dict):
+        return changes
+    call = cast("dict[str, Any]", data)
+    if call.keys() != _CALL and call.keys() != _CALL_AFTER:
+        return {**call, **cast("dict[str, Any]", changes)} if isinstance(changes, Mapping) else changes
+    if not isinstance(changes, Mapping):
+        raise TypeError(f"the data of a task are its arguments by name, not {changes!r}")
+    first, field = (0, "a") if "a" in call else (1, "rest")
+    args, keywords = [*call[field]], {**call["k"]}
+    names = {
+        (parameters or ())[place] if place < len(parameters or ()) else f"#{place + 1}": place - first
+        for place in range(first, first + len(args))
+    }
+    for name, value in cast("Mapping[str, Any]", changes).items():
+        if name in names:
+            args[names[name]] = value
+        else:
+            keywords[name] = value
+    return {**call, field: args, "k": keywords}

@@ -258,6 +258,14 @@ async def operate(queue: AnyQueue, storage: Storage) -> None:
         assert await tokens.identity(secret) == Identity("ada", "operator")
         [token] = await tokens.list()
         assert (await tokens.revoke(token.id)).identity.name == "ada"
+        await queue.add("bulk", delay=60)
+        async with ops.worker():
+            preview = await ops.preview("promote", f"queue:{queue.name} state:delayed name:bulk")
+            await ops.start(preview.operation_id, preview.ticket)
+            assert (await ops.wait_operation(preview.operation_id, 20)).done == 1
+        other = await ops.preview("delete", f"queue:{queue.name} name:bulk")
+        assert (await ops.cancel_operation(other.operation_id)).state == "cancelled"
+        assert len(await ops.operations()) == 2
 
 
 async def counts_of_all(queue: AnyQueue) -> int:

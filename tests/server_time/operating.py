@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.server_time.bench import Bench, largest
+from glidemq_async.functions.bulk import MOST_JOBS, Action, BulkChange, ChangeStep
+from glidemq_async.functions.operations import Advance
+from tests.server_time.bench import MIB, NIL, Bench, largest
 
 
 @largest("queueExists")
@@ -55,3 +57,107 @@ async def list_tokens(b: Bench) -> None:
 async def remove_token(b: Bench) -> None:
     await b.functions.tokens.put("a", 0, b"x" * 4_000)
     assert await b.functions.tokens.remove("a")
+
+
+async def changes(b: Bench, action: Action, ids: list[str], argument: str = "", data: bytes = b"") -> None:
+    """Make a change of all these jobs, in steps as large as a client sends them."""
+    step, position = ChangeStep("op", action, argument, None, ()), 1
+    while position <= len(ids):
+        some = [BulkChange(job_id, data=data) for job_id in ids[position - 1 : position + MOST_JOBS - 1]]
+        reply = await b.functions.bulk.change(step, position, some)
+        assert set(reply.statuses) == {"ok"}
+        position += len(reply.statuses)
+
+
+@largest("changeJobs", "retry")
+async def retry_jobs(b: Bench) -> None:
+    await b.add(b.many)
+    await changes(b, "retry", await b.end(b.many, "f"))
+
+
+@largest("changeJobs", "cancel")
+async def cancel_jobs(b: Bench) -> None:
+    await changes(b, "cancel", await b.add(b.many))
+
+
+@largest("changeJobs", "promote")
+async def promote_jobs(b: Bench) -> None:
+    await changes(b, "promote", await b.add(b.many, delay=60_000))
+
+
+@largest("changeJobs", "delay, keyed")
+async def delay_jobs(b: Bench) -> None:
+    await b.add_keyed(b.many, 300)
+    await changes(b, "delay", [str(number + 1) for number in range(b.many)], "60000")
+
+
+@largest("changeJobs", "move, payloads of 10 kB")
+async def move_jobs(b: Bench) -> None:
+    await changes(b, "move", await b.add(b.many, b"x" * 10_000), "glide:{elsewhere}")
+
+
+@largest("changeJobs", "delete, payloads of 1 MB")
+async def delete_jobs(b: Bench) -> None:
+    await changes(b, "delete", await b.add(20, b"x" * MIB))
+
+
+@largest("changeJobs", "edit, payloads of 2 kB")
+async def edit_jobs(b: Bench) -> None:
+    await changes(b, "edit", await b.add(b.many, delay=60_000), data=b"x" * 2_000)
+
+
+async def many_operations(b: Bench) -> list[str]:
+    """Create more operations than are listed."""
+    ids = [f"op{number}" for number in range(1_010)]
+    for one in ids:
+        await b.functions.operations.create(one, b"x" * 4_000, "ticket", 500)
+    return ids
+
+
+@largest("createOperation")
+async def create_operations(b: Bench) -> None:
+    await many_operations(b)
+
+
+@largest("getOperations")
+async def get_operations(b: Bench) -> None:
+    assert len(await b.functions.operations.get((await many_operations(b))[:100])) == 100
+
+
+@largest("listOperations")
+async def list_operations(b: Bench) -> None:
+    await many_operations(b)
+    assert len(await b.functions.operations.list_ids()) == 100
+
+
+async def started(b: Bench) -> None:
+    """Start an operation with as many jobs as an operation may have."""
+    for start in range(0, 1_000_000, 50_000):
+        await b.functions.operations.add_targets("op", start, b"x" * 250_000)
+    await b.functions.operations.create("op", b"x" * 4_000, "ticket", 500)
+    assert await b.functions.operations.start("op", "ticket", b"\x80", "n", NIL, b"x" * 8_000) == "started"
+
+
+@largest("addTargets")
+@largest("startOperation")
+async def start_operation(b: Bench) -> None:
+    await started(b)
+
+
+@largest("getTargets")
+async def get_targets(b: Bench) -> None:
+    await started(b)
+    assert await b.functions.operations.get_targets("op", 0)
+
+
+@largest("advanceOperation")
+async def advance_operation(b: Bench) -> None:
+    await started(b)
+    refused = {f"state {number}": 1 for number in range(20)}
+    assert await b.functions.operations.advance("op", Advance(0, 500, 500, 480, refused)) == ("done", 500)
+
+
+@largest("endOperation")
+async def end_operation(b: Bench) -> None:
+    await started(b)
+    assert await b.functions.operations.end("op", "cancelled", "x" * 500, b"x" * 8_000) == "ok"

@@ -1,0 +1,1 @@
+"""Bulk operations: one change to all jobs that match a filter, in the background."""
