@@ -16,11 +16,37 @@ ROUNDS: Final = 30
 
 
 async def measure(url: str, steps: int) -> list[Figure]:
-    """Return the figures of `steps` recorded steps, and of the replay of 0, 10 and 1,000 steps."""
+    """Return the figures of `steps` recorded steps, of warm runs, and of the replay of 0, 10 and 1,000 steps."""
     found = [await _record(url, steps)]
     for recorded, most in ((0, None), (10, None), (1_000, 20.0)):
-        found.append(await _wake(url, recorded, most))
-    return found
+        found.append(await _wake(url, recorded, most, warm_runs=0))
+    idle, warm = await _idle(url), await _wake(url, 1_000, None, warm_runs=1_000)
+    ratio = Figure(
+        "the same of a warm run, to the latency of an idle worker", warm.value / idle.value, "ratio", most=1.5
+    )
+    return [*found, idle, warm, ratio]
+
+
+async def _idle(url: str) -> Figure:
+    mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
+    started: dict[str, asyncio.Future[float]] = {}
+
+    @mq.task
+    async def start(key: str) -> None:
+        started[key].set_result(time.perf_counter())
+
+    taken: list[float] = []
+    async with mq, mq.worker():
+        for number in range(ROUNDS):
+            key = str(number)
+            end = started[key] = asyncio.get_running_loop().create_future()
+            await asyncio.sleep(0.01)
+            began = time.perf_counter()
+            job = await start.add(key)
+            taken.append((await end - began) * 1e3)
+            await job.result(10)
+        await mq.queue(QUEUE).obliterate(force=True)
+    return Figure("from an add to the handler of an idle worker, p50", percentile(taken, 50), "ms")
 
 
 async def _record(url: str, steps: int) -> Figure:
@@ -44,7 +70,7 @@ async def _record(url: str, steps: int) -> Figure:
     return Figure("server time of a recorded step", cost.in_functions / steps * 1e6, "µs", most=15)
 
 
-async def _wake(url: str, recorded: int, most: float | None) -> Figure:
+async def _wake(url: str, recorded: int, most: float | None, *, warm_runs: int) -> Figure:
     mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
     continued: dict[str, asyncio.Future[float]] = {}
 
@@ -60,7 +86,7 @@ async def _wake(url: str, recorded: int, most: float | None) -> Figure:
         continued[signal.data].set_result(time.perf_counter())
 
     taken: list[float] = []
-    async with mq, mq.worker():
+    async with mq, mq.worker(warm_runs=warm_runs):
         for number in range(ROUNDS):
             key = str(number)
             end = continued[key] = asyncio.get_running_loop().create_future()
@@ -74,4 +100,6 @@ async def _wake(url: str, recorded: int, most: float | None) -> Figure:
             await run.result(10)
         await mq.queue(QUEUE).obliterate(force=True)
     name = f"from a signal to the line after `receive`, {recorded:,} recorded steps, p50"
+    if warm_runs:
+        name = name.replace("from", "from a warm run:", 1)
     return Figure(name, percentile(taken, 50), "ms", most=most)

@@ -17,6 +17,7 @@ from glidemq_async.client.payload_coder import DEFAULT_LIMIT, Payloads
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.scheduler_runner import SchedulerRunner
 from glidemq_async.client.step_writer import StepWriter
+from glidemq_async.client.warm_runs import WarmRuns
 from glidemq_async.errors import IncompatibleQueueError, JobStateError, PayloadTooLarge
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import ANY_INCARNATION
@@ -63,6 +64,8 @@ class QueueClient:
         self.encode, self.decode = self.payloads.encode, self.payloads.decode
         self.owns_storage = not isinstance(storage, Storage)
         self.storage: Storage = open_storage(storage, timeout=timeout)
+        self.most_warm_runs = 0
+        """How many suspended workflows stay in memory; 0 for clients of queues."""
         self.budget: JobBudget | None = None
         """The budget of the worker for each run; None for clients of queues."""
         self.version = ""
@@ -84,6 +87,7 @@ class QueueClient:
         self.tail = JobTail(self.storage, self.functions)
         self.chunk_writer = ChunkWriter(self.functions.streaming)
         self.step_writer = StepWriter(self.functions.steps)
+        self.warm_runs: WarmRuns | None = None
         self.scheduler_runner = SchedulerRunner(self.functions, self.id)
         self._opening = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -234,6 +238,8 @@ class QueueClient:
     async def close(self) -> None:
         """Stop listening, and close the storage if it was opened here. Idempotent."""
         # The storage comes last: the two parts before it make their last calls over it.
+        if self.warm_runs is not None:
+            await self.warm_runs.close()
         await self.scheduler_runner.close()
         await self.results.close()
         await self.chunk_writer.close()

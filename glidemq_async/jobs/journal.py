@@ -170,6 +170,8 @@ class Journal:
         self.requeued = 0
         """The fencing token of the last run before the job was requeued by hand, 0 if it never was. See `load`."""
         self._is_closed = False
+        self.has_refused = False
+        """Whether the function has asked for a step after `close`. It was cancelled then, so it cannot go on."""
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._kept: dict[str, bytes] = {}
@@ -194,6 +196,7 @@ class Journal:
         """
         # A function that is suspended may catch its cancellation. It must not record a step then.
         if self._is_closed:
+            self.has_refused = True
             raise asyncio.CancelledError("the run of the workflow is suspended")
         if not self._is_loaded:
             await self.load()
@@ -230,6 +233,10 @@ class Journal:
     def close(self) -> None:
         """Refuse further steps, because the run is being suspended. They raise CancelledError."""
         self._is_closed = True
+
+    def reopen(self, entry: str, run: int) -> None:
+        """Continue in the next run of the job, with this entry and fencing token. No run may have been between."""
+        self._entry, self.run, self._is_closed = entry, run, False
 
     def results_of(self, name: str) -> list[object]:
         """Return the recorded results of the steps with this name."""

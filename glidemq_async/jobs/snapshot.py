@@ -17,7 +17,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
 from glidemq_async.functions.settle import ClaimedJob
-from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
+from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD, JobFields
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions
@@ -193,6 +193,17 @@ def client_of(job: AnyJob) -> QueueClient:
 def entry_of(job: AnyJob) -> str:
     """Return the fencing token of the run, "" outside of a run."""
     return job._entry
+
+
+def continue_as(job: AnyJob, following: AnyJob) -> None:
+    """Let the object of an earlier run show the next run of its job, whose journal it shares from now on."""
+    following.abort  # noqa: B018 - made now, so that both objects have the same one
+    journal = job._journal
+    following._journal = journal
+    if journal is not None:
+        journal.reopen(following._entry, following.fence)
+    for name in JobFields.__slots__:
+        setattr(job, name, getattr(following, name))
 
 
 def has_options(job: AnyJob) -> bool:

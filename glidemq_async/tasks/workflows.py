@@ -6,6 +6,7 @@ import functools
 import weakref
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from glidemq_async.errors import WorkflowExists
@@ -15,11 +16,13 @@ from glidemq_async.jobs.job import Job, journal_of
 from glidemq_async.jobs.journal import RecordedStep, forget_last_step
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.stored.record import State
+from glidemq_async.tasks.dependencies import injected
 from glidemq_async.tasks.task import Task
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.fingerprint import fingerprint_of
 from glidemq_async.workflows.run import POLICIES, OnDivergence, WorkflowRun, running
 from glidemq_async.workflows.waiting import Given
+from glidemq_async.workflows.warm import WarmWorkflow, keep_warm, take_warm
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -201,16 +204,24 @@ def body_of(
         raise ValueError(f"on_divergence must be one of {', '.join(POLICIES)}, got {on_divergence!r}")
     code = fingerprint_of(function)
 
+    # A provided parameter, for example a session of a database, is closed when the run ends.
+    has_providers = bool(injected(function))
+
     @_note_body
     @functools.wraps(function)
     async def body(*args: P.args, **kwargs: P.kwargs) -> R:
         job = current_job()
-        clock = RunClock(round(job.processed_at.timestamp() * 1000) if job.processed_at else None)
-        run = WorkflowRun(journal_of(job), job.name, code, on_divergence, given_to(job), clock)
+        given, clock = given_to(job), RunClock(round(job.processed_at.timestamp() * 1000) if job.processed_at else None)
+        warm = take_warm(job, given)
+        run = warm.run if warm else WorkflowRun(journal_of(job), job.name, code, on_divergence, given, clock)
+        keep = partial(keep_warm, warm or WarmWorkflow(job, run), is_allowed=not has_providers)
         forget_last_step()
         with running(run):
             try:
-                result = await run.waiting.drive(lambda: function(*args, **kwargs))
+                if warm is not None:
+                    result = cast("R", await warm.go_on(job, given, clock, keep))
+                else:
+                    result = await run.waiting.drive(lambda: function(*args, **kwargs), keep)
             except Exception as error:
                 failure = run.failure(error)
                 if failure is error:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypedDict, Unpack, cast
 
+from glidemq_async.client.warm_runs import DEFAULT_WARM_RUNS
 from glidemq_async.options import validation as checks
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.table import Flag
@@ -51,6 +52,7 @@ class WorkerOptionsDict(TypedDict, total=False):
     budget: JobBudget | None
     stream_limits: StreamLimits | None
     step_limits: StepLimits | None
+    warm_runs: int
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     payload_limit: int | None
@@ -186,6 +188,9 @@ OPTIONS: Final[Mapping[str, WorkerOption]] = {
     "budget": WorkerOption(None, _budget),
     "stream_limits": WorkerOption(None, _stream_limits),
     "step_limits": WorkerOption(None, _step_limits),
+    "warm_runs": WorkerOption(
+        DEFAULT_WARM_RUNS, checks.count, Flag("Number of suspended workflows that stay in memory.", int, least=0)
+    ),
     "dead_letter_queue": WorkerOption(
         None, _dead_letter_queue, Flag("Queue that receives a copy of each job that fails permanently.", str)
     ),
@@ -228,6 +233,8 @@ class WorkerOptions:
       RateLimited may cause. None means JobBudget().
     - `stream_limits`: StreamLimits, which limit the stream of chunks of one job. None means StreamLimits().
     - `step_limits`: StepLimits, which limit the recorded steps of one job. None means StepLimits().
+    - `warm_runs`: how many suspended workflows of a queue stay in memory (1,000), so that their next run continues
+      where they wait, if this worker gets it. 0 lets each run start the function again.
     - `dead_letter_queue`: the name of a queue that receives a copy of each job that fails permanently. It is stored
       with the queue and applies to all its workers; the last worker that starts sets it. None keeps the stored name. To
       remove it, call `queue.set_dead_letter_queue(None)`.
@@ -256,6 +263,7 @@ class WorkerOptions:
     budget: JobBudget | None
     stream_limits: StreamLimits | None
     step_limits: StepLimits | None
+    warm_runs: int
     dead_letter_queue: str | None
     after_execution: AfterExecution | None
     payload_limit: int | None

@@ -385,6 +385,7 @@ def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, setting
     )
     client.budget = options.budget or JobBudget()
     client.version = own_version(options.version)
+    client.most_warm_runs = options.warm_runs
     if options.stream_limits is not None:
         client.chunk_writer.limits = options.stream_limits
     if options.step_limits is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -47,12 +48,21 @@ class _OpenWait:
     deadline: int | None
     is_call: bool = False
     """Whether it is a wait for the end of a child."""
+    expiry: asyncio.TimerHandle | None = None
     future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def is_step(self) -> bool:
         """Whether the wait is a step that executes."""
         return self.is_call or self.names != frozenset()
+
+
+def _never() -> bool:
+    return False
+
+
+def _wants(wait: _OpenWait, signal: Signal) -> bool:
+    return wait.names is None or signal.name in wait.names
 
 
 # A signal is consumed once, although a run may be repeated. The resume hands it over to all runs until the job is
@@ -73,6 +83,8 @@ class Waiting:
         """How many children of the job have ended, as far as the run knows."""
         self._timer: asyncio.TimerHandle | None = None
         self._main: asyncio.Task[Any] | None = None
+        self._outer = self._context = Context()
+        """The context in which the function was started, and its own one."""
         self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
 
     async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any]:
@@ -112,16 +124,17 @@ class Waiting:
             raise ValueError(f"a run waits for at most {MOST_NAMES} names of signals at a time")
         self._waits[wait.future] = wait
         self._look_later(GRACE)
-        expiry = None
-        if wait.deadline is not None:
-            delay = (wait.deadline - self._clock.now_ms()) / 1000
-            expiry = wait.future.get_loop().call_later(delay, _end_late, wait.future)
+        self._arm(wait)
         try:
             return await wait.future
         finally:
             del self._waits[wait.future]
-            if expiry is not None:
-                expiry.cancel()
+            _disarm(wait)
+
+    def _arm(self, wait: _OpenWait) -> None:
+        if wait.deadline is not None:
+            delay = (wait.deadline - self._clock.now_ms()) / 1000
+            wait.expiry = wait.future.get_loop().call_later(delay, _end_late, wait.future)
 
     def _unreceived(self) -> dict[int, Signal]:
         if self._left is None:
@@ -142,9 +155,54 @@ class Waiting:
 
     # -- suspending -----------------------------------------------------------------------------------------------
 
-    async def drive(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run the function of a workflow. Raises Suspended if the run only waits, and the errors of the function."""
-        self._main = main = asyncio.ensure_future(work())
+    async def drive(self, work: Callable[[], Coroutine[Any, Any, T]], keep: Callable[[], bool] = _never) -> T:
+        """Run the function of a workflow. Raises Suspended if the run only waits, and the errors of the function.
+
+        `keep` is called when the function could stay in memory. It returns whether it does; `go_on` continues it then.
+        """
+        self._outer, self._context = copy_context(), copy_context()
+        self._main = main = asyncio.get_running_loop().create_task(work(), context=self._context)
+        return cast("T", await self._drive(main, keep))
+
+    async def go_on(self, given: Given, clock: RunClock, keep: Callable[[], bool]) -> Any:
+        """Continue the function of a suspended run in the next run, with what its resume has given. See `drive`."""
+        # No run has received one of these signals, because this one follows the suspension immediately.
+        self._given, self._clock, self._left = given, clock, dict(enumerate(given.signals))
+        self._suspended = asyncio.get_running_loop().create_future()
+        self._renew_context()
+        for wait in list(self._waits.values()):
+            found = next((at for at, one in self._unreceived().items() if _wants(wait, one)), None)
+            if found is not None:
+                wait.future.set_result(self._taken(found))
+            elif wait.deadline is not None and wait.deadline <= max(self._reached(), clock.now_ms()):
+                wait.future.set_result([])
+            else:
+                self._arm(wait)
+        self._look_later(GRACE)
+        return await self._drive(cast("asyncio.Task[Any]", self._main), keep)
+
+    def _renew_context(self) -> None:
+        """Give the function the context variables of the present run, but those that it has set itself."""
+        # For example the span of the run, to which the spans of its steps belong.
+        outer = copy_context()
+        for variable, value in outer.items():
+            if self._context.get(variable) is self._outer.get(variable):
+                self._context.run(variable.set, value)
+        self._outer = outer
+
+    def can_go_on(self, given: Given) -> bool:
+        """Return whether the function still waits as it did when its run was suspended with this token."""
+        main = self._main
+        if main is None or not self._suspended.done() or self._suspended.result().step != given.token:
+            return False
+        return not self._journal.has_refused and not main.done() and is_idle(main, self._waits)
+
+    async def leave(self) -> None:
+        """Cancel the function of a suspended run, and wait until it has ended."""
+        if self._main is not None:
+            await self._leave(self._main)
+
+    async def _drive(self, main: asyncio.Task[Any], keep: Callable[[], bool]) -> Any:
         try:
             await self._ended_or_waiting(main)
         finally:
@@ -152,8 +210,14 @@ class Waiting:
                 self._timer.cancel()
         if not self._suspended.done():
             return main.result()
-        await self._leave(main)
+        if self._has_calls() or not keep():
+            await self._leave(main)
         raise self._suspended.result()
+
+    def _has_calls(self) -> bool:
+        # The plan of the children counts which ends a run knows, and resumes it for each other one. So the next run
+        # has to read the plan.
+        return any(wait.is_call for wait in self._waits.values())
 
     async def _ended_or_waiting(self, main: asyncio.Task[Any]) -> None:
         while not main.done() and not self._suspended.done():
@@ -176,6 +240,8 @@ class Waiting:
             # In this turn of the loop, because a wait may end in the next one.
             self._suspended.set_result(self._plan())
             self._journal.close()
+            for wait in self._waits.values():
+                _disarm(wait)  # the function may stay in memory, and only the next run may continue it
         else:
             self._look_later(following)
 
@@ -232,6 +298,12 @@ def _reason(names: tuple[str, ...] | None, calls: int) -> str:
 def _receipts(journal: Journal) -> list[tuple[str, int]]:
     """Return the token and the position of each received signal."""
     return [(one[0], one[1]) for one in cast("list[list[Any]]", journal.results_of(RECEIVE)) if one]
+
+
+def _disarm(wait: _OpenWait) -> None:
+    if wait.expiry is not None:
+        wait.expiry.cancel()
+        wait.expiry = None
 
 
 def _end_late(future: asyncio.Future[list[Any]]) -> None:

@@ -178,7 +178,7 @@ async def test_a_signal_that_nobody_receives_returns_to_the_mailbox(mq: GlideMQ[
         found = await workflows.receive(first)
         return [found.name, (await workflows.receive("a")).data]
 
-    async with mq, mq.worker():
+    async with mq, mq.worker(warm_runs=0):
         run = await changes.start()
         await reaches(run, "suspended")
         await run.signal("a", 1)
@@ -236,7 +236,7 @@ async def test_a_suspended_function_cannot_record_steps(mq: GlideMQ[Any]) -> Non
             await undo()
             raise
 
-    async with mq, mq.worker():
+    async with mq, mq.worker(warm_runs=0):
         run = await careful.start()
         await reaches(run, "suspended")
         assert calls == ["cancelled"]

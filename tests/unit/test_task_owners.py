@@ -17,6 +17,7 @@ OWNERS = {
     "_internal/portal.py": "the calling thread waits for the task, and cancels it when it stops waiting",
     "client/end_collector.py": "one for each queue of a batch; leaving the collector cancels and awaits them",
     "client/scheduler_runner.py": "one round at a time, which `close` cancels or awaits; a timer starts the next one",
+    "client/warm_runs.py": "`close` awaits the functions that are left",
     "executors/subprocess/child.py": "the loop of a child process runs until this task has ended",
     "executors/subprocess/executor.py": "the run that starts it waits for it, and needs its outcome after a timeout",
     "executors/subprocess/guard_client.py": "`stop` awaits it",

@@ -1,0 +1,72 @@
+"""Workflows that stay in memory while their jobs are suspended.
+
+The next run continues the function where it waits, if the same worker gets it. Otherwise the function starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from glidemq_async.client.warm_runs import WarmRuns
+from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import client_of, continue_as
+from glidemq_async.workflows.clock import RunClock
+from glidemq_async.workflows.run import WorkflowRun
+from glidemq_async.workflows.waiting import Given
+
+
+class WarmWorkflow:
+    """The function of a workflow, with the object of its first run, which `current_job` returns to the function."""
+
+    def __init__(self, job: Job[Any, Any], run: WorkflowRun) -> None:
+        self._job = job
+        self.client = client_of(job)
+        self.run = run
+
+    # A worker may keep a function for a suspension that is over: another worker has run the job since, or an operator
+    # has started it again. The function must then not go on, because it does not know what happened meanwhile:
+    #
+    # - The token of the suspension contains the number of its run. A job that was suspended again has another token.
+    # - The fencing token counts the claims. If it has increased by more than one, another run has received the same
+    #   signals and may have recorded steps before it lost its lease.
+    #
+    # The lease of the new run protects everything else: a function that goes on in a worker whose run was taken over
+    # records nothing, like any other run.
+    def fits(self, job: Job[Any, Any], given: Given) -> bool:
+        """Return whether this run of the job can continue the function."""
+        return job.fence == self._job.fence + 1 and self.run.waiting.can_go_on(given)
+
+    async def go_on(self, job: Job[Any, Any], given: Given, clock: RunClock, keep: Callable[[], bool]) -> Any:
+        """Continue the function in this run of its job. Raises as `Waiting.drive`."""
+        continue_as(self._job, job)
+        self.run.clock = clock
+        return await self.run.waiting.go_on(given, clock, keep)
+
+    async def leave(self) -> None:
+        """Cancel the function, and wait until it has ended."""
+        await self.run.waiting.leave()
+
+
+def take_warm(job: Job[Any, Any], given: Given) -> WarmWorkflow | None:
+    """Return the function that this run can continue, None if the function must start again."""
+    warm_runs = client_of(job).warm_runs
+    if warm_runs is None:
+        return None
+    found = cast("WarmWorkflow | None", warm_runs.take(job.id))
+    if found is None or found.fits(job, given):
+        return found
+    warm_runs.leave(found)
+    return None
+
+
+def keep_warm(warm: WarmWorkflow, *, is_allowed: bool) -> bool:
+    """Keep the function of a run that is being suspended. Return False if it must be cancelled instead."""
+    job = warm.run.journal.job_id
+    client = warm.client
+    if not is_allowed or client.most_warm_runs < 1:
+        return False
+    if client.warm_runs is None:
+        client.warm_runs = WarmRuns(client.most_warm_runs)
+    client.warm_runs.keep(job, warm)
+    return True
