@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from math import sin
 from typing import Any
 
 from glidemq_async import GlideMQ, JobFailed, RateLimit, Schedule, workflows
-from glidemq_async.storage import StorageLike
+from glidemq_async.storage import Storage, StorageLike
 
 
 class CardDeclined(Exception):
@@ -72,6 +73,30 @@ def _declare_workflow(mq: GlideMQ[Any]) -> None:
         await charge(order, amount)
         await workflows.receive(Approved, timeout="3d")
         return order
+
+
+async def fill_an_hour(mq: GlideMQ[Any], storage: Storage) -> None:
+    """Run jobs in each of the last 55 minutes of a server whose clock can be moved."""
+    async with mq.worker(["mail", "billing", "images"], concurrency=20):
+        for minute in range(55):
+            await storage.call("testControl", "glide:{mail}", ["clock_shift", (minute - 55) * 60_000])
+            count = round(14 + 9 * sin(minute / 7) + minute * 7 % 5)
+            is_bad = 30 < minute < 42
+            calls = [
+                _call(
+                    to=f"c{place}@{'slow.example' if is_bad and place % 4 == 0 else 'example.com'}", subject="Receipt"
+                )
+                for place in range(count)
+            ]
+            jobs = [await mq.queue("mail").add("send_email", call) for call in calls]
+            card = _call(customer=f"customer-{minute % 20}", amount="19.00")
+            jobs += [await mq.queue("billing").add("charge_card", card) for _ in range(count // 3)]
+            image = _call(path=f"uploads/{minute}.jpg")
+            jobs += [await mq.queue("images").add("resize_image", image) for _ in range(count // 4)]
+            for job in jobs:
+                with suppress(JobFailed):
+                    await job.result(timeout=30)
+    await storage.call("testControl", "glide:{mail}", ["clock_shift", 0])
 
 
 async def fill(mq: GlideMQ[Any]) -> None:

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from glidemq_async.errors import FilterError, GlideMQError
 from glidemq_async.ops.documents import as_document
+from glidemq_async.options.job_options import JobOptions, explicit
 from glidemq_async.web.context import context_of, identity_of
 from glidemq_async.web.pages import formats
 from glidemq_async.web.pages.handling import core, visible_queue
@@ -215,12 +216,9 @@ def _actions(state: str) -> list[tuple[str, str, str]]:
 
 
 def _options(detail: Any) -> dict[str, Any]:
-    found = as_document(detail.options)
-    return (
-        {name: value for name, value in found.items() if value not in (None, "", 0, [], {}, False)}
-        if isinstance(found, dict)
-        else {}
-    )
+    options = detail.options
+    found = as_document(explicit(options) if isinstance(options, JobOptions) else options)
+    return {name: value for name, value in found.items() if name != "key"} if isinstance(found, dict) else {}
 
 
 def _short(value: object) -> str:
