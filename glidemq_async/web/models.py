@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -139,3 +140,57 @@ class SignalBody(Strict):
 
 class NoBody(Strict):
     """An empty object."""
+
+
+class PauseBody(Strict):
+    """A pause of a queue. It ends after `seconds`, or by a resume."""
+
+    note: Note = ""
+    seconds: Seconds | None = None
+
+    def end(self) -> datetime | None:
+        """Return the end of the pause."""
+        return None if self.seconds is None else datetime.now(UTC) + timedelta(seconds=self.seconds)
+
+
+class KeyPauseBody(Strict):
+    """A pause of an ordering key."""
+
+    seconds: Seconds
+
+
+class RateModel(Strict):
+    """At most `max` starts in each window of `duration` seconds."""
+
+    max: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    duration: Annotated[float, Field(ge=0.001, le=3_153_600_000, allow_inf_nan=False)]
+
+
+class LimitsBody(Strict):
+    """Limits of a queue. null removes a limit."""
+
+    concurrency: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    rate_limit: RateModel | None = None
+    max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    note: Note = ""
+
+
+class DrainBody(Strict):
+    """The jobs to remove: with `delayed` the delayed and suspended ones too."""
+
+    delayed: bool = False
+
+
+class CleanBody(Strict):
+    """Old jobs to remove. `grace` is their least age in seconds."""
+
+    state: Literal["completed", "failed"] = "completed"
+    grace: Annotated[float, Field(ge=0, le=3_153_600_000, allow_inf_nan=False)] = 0.0
+    limit: Annotated[int, Field(ge=1, le=100_000)] = 1_000
+
+
+class ObliterateBody(Strict):
+    """The ticket of the preview. With `force` running jobs are removed too."""
+
+    ticket: Text
+    force: bool = False

@@ -41,6 +41,7 @@ _ERRORS: Final = {
     404: "The queue, the job or the path does not exist.",
     409: "The state of the queue or the job does not allow it.",
     410: "The stream is forgotten.",
+    412: "The settings have changed since they were read.",
     413: "The body is too large.",
     415: "The body has another media type.",
     422: "A value is invalid.",

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from glidemq_async.ops.overview import QueueSummary, QueueWorker, ScheduleRow
+from glidemq_async.ops.settings import Setting
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +72,10 @@ class Who:
     queues: list[str]
     payloads: bool
     read_only: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SettingList:
+    """The settings of a queue."""
+
+    settings: list[Setting]

@@ -1,0 +1,222 @@
+"""Endpoints that explain jobs, show settings, and change whole queues and their schedules."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from glidemq_async.errors import SchedulerNotFound
+from glidemq_async.ops.core import Ops
+from glidemq_async.ops.documents import as_document
+from glidemq_async.ops.queue_changes import ObliteratePreview
+from glidemq_async.queues.explanation import Explanation
+from glidemq_async.queues.rates import RateLimit
+from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
+from glidemq_async.web.models import CleanBody, DrainBody, KeyPauseBody, LimitsBody, NoBody, ObliterateBody, PauseBody
+from glidemq_async.web.problems import RequestError
+from glidemq_async.web.replies import Done, SettingList
+
+Change = Callable[[Ops, ApiCall], Awaitable[object]]
+
+
+async def explain(call: ApiCall) -> Reply:
+    """Return why a job does not run."""
+    return Reply(await call.ops.explain(call.path["queue"], call.path["job"]))
+
+
+async def settings(call: ApiCall) -> Reply:
+    """Return the settings of a queue."""
+    found = SettingList(await call.ops.settings(call.path["queue"]))
+    return Reply(found, headers={"ETag": etag(found)})
+
+
+async def set_limits(call: ApiCall) -> Reply:
+    """Set limits of a queue."""
+    queue, body = call.path["queue"], call.body
+    wanted = call.headers.get("if-match")
+    if wanted is not None:
+        current = etag(SettingList(await call.ops.settings(queue)))
+        if wanted not in {"*", current}:
+            detail = "the settings of the queue have changed since you have read them; read them again"
+            raise RequestError(412, "changed-meanwhile", detail, {"ETag": current})
+    given: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set - {"note"}}
+    if (rate := given.get("rate_limit")) is not None:
+        given["rate_limit"] = RateLimit(rate.max, rate.duration)
+    if not given:
+        raise RequestError(422, "invalid-body", "name at least one of concurrency, rate_limit and max_waiting")
+    await call.ops.set_limits(queue, note=body.note, reason=call.reason, **given)
+    return Reply(Done("set limits", queue, ""))
+
+
+def etag(value: object) -> str:
+    """Return the ETag of a document."""
+    return f'"{hashlib.sha256(json.dumps(as_document(value)).encode()).hexdigest()[:20]}"'
+
+
+def changing(action: str, change: Change, part: str = "") -> Callable[[ApiCall], Awaitable[Reply]]:
+    """Return the handler of a change of a queue, or of the part of it that the path names."""
+
+    async def handle(call: ApiCall) -> Reply:
+        found = await change(call.ops, call)
+        if part == "schedule" and found is False:
+            raise SchedulerNotFound(f"queue {call.path['queue']!r} has no schedule {call.path[part]!r}")
+        count = found if isinstance(found, int) and not isinstance(found, bool) else None
+        return Reply(Done(action, call.path["queue"], call.path.get(part, ""), count))
+
+    return handle
+
+
+async def _clean(ops: Ops, call: ApiCall) -> int:
+    body = call.body
+    return len(await ops.clean(call.path["queue"], body.grace, body.limit, body.state, reason=call.reason))
+
+
+async def preview_obliterate(call: ApiCall) -> Reply:
+    """Return what an obliteration would remove, and the ticket that permits it."""
+    return Reply(await call.ops.preview_obliterate(call.path["queue"]))
+
+
+def _queue(call: ApiCall) -> str:
+    return call.path["queue"]
+
+
+def _post(
+    name: str, path: str, summary: str, body: Any, change: Change, *, role: Any = "operator", part: str = ""
+) -> ApiRoute:
+    handle = changing(path.rpartition("/")[2], change, part)
+    path = f"/queues/{{queue}}/{path}"
+    return ApiRoute(
+        method="POST", path=path, name=name, summary=summary, handle=handle, role=role, body=body, result=Done
+    )
+
+
+ENDPOINTS = (
+    ApiRoute(
+        method="GET",
+        path="/queues/{queue}/jobs/{job}/explain",
+        name="explainJob",
+        summary="Explain why a job does not run.",
+        handle=explain,
+        result=Explanation,
+        tool=True,
+    ),
+    ApiRoute(
+        method="GET",
+        path="/queues/{queue}/settings",
+        name="getSettings",
+        summary="Show the pause and the limits of a queue, who has set them, and what the code declares.",
+        handle=settings,
+        result=SettingList,
+    ),
+    ApiRoute(
+        method="PUT",
+        path="/queues/{queue}/limits",
+        name="setLimits",
+        summary="Set limits of a queue. null removes a limit; what is left out stays.",
+        handle=set_limits,
+        role="admin",
+        body=LimitsBody,
+        result=Done,
+        match=True,
+    ),
+    _post(
+        "pauseQueue",
+        "pause",
+        "Pause a queue, also over deploys.",
+        PauseBody,
+        lambda ops, call: ops.pause(_queue(call), note=call.body.note, until=call.body.end(), reason=call.reason),
+    ),
+    _post(
+        "resumeQueue",
+        "resume",
+        "End the pause of a queue.",
+        NoBody,
+        lambda ops, call: ops.resume(_queue(call), reason=call.reason),
+    ),
+    _post(
+        "pauseKey",
+        "keys/{key}/pause",
+        "Pause an ordering key.",
+        KeyPauseBody,
+        lambda ops, call: ops.pause_key(_queue(call), call.path["key"], call.body.seconds, reason=call.reason),
+        part="key",
+    ),
+    _post(
+        "resumeKey",
+        "keys/{key}/resume",
+        "End the pause of an ordering key.",
+        NoBody,
+        lambda ops, call: ops.resume_key(_queue(call), call.path["key"], reason=call.reason),
+        part="key",
+    ),
+    _post(
+        "drainQueue",
+        "drain",
+        "Remove the waiting jobs of a queue.",
+        DrainBody,
+        lambda ops, call: ops.drain(_queue(call), delayed=call.body.delayed, reason=call.reason),
+        role="admin",
+    ),
+    _post("cleanQueue", "clean", "Remove old jobs of a queue.", CleanBody, _clean, role="admin"),
+    ApiRoute(
+        method="GET",
+        path="/queues/{queue}/obliteration",
+        name="previewObliteration",
+        summary="Show what an obliteration would remove, and the ticket that permits it.",
+        handle=preview_obliterate,
+        role="admin",
+        result=ObliteratePreview,
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/queues/{queue}",
+        name="obliterateQueue",
+        summary="Remove a queue with all of its jobs.",
+        handle=changing(
+            "obliterate",
+            lambda ops, call: ops.obliterate(_queue(call), call.body.ticket, force=call.body.force, reason=call.reason),
+        ),
+        role="admin",
+        body=ObliterateBody,
+        result=Done,
+    ),
+    _post(
+        "fireSchedule",
+        "schedules/{schedule}/fire",
+        "Add a job of a schedule now.",
+        NoBody,
+        lambda ops, call: ops.fire_schedule(_queue(call), call.path["schedule"], reason=call.reason),
+        part="schedule",
+    ),
+    _post(
+        "pauseSchedule",
+        "schedules/{schedule}/pause",
+        "Pause a schedule, also over deploys.",
+        NoBody,
+        lambda ops, call: ops.pause_schedule(_queue(call), call.path["schedule"], reason=call.reason),
+        part="schedule",
+    ),
+    _post(
+        "resumeSchedule",
+        "schedules/{schedule}/resume",
+        "Resume a schedule.",
+        NoBody,
+        lambda ops, call: ops.resume_schedule(_queue(call), call.path["schedule"], reason=call.reason),
+        part="schedule",
+    ),
+    ApiRoute(
+        method="DELETE",
+        path="/queues/{queue}/schedules/{schedule}",
+        name="removeSchedule",
+        summary="Remove a schedule.",
+        handle=changing(
+            "remove schedule",
+            lambda ops, call: ops.remove_schedule(_queue(call), call.path["schedule"], reason=call.reason),
+            "schedule",
+        ),
+        role="admin",
+        result=Done,
+    ),
+)
