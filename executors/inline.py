@@ -15,6 +15,7 @@ class InlineExecutor:
 
     runs_here: Final = True
     awaits_handlers: Final = True
+    is_elastic: Final = True
 
     @property
     def occupied(self) -> int:

@@ -153,3 +153,8 @@ def when_ended(executor: Executor, job: Job[Any, Any], call: Callable[[], None])
 def grace_of(executor: Executor) -> float:
     """Return the seconds that a run of this executor may take to end after it was cancelled."""
     return executor.grace if isinstance(executor, EndsSlowly) else 0.0
+
+
+def is_elastic(executor: object) -> bool:
+    """Return whether an executor can run any number of jobs at the same time: its attribute `is_elastic`."""
+    return bool(getattr(executor, "is_elastic", False))

@@ -4,6 +4,9 @@
 --     answered    number of the consumer's last settle call that has a reply; 0: verify who owns each entry
 --     in_transit  number of the settle call whose reply is on its way, 0 for none: renew the jobs that it claimed too
 --   endRuns      consumer { entry }*n -> number of these runs that were stopping, see stopping.lua; at most 20 entries
+--   describeWorker  consumer info -> 0 | 1    replace the description of a worker that is present
+--   tellWorker  consumer command -> number of receivers: 0 if the worker does not listen, -1 if the caller may not
+--               publish. command: "pause", "resume", "stop" or "concurrency <n>"
 -- Renewing verifies a claim and never creates one: only entries that are pending for this consumer are renewed. A
 -- repeated call has no second effect, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
@@ -226,6 +229,18 @@ register('endRuns', function(base, args)
   local count = stopping.finish(base, args[1], ended, call)
   if count > 0 then wakeup.finish(base, call) end
   return count
+end, {'allow-oom'})
+
+register('describeWorker', function(base, args)
+  if not redis.call('ZSCORE', base .. ':alive', args[1]) then return 0 end
+  redis.call('HSET', base .. ':workers', args[1], args[2])
+  return 1
+end, {'allow-oom'})
+
+register('tellWorker', function(base, args)
+  if not redis.call('ZSCORE', base .. ':alive', args[1]) then return 0 end
+  local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. args[1], 'c ' .. args[2])
+  return type(heard) == 'number' and heard or -1
 end, {'allow-oom'})
 
 lease.RENEWED = RENEWED

@@ -49,3 +49,11 @@ class LeaseCalls(Calls):
         """Report that runs of removed jobs have ended. Return how many of them still held their key or slot."""
         # A second report finds the run gone and returns 0, so the call needs no number.
         return cast("int", await self._caller.call("endRuns", [consumer, *entries]))
+
+    async def describe(self, consumer: str, info: bytes) -> None:
+        """Replace the description of a worker that is present."""
+        await self._caller.call("describeWorker", [consumer, info])
+
+    async def tell(self, consumer: str, command: str) -> int:
+        """Send a command to a worker. Return the number of receivers; -1 if this client may not publish."""
+        return cast("int", await self._caller.call("tellWorker", [consumer, command]))

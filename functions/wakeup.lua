@@ -3,7 +3,8 @@
 --   idle   zset  consumer -> free slots; a claim that found nothing adds its worker, a wake-up removes it
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: when the first wakes up
 --   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "p…" jobs that start now (push.lua), "x <entry>" that
---   lease is gone, "r <entry>" the job of that run was revoked, "e" echo, "s" a fire time of a job scheduler was set
+--   lease is gone, "r <entry>" the job of that run was revoked, "e" echo, "s" a fire time of a job scheduler was set,
+--   "c <command>" of an operator, see tellWorker
 -- A publish without a receiver means a dead worker: it is removed from `idle`, and the next one is woken.
 -- A publish that the server refuses (the caller's user lacks the channels) costs only the wake-up: the worker stays in
 -- `idle` and finds the job at its next poll. The publish comes after writes, so it must not raise.

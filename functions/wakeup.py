@@ -32,7 +32,13 @@ class FireTimeSet(NamedTuple):
     """A fire time of a job scheduler was set that no process waits for."""
 
 
-Message: TypeAlias = ClaimNow | JobsPushed | Echo | LeaseGone | RunRevoked | FireTimeSet
+class Command(NamedTuple):
+    """A command of an operator: "pause", "resume", "stop" or "concurrency <n>"."""
+
+    text: str
+
+
+Message: TypeAlias = ClaimNow | JobsPushed | Echo | LeaseGone | RunRevoked | FireTimeSet | Command
 
 
 def read_message(message: bytes) -> Message | None:
@@ -51,5 +57,7 @@ def read_message(message: bytes) -> Message | None:
             return RunRevoked(entry)
         case "s":
             return FireTimeSet()
+        case "c":
+            return Command(entry)
         case _:
             return None

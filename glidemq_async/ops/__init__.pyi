@@ -12,6 +12,7 @@ from glidemq_async.ops.errors import NoSuchHold as NoSuchHold
 from glidemq_async.ops.errors import OperationNotFound as OperationNotFound
 from glidemq_async.ops.errors import OperationRefused as OperationRefused
 from glidemq_async.ops.errors import QueueNotFound as QueueNotFound
+from glidemq_async.ops.errors import WorkerNotReached as WorkerNotReached
 from glidemq_async.ops.errors import WrongTicket as WrongTicket
 from glidemq_async.ops.graph_parts import GraphNode as GraphNode
 from glidemq_async.ops.graphs import FlowGraph as FlowGraph

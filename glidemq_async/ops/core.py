@@ -17,11 +17,12 @@ from glidemq_async.ops.looking import Looking
 from glidemq_async.ops.queue_changes import QueueChanges
 from glidemq_async.ops.settings import Settings
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
+from glidemq_async.ops.worker_control import WorkerControl
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
 
-class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explanations):
+class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explanations, WorkerControl):
     """The operations core of one prefix: what operators look at, and what they change.
 
     The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.

@@ -56,3 +56,18 @@ class OperationNotFound(GlideMQError, LookupError):
 
 class OperationRefused(GlideMQError):
     """Raised when a bulk operation cannot be previewed, started or cancelled; the message says why."""
+
+
+class WorkerNotReached(GlideMQError, LookupError):
+    """Raised when a worker gets no commands: it has ended, its link is lost, or its name is wrong."""
+
+    def __init__(self, queue: str, name: str) -> None:
+        super().__init__(
+            f"worker {name!r} of queue {queue!r} does not listen: it has ended or lost its link; look at the list of "
+            "workers, and check that the user of the server may publish to the channels of the queue"
+        )
+        self.queue = queue
+        self.name = name
+
+    def __reduce__(self) -> tuple[type[WorkerNotReached], tuple[str, str]]:
+        return type(self), (self.queue, self.name)

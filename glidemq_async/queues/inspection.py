@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgpack
 
@@ -291,6 +291,12 @@ class Inspection(QueuePart[Data, Result]):
         await self.connect()
         rows = await self._client.functions.reading.list_workers(round(SILENT_SECONDS * 1000))
         return sorted(map(_worker_info, rows), key=lambda worker: (worker.started_at, worker.name))
+
+
+async def tell_worker(queue: Inspection[Any, Any], name: str, command: str) -> int:
+    """Send a command to a worker. Return how many workers received it; -1 if this client may not publish."""
+    await queue.connect()
+    return await queue._client.functions.leases.tell(name, command)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _known_states(state: State | Sequence[State]) -> tuple[State, ...]:

@@ -69,12 +69,35 @@ class AppWorker(Runs):
         )
         self._workers = [self._worker(name, shared) for name in self._names]
         self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.health_port)
+        self._still_open = set(self._workers)
         for worker in self._workers:
             worker.on("closing", partial(self._break_off_with, worker))
+            worker.on("closed", partial(self._note_closed, worker))
         self._open = AsyncExitStack()
 
     def __repr__(self) -> str:
         return f"<AppWorker of {', '.join(self._names)}>"
+
+    def _note_closed(self, worker: Worker[Any, Any]) -> None:
+        # An operator can stop each of them.
+        self._still_open.discard(worker)
+        if not self._still_open:
+            self.stop()
+
+    def pause(self) -> None:
+        """Claim no more jobs in any queue until `resume`; see `Worker.pause`."""
+        for worker in self._workers:
+            worker.pause()
+
+    def resume(self) -> None:
+        """End the pause of the workers."""
+        for worker in self._workers:
+            worker.resume()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change the number of jobs of each queue that run at the same time; see `Worker.set_concurrency`."""
+        for worker in self._workers:
+            worker.set_concurrency(concurrency)
 
     @property
     def workers(self) -> Sequence[Worker[Any, Any]]:

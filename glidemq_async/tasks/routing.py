@@ -15,7 +15,7 @@ from glidemq_async.errors import RetryLater, UnknownTaskError
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.deadlines import Deadline
 from glidemq_async.executors.inline import InlineExecutor
-from glidemq_async.executors.protocol import Executor, Handler, calls_at_end
+from glidemq_async.executors.protocol import Executor, Handler, calls_at_end, is_elastic
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
@@ -86,6 +86,11 @@ class TaskExecutor:
     async def handler(self, job: Job[Any, Any]) -> object:
         """Placeholder for the handler that every worker needs. Never called, because `run` finds the task."""
         raise NotImplementedError(f"job {job.id}: an app's worker runs tasks")
+
+    @property
+    def is_elastic(self) -> bool:
+        """True if all tasks run inline, so that any number of jobs can run at the same time."""
+        return all(is_elastic(executor) for executor in self._executors.values())
 
     @property
     def task_names(self) -> Collection[str]:

@@ -65,6 +65,10 @@ class LoopOwner(Protocol):
         """Connect the subscription of the wake-up channel again."""
         ...
 
+    def on_drained(self) -> None:
+        """Note that a claim has found nothing after the last run has ended."""
+        ...
+
 
 class ClaimLoop:
     """Decides when to call, makes the call, starts the claimed jobs and reports the settled runs.
@@ -112,6 +116,10 @@ class ClaimLoop:
         self._stopping = self._finishing = False
         self._left = False
         self._run_times = RunTimes()
+        self.paused = False
+        """True while the worker claims nothing on request."""
+        self._has_settled = False
+        """True if runs have ended since the worker was drained."""
         self._registered = False
         """True if the store may expect this worker to react to a wake-up."""
         self._due = DueTimer(self.wake)
@@ -172,6 +180,12 @@ class ClaimLoop:
         if safe:
             self.wake()
 
+    def pause(self, paused: bool) -> None:
+        """Claim nothing until the pause ends. Runs continue, and their outcomes are settled."""
+        self.paused = paused
+        # Also for a pause: the call tells the server that this worker is not idle.
+        self.wake()
+
     @property
     def stopping(self) -> bool:
         """True after `stop` or `finish`."""
@@ -202,7 +216,7 @@ class ClaimLoop:
                     # The runs take their first step before the next call is made. It delays no handler then, and
                     # settles the runs that have ended.
                     await asyncio.sleep(0)
-                slots = 0 if self._stopping or not self.has_safe_leases else self._slots.free()
+                slots = 0 if self._stopping or self.paused or not self.has_safe_leases else self._slots.free()
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
         finally:
@@ -214,7 +228,7 @@ class ClaimLoop:
 
     def _must_leave(self) -> bool:
         # A stopping worker makes one more call even without an outcome, so that the store does not wake it any more.
-        return self._stopping and not self._left
+        return (self._stopping and not self._left) or (self.paused and self._registered)
 
     async def _call_safely(self, slots: int) -> None:
         """Make the call. Any exception is reported; the loop continues and keeps the outcomes."""
@@ -339,9 +353,13 @@ class ClaimLoop:
             self.wake()
         # `found_nothing` means that the worker is idle. Outcomes that are not stored yet contradict that: the end of a
         # run can make the next job of its key ready, and a retry is a job itself.
+        self._has_settled = self._has_settled or bool(settled)
         if len(reply.jobs) < slots and not (self._claimable or self.outcomes or self._pushes):
             self.found_nothing.set()
             self._awake = False
+            if self._has_settled and not reply.jobs and not len(self._slots):
+                self._has_settled = False
+                self._owner.on_drained()
         else:
             self.found_nothing.clear()
         # The last step, because handlers may run in it up to their first `await` that waits. A handler that blocks the

@@ -109,6 +109,10 @@ class LeaseRenewer:
             self._lease = lease
             self.renew_now()
 
+    def describe(self, info: bytes) -> None:
+        """Send this description of the worker from now on."""
+        self._info = info
+
     def renew_now(self) -> None:
         """Renew now, to learn immediately which jobs were lost or revoked."""
         self._thread.call(self._wake.set)

@@ -18,6 +18,8 @@ WorkerEvent: TypeAlias = Literal[
     "lease_lost",
     "stalled",
     "drained",
+    "disconnected",
+    "reconnected",
     "error",
     "closing",
     "closed",

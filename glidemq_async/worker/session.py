@@ -61,6 +61,10 @@ class Session:
     belong to batches.
     """
 
+    is_bursting = False
+    """True while `until_empty` waits, which reports "drained" itself."""
+    _had_link = False
+
     def __init__(
         self,
         client: QueueClient,
@@ -77,6 +81,7 @@ class Session:
         is_batching: bool,
         tasks: TaskScope,
         on_defect: Callable[[Exception], None],
+        on_command: Callable[[str], None],
         source: FeedSource | None = None,
     ) -> None:
         self._client = client
@@ -92,6 +97,7 @@ class Session:
         self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._begin_job)
         self._tasks = tasks
         self._on_defect = on_defect
+        self._on_command = on_command
         self._stopping = StoppingRuns(client.functions, worker, slots.when_ended)
         lock_ms = round(options.lock_duration * 1000)
         self.loop = ClaimLoop(
@@ -164,6 +170,8 @@ class Session:
                 self._stop_entry(entry, "revoked")
             case wakeup.FireTimeSet():
                 self._client.scheduler_runner.expect(0.0)
+            case wakeup.Command(text):
+                self._on_command(text)
             case None:
                 pass
 
@@ -179,6 +187,12 @@ class Session:
         if up and failpoints.armed:
             failpoints.hit("subscribe.after_confirm")
         self.loop.on_link(up)
+        if up:
+            if self._had_link:
+                self._listeners.notify("reconnected")
+            self._had_link = True
+        else:
+            self._listeners.notify("disconnected")
         if up:
             self.renew_leases()
 
@@ -262,6 +276,11 @@ class Session:
         self.loop.end(run)
         self._slots.release(run)
         return None
+
+    def on_drained(self) -> None:
+        """Report that the worker has run all jobs that it could start."""
+        if not self.is_bursting:
+            self._listeners.notify("drained")
 
     async def _run_job(self, run: Run, rest: Coroutine[Any, Any, bool] | None = None) -> None:
         if run.task is None:  # an eager task, which begins before its start returns

@@ -22,7 +22,7 @@ from glidemq_async._internal.task_scope import HAS_EAGER_TASKS
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
-from glidemq_async.executors.protocol import Executor, Handler, KnowsTasks, SharesTasks, grace_of
+from glidemq_async.executors.protocol import Executor, Handler, KnowsTasks, SharesTasks, grace_of, is_elastic
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
@@ -30,6 +30,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.options.batch import BatchOptions
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.retry_rules import RetryRules
+from glidemq_async.options.validation import positive_number
 from glidemq_async.queues.dead_letters import check_dead_letter_queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.topics.feeding import FeedSource
@@ -88,7 +89,7 @@ class Worker(Runs, Generic[Data, Result]):
         if not callable(processor):
             raise TypeError(f"processor must be a function of one job, got {processor!r}")
         batch, self._instruments = rest.pop("batch", None), instruments_of(rest.pop("instrumentation", ()))
-        self._concurrency = self._options.concurrency or 1
+        self._concurrency = self._first_concurrency = self._options.concurrency or 1
         self._health_server = _health_server(self, self._options.health_port)
         self._name = _unique(self._options.name)
         self._client = _client_of(queue, storage, self._options, rest)
@@ -102,6 +103,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._session: Session | None = None
         self._source: FeedSource | None = None
         self._instrumented = False
+        self._paused = False
 
     def _open_executor(
         self, processor: Processor[Data, Result], batch: BatchOptions | None
@@ -172,10 +174,81 @@ class Worker(Runs, Generic[Data, Result]):
         """Call `listener` (a plain or coroutine function) at an event of this worker.
 
         The events and their arguments are active(job), completed(job, result), failed(job, error), retrying(job, error,
-        delay), returned(job), lease_lost(job), stalled(recovered ids, failed ids), drained(), error(exception),
-        closing() and closed(). `completed`, `failed` and `retrying` follow after the store has accepted the outcome.
+        delay), returned(job), lease_lost(job), stalled(recovered ids, failed ids), drained(), disconnected(),
+        reconnected(), error(exception), closing() and closed(). `completed`, `failed` and `retrying` follow after the
+        store has accepted the outcome. `drained` follows the end of the last run, when a claim finds no further job.
+        `disconnected` tells that the subscription for wake-ups is lost.
         """
         self._listeners.add(event, listener)
+
+    # -- control at run time --------------------------------------------------------------------------------------
+
+    @property
+    def is_paused(self) -> bool:
+        """True between `pause` and `resume`."""
+        return self._paused
+
+    def pause(self) -> None:
+        """Claim no more jobs until `resume`. Running jobs continue, and the other workers of the queue go on.
+
+        Jobs whose claim is on its way start. Returns immediately.
+        """
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """End a pause of this worker."""
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        self._paused = paused
+        if self._session is not None:
+            self._session.loop.pause(paused)
+        self._describe()
+
+    def set_concurrency(self, concurrency: int) -> None:
+        """Change the number of jobs, or of batches, that run at the same time. Running jobs continue.
+
+        A worker of coroutine functions that run inline may have any number. Executors with threads and processes are
+        created for the concurrency that the worker began with, and cannot exceed it. Raises TypeError or ValueError.
+        """
+        wanted = positive_number("concurrency", concurrency)
+        if wanted > self._first_concurrency and not is_elastic(self._executor):
+            raise ValueError(
+                f"concurrency must be at most {self._first_concurrency}, got {wanted}: the executor of worker "
+                f"{self.name} was created for {self._first_concurrency} jobs; create the worker with more"
+            )
+        self._slots.most = wanted * (self._slots.most // self._concurrency)
+        self._concurrency = wanted
+        self._wake()
+        self._describe()
+
+    def _describe(self) -> None:
+        if self._session is not None and self._tasks.is_open:
+            info = self._info()
+            self._session.renewer.describe(info)
+            self._tasks.start(self._send_description(info))
+
+    async def _send_description(self, info: bytes) -> None:
+        # Only people read it, and each renewal of a worker that was forgotten sends it again.
+        with suppress(GlideMQError):
+            await self._client.functions.leases.describe(self.name, info)
+
+    def _obey(self, command: str) -> None:
+        word, _, number = command.partition(" ")
+        _log.info("worker %s of queue %s gets the command %r", self.name, self.queue, command)
+        if word == "pause":
+            self.pause()
+        elif word == "resume":
+            self.resume()
+        elif word == "stop":
+            self.stop()
+            self._describe()
+            self._begin_closing()
+        elif word == "concurrency":
+            try:
+                self.set_concurrency(int(number))
+            except ValueError as error:
+                self._reports.error(error)
 
     # -- running --------------------------------------------------------------------------------------------------
 
@@ -217,6 +290,8 @@ class Worker(Runs, Generic[Data, Result]):
             await self._sign_off()  # the registration may have succeeded even if its reply was lost
             raise
         self._session = session
+        if self._paused:
+            session.loop.pause(True)
         _log.info("worker %s works on queue %s of %s", self.name, self.queue, self.storage.url)
 
     async def _sign_off(self) -> None:
@@ -268,6 +343,7 @@ class Worker(Runs, Generic[Data, Result]):
             is_batching=self._batcher is not None,
             tasks=self._tasks,
             on_defect=self._break,
+            on_command=self._obey,
             source=self._source,
         )
 
@@ -278,6 +354,7 @@ class Worker(Runs, Generic[Data, Result]):
             "concurrency": self._concurrency,
             "started": round(time.time() * 1000),
             "slots": self._slots.most,
+            "state": "stopping" if self._stop_requested.is_set() else "paused" if self._paused else "running",
             "version": self._client.version,
         }
         if isinstance(self._executor, KnowsTasks):
@@ -307,9 +384,11 @@ class Worker(Runs, Generic[Data, Result]):
             self._batcher.flush()
         while True:
             moved = await self._session.feed()
+            self._session.is_bursting = True
             await self._session.until_empty(self._stop_requested, wait=wait)
             if not moved or self._stop_requested.is_set():
                 break
+        self._session.is_bursting = False
         self._listeners.notify("drained")
 
     @override

@@ -30,6 +30,7 @@ from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
 from glidemq_async.ops.tokens import Tokens
 from glidemq_async.queues.finding import describe_tasks, task_parameters
+from glidemq_async.queues.inspection import tell_worker
 from glidemq_async.queues.limits import stored_settings
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
@@ -96,6 +97,8 @@ async def read_and_remove(queue: AnyQueue) -> None:
     await queue.get_failure_groups()
     async with worker_of(queue, echo) as worker:
         await until(lambda: worker.health().ready)
+        worker.pause()
+        assert await tell_worker(queue, worker.name, "resume") == 1
         await queue.get_workers()
     await queue.add("drained", delay=60)
     assert await queue.promote_jobs() == 1

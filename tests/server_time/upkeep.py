@@ -70,6 +70,18 @@ async def renew_stopping(b: Bench) -> None:
     await b.functions.leases.renew("bench", b"x" * 500, held, 10)
 
 
+@largest("describeWorker")
+async def describe_worker(b: Bench) -> None:
+    await b.functions.leases.renew("worker", b"x", [], 10)
+    await b.functions.leases.describe("worker", b"x" * 4_000)
+
+
+@largest("tellWorker")
+async def tell_worker(b: Bench) -> None:
+    await b.functions.leases.renew("worker", b"x", [], 10)
+    assert await b.functions.leases.tell("worker", "pause") == 0
+
+
 @largest("endRuns")
 async def end_runs(b: Bench) -> None:
     held = await stopping_runs(b)

@@ -172,7 +172,10 @@ APP = """
 """
 TOPIC = "check close connect info listen name publish publish_many remove_subscription storage subscription"
 TASK = "add add_many call aliases call executor function map name options queue result s signature starmap sync version"
-WORKER = "broken close health name on queue run running start stop storage until_empty"
+WORKER = """
+    broken close health is_paused name on pause queue resume run running set_concurrency start stop storage
+    until_empty
+"""
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
 STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
 HARNESS = "added assert_added assert_nothing_added clock close connect drain eager finish queue send storage sync use"
@@ -236,7 +239,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     TaskMap: (lambda: app().task(handler).map([job()]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
-    AppWorker: (app_worker, "broken close on run start stop workers"),
+    AppWorker: (app_worker, "broken close on pause resume run set_concurrency start stop workers"),
     HealthServer: (lambda: HealthServer([], 0), "close port start"),
     WorkerOptions: (WorkerOptions, " ".join(WorkerOptionsDict.__annotations__)),
     JobOptions: (JobOptions, JOB_OPTIONS),
@@ -251,7 +254,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     CodecChain: (lambda: CodecChain(()), "decode encode"),
     Harness: (Harness, HARNESS),
     MovableClock: (lambda: MovableClock(MemoryStorage()), "advance move_to now sync"),
-    InlineExecutor: (InlineExecutor, "awaits_handlers may_share occupied run runs_here start stop"),
+    InlineExecutor: (InlineExecutor, "awaits_handlers is_elastic may_share occupied run runs_here start stop"),
     ThreadExecutor: (lambda: ThreadExecutor(1), "occupied run runs_here start stop when_ended"),
     SubprocessExecutor: (lambda: SubprocessExecutor(1), "check_handler grace occupied run start stop"),
     RedisStorage: (lambda: RedisStorage(Endpoint()), f"{STORAGE} endpoint"),
