@@ -21,6 +21,7 @@ from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.graphs import GraphCalls
 from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inbox import InboxCalls
+from glidemq_async.functions.job_history import JobHistoryCalls
 from glidemq_async.functions.job_waiters import JobWaiterCalls
 from glidemq_async.functions.jobs import JobCalls
 from glidemq_async.functions.key_limits import LimitCalls
@@ -90,6 +91,7 @@ class Functions:
         self.known_tasks = KnownTaskCalls(caller)
         self.metrics = MetricsCalls(caller)
         self.failure_groups = FailureGroupCalls(caller)
+        self.job_history = JobHistoryCalls(caller)
         self.check = CheckCalls(caller)
         self.cleaning = CleaningCalls(caller)
         self.obliterate = ObliterateCalls(caller)

@@ -416,6 +416,7 @@ function finish.fail(base, id, entry, cause, call, later, said)
   if cause ~= 'stalled' and cause ~= 'revoked' then
     redis.call('HSET', base .. ':job:' .. id, 'group', failure_groups.found(base, id, cause, reason, nil, call))
   end
+  job_history.note_end(base, id, cause, reason, call)
   events.note(call.lines, 'failed', id, reason)
   dead_letters.move(base, id, cause, said or cause, call)
   chunks.close(base, id, 'failed', '', call)

@@ -42,6 +42,7 @@ FILES: Final = (
     "entries",
     "plain",
     "failure_groups",
+    "job_history",
     "results",
     "limits",
     "keyed",

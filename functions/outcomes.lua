@@ -22,12 +22,13 @@ function check.b() end
 function check.w() end
 
 -- Note a failed attempt in its group. Return the fields of the record that remember it; nil if the record is missing.
-local function failed_attempt(base, id, payload, reason, call)
+local function failed_attempt(base, id, outcome, payload, reason, call)
   local key = base .. ':job:' .. id
-  local job = redis.call('HMGET', key, 'place', 'name')
+  local job = redis.call('HMGET', key, 'place', 'name', 'history', 'claim')
   if not job[1] then return nil end
   local group, version = failure_groups.attempt(base, id, job[2] or '?', payload, reason, call)
-  return group, call.consumer .. ' ' .. version
+  local runner = call.consumer .. ' ' .. version
+  return group, runner, job_history.after_run(base, job[3], job[4], outcome, runner, group, reason, call) or ''
 end
 
 -- Each outcome returns nil, or why the run was refused. `now` is a text: formatting a number for every write would cost
@@ -55,13 +56,14 @@ function apply.f(base, now, call, done, id, entry, payload, option)
   local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
   if cause == 'revoked' then
     if not exists(key) then return 'missing' end
+    job_history.note_run(base, id, 'revoked', reason, call)
     redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason, 'cause',
       cause)
   else
-    local group, runner = failed_attempt(base, id, payload, reason, call)
+    local group, runner, history = failed_attempt(base, id, 'failed', payload, reason, call)
     if not group then return 'missing' end
     redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason, 'cause',
-      cause, 'group', group, 'runner', runner)
+      cause, 'group', group, 'runner', runner, 'history', history)
   end
   redis.call('HINCRBY', key, 'failures', 1)
   chunks.close(base, id, 'failed', payload, call)
@@ -81,12 +83,13 @@ end
 function apply.r(base, _, call, _, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local delay, reason = string.match(option, '^(%d+) (.*)$')
-  local group, runner = failed_attempt(base, id, payload, reason, call)
+  local group, runner, history = failed_attempt(base, id, 'retrying', payload, reason, call)
   if not group then return 'missing' end
   record.keep_added(base, id, entry)
   redis.call('HINCRBY', key, 'failures', 1)
   local location = delay == '0' and routes.enter_again(base, id, call) or put_off(base, id, entry, delay, call)
-  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason, 'group', group, 'runner', runner)
+  redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason, 'group', group, 'runner', runner,
+    'history', history)
   events.note(call.lines, 'retrying', id, option)
 end
 
@@ -99,18 +102,21 @@ function apply.d(base, _, call, _, id, entry, reason, option)
   redis.call('HSET', key, 'place', put_off(base, id, entry, delay, call))
   if reason ~= '' then redis.call('HSET', key, 'reason', reason) end
   if step ~= '' then signals.set_step(base, id, step, call) end
+  job_history.note_run(base, id, 'delayed', reason, call)
   events.note(call.lines, 'delayed', id)
 end
 
 function apply.s(base, _, call, _, id, entry, waits, option)
   if not exists(base .. ':job:' .. id) then return 'missing' end
   record.keep_added(base, id, entry)
+  job_history.note_run(base, id, 'suspended', '', call)
   signals.suspend(base, id, waits, option, call)
 end
 
 function apply.w(base, _, call, _, id, entry)
   if not exists(base .. ':job:' .. id) then return 'missing' end
   record.keep_added(base, id, entry)
+  job_history.note_run(base, id, 'waiting-children', '', call)
   children.wait(base, id, call)
 end
 

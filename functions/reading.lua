@@ -14,7 +14,8 @@
 --              in the order in which they start, ended jobs with the newest first; backwards "1" reverses the order. A
 --              cursor is a position in one direction, so all steps of a walk must have the same direction.
 --   listWorkers  silent_ms -> { name, last seen ms, info, running }…   seen within `silent_ms`; at most 1,000
---   getLogs    id start stop -> { count, lines, next | '' }     next: where to continue when the budget was spent
+--   getLogs    id start stop [1] -> { count, lines, next | '' }     next: where to continue when the budget was spent;
+--              1: "<ms> <run>" comes before each line, '' if it is unknown
 --   isPaused   -> 0 | 1
 --   lastEvent  -> { entry, number of events ever written }   where a reader that starts now begins
 
@@ -273,7 +274,8 @@ register('countJobs', reading.counts, {'no-writes'})
 
 -- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',
-  'cause', 'letter', 'progress', 'result', 'dedup', 'drop', 'waits', 'group', 'runner'}
+  'cause', 'letter', 'progress', 'result', 'dedup', 'drop', 'waits', 'group',
+  'runner'}
 
 local HEAD = {'name', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'cause', 'letter',
   'progress', 'waits', 'group', 'runner'}
@@ -402,6 +404,7 @@ end, {'no-writes'})
 
 register('getLogs', function(base, args)
   local key, lines, it = base .. ':logs:' .. args[1], {}, budget.of_answer()
+  local timed = args[4] == '1'
   local count, from, last = redis.call('LLEN', key), integer('start', args[2]), integer('stop', args[3])
   if from < 0 then from = math.max(0, count + from) end
   if last < 0 then last = count + last end
@@ -410,8 +413,10 @@ register('getLogs', function(base, args)
     if #lines > 0 and budget.is_spent(it) then return {count, lines, digits(from)} end
     -- One line may be as large as a payload.
     for _, line in ipairs(redis.call('LRANGE', key, from, math.min(last, from + LOG_STEP - 1))) do
-      lines[#lines + 1] = line
       it.bytes = it.bytes + #line
+      local text, at = record.line_of(line)
+      if timed then lines[#lines + 1] = at end
+      lines[#lines + 1] = text
     end
     from = from + LOG_STEP
   end

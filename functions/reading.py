@@ -87,6 +87,20 @@ class ReadingCalls(Calls):
                 stop += cast("int", count)
             start = int(text(following))
 
+    async def get_timed_logs(self, job_id: str) -> list[tuple[int, int, str]]:
+        """Return the log lines of a job, each with its time in ms and the number of its run, 0 for unknown ones."""
+        found: list[tuple[int, int, str]] = []
+        start, following = 0, b"0"
+        while following:
+            reply = await self._caller.read("getLogs", [job_id, start, -1, 1])
+            _, lines, following = cast("tuple[int, list[bytes], bytes]", reply)
+            pairs = iter(texts(lines))
+            for known, line in zip(pairs, pairs, strict=True):
+                at, _, run = known.partition(" ")
+                found.append((int(at or 0), int(run or 0), line))
+            start = int(following or 0)
+        return found
+
     async def last_event(self) -> tuple[str, int]:
         """Return the last entry of the event stream and the number of events ever written."""
         entry, count = cast("list[object]", await self._caller.read("lastEvent"))

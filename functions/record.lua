@@ -16,6 +16,7 @@
 --     revoked              why the job was revoked, if a reason was given
 --     group                fingerprint of the last failure, see failure_groups.lua
 --     runner               "<consumer> <version>" of the last run that failed, or that ran a job again
+--     history              the runs of the job, and the actions of operators, see job_history.lua
 --     cause, letter        why the job failed for good; the origin of a dead letter: see dead_letters.lua
 --     dedup                the deduplication id that the job owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: its due time then, see successors.lua
@@ -25,7 +26,7 @@
 --                          only because a client may still read the result; "t": the job has its own time to live
 --     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
 --     trimmed              the number of log lines that were trimmed
---   logs:{id} list
+--   logs:{id} list   lines, each after its time and its run: SEP <ms> <run> SEP
 -- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
 -- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.
 -- Every field that a claim does not read saves server time.
@@ -50,6 +51,20 @@ end
 function record.has_started(base, id)
   local last = redis.call('HGET', base .. ':job:' .. id, 'claim')
   return last and last ~= '0 0 0'
+end
+
+-- Return a log line in its stored form, with its time and the number of the run.
+function record.timed_line(base, id, now, line)
+  local run = string.match(redis.call('HGET', base .. ':job:' .. id, 'claim') or '', '^%d+') or '0'
+  return SEP .. digits(now) .. ' ' .. run .. SEP .. line
+end
+
+-- Return a stored log line, and "<ms> <run>", '' for a line of an earlier version.
+function record.line_of(stored)
+  if string.sub(stored, 1, 1) ~= SEP then return stored, '' end
+  local at = string.find(stored, SEP, 2, true)
+  if not at then return stored, '' end
+  return string.sub(stored, at + 1), string.sub(stored, 2, at - 1)
 end
 
 -- Store the creation time in the record, before the stream entry whose id contains it is deleted.

@@ -58,13 +58,14 @@ end
 -- Let a job that has ended wait again, as if it had never run. how: for the event.
 function removal.start_anew(base, id, how, call)
   local key = base .. ':job:' .. id
+  if record.location(base, id) == 'completed' then job_history.note_completed(base, id, call) end
   if call.seen.stepped then journals.reopen(base, id, record.location(base, id), call.seen) end
   local entry = locations.leave(base, id, call)
   record.keep_added(base, id, entry)
   -- A held record belongs to a job that has ended, and its waiters have been notified.
   if call.seen.held and redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end
   redis.call('HDEL', key, 'failures', 'stalls', 'undelivered', 'revoked', 'ended',
-    'result', 'reason', 'cause', 'error', 'progress', 'drop', 'group')
+    'result', 'reason', 'cause', 'error', 'progress', 'drop', 'group', 'runner')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   chunks.reopen(base, id, call.seen)
   dedup.own_again(base, id, call)

@@ -109,8 +109,10 @@ local function recover(base, id, entry, consumer, undelivered, max_stalled, call
   else
     local stalls = redis.call('HINCRBY', key, 'stalls', 1)
     events.note(call.lines, 'stalled', id, digits(stalls))
-    redis.call('HSET', key, 'group', failure_groups.found(base, id, 'stalled', 'stalled', consumer, call),
-      'runner', consumer .. ' ' .. failure_groups.version_of(base, consumer, call))
+    local group = failure_groups.found(base, id, 'stalled', 'stalled', consumer, call)
+    local runner = consumer .. ' ' .. failure_groups.version_of(base, consumer, call)
+    redis.call('HSET', key, 'group', group, 'runner', runner)
+    job_history.note_stall(base, id, runner, group, call)
     fail_or_return(base, id, entry, stalls > max_stalled and 'stalled', call, report, report.recovered)
   end
 end

@@ -24,7 +24,7 @@ end
 function write.log(base, id, value)
   local key = base .. ':logs:' .. id
   redis.call('HSETNX', base .. ':meta2', 'logs', '1')
-  if redis.call('RPUSH', key, value) > LOG_LINES then
+  if redis.call('RPUSH', key, record.timed_line(base, id, clock.now(), value)) > LOG_LINES then
     redis.call('LTRIM', key, -LOG_LINES, -1)
     redis.call('HINCRBY', base .. ':job:' .. id, 'trimmed', 1)    -- watchers count the lines
   end

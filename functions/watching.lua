@@ -16,7 +16,7 @@ local function read_lines(base, id, known, trimmed, it)
   local from = math.max(0, known - trimmed)
   while from < count and #found < MOST_LINES and not (found[1] and budget.is_spent(it)) do
     for _, line in ipairs(redis.call('LRANGE', key, digits(from), digits(from + LINES_AT_ONCE - 1))) do
-      found[#found + 1] = line
+      found[#found + 1] = record.line_of(line)
       it.bytes = it.bytes + #line
     end
     from = from + LINES_AT_ONCE

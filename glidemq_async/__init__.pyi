@@ -101,6 +101,7 @@ from glidemq_async.queues.failures import FailureGroup as FailureGroup
 from glidemq_async.queues.inspection import MetricPoint as MetricPoint
 from glidemq_async.queues.inspection import Metrics as Metrics
 from glidemq_async.queues.inspection import WorkerInfo as WorkerInfo
+from glidemq_async.queues.job_history import HistoryEntry as HistoryEntry
 from glidemq_async.queues.limits import KeyLimits as KeyLimits
 from glidemq_async.queues.limits import QueueLimits as QueueLimits
 from glidemq_async.queues.listing import list_queues as list_queues

@@ -14,9 +14,12 @@ from glidemq_async.ops.errors import OperationRefused as OperationRefused
 from glidemq_async.ops.errors import QueueNotFound as QueueNotFound
 from glidemq_async.ops.errors import WorkerNotReached as WorkerNotReached
 from glidemq_async.ops.errors import WrongTicket as WrongTicket
+from glidemq_async.ops.failures import FailureGroup as FailureGroup
 from glidemq_async.ops.graph_parts import GraphNode as GraphNode
 from glidemq_async.ops.graphs import FlowGraph as FlowGraph
 from glidemq_async.ops.graphs import read_flow_graph as read_flow_graph
+from glidemq_async.ops.history import HistoryEntry as HistoryEntry
+from glidemq_async.ops.history import note_action as note_action
 from glidemq_async.ops.queue_changes import ObliteratePreview as ObliteratePreview
 from glidemq_async.ops.rows import JobDetail as JobDetail
 from glidemq_async.ops.rows import JobRow as JobRow

@@ -11,7 +11,9 @@ from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.bulk.methods import OperationMethods
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.explain import Explanations
+from glidemq_async.ops.failures import FailureGroup, read_failures
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
+from glidemq_async.ops.history import HistoryEntry
 from glidemq_async.ops.jobs import JobMethods
 from glidemq_async.ops.looking import Looking
 from glidemq_async.ops.queue_changes import QueueChanges
@@ -99,3 +101,22 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
     async def waterfall(self, queue: str, job_id: str) -> Waterfall:
         """Return what a run has done and when, also of any job with steps. Raises QueueNotFound and JobNotFound."""
         return await read_waterfall(await self.queue(queue), job_id)
+
+    async def failures(self, queue: str | None = None) -> list[FailureGroup]:
+        """Return the failure groups of a queue, or of all queues, the one that failed last first.
+
+        Raises QueueNotFound.
+        """
+        return await read_failures(await self._queues(queue))
+
+    async def failure(self, fingerprint: str) -> list[FailureGroup]:
+        """Return the failure groups with this fingerprint: one for each queue in which the failure occurs."""
+        return await read_failures(await self._queues(None), fingerprint)
+
+    async def history(self, queue: str, job_id: str) -> list[HistoryEntry]:
+        """Return the history of a job, the oldest entry first. Raises QueueNotFound."""
+        return await (await self.queue(queue)).get_job_history(job_id)
+
+    async def _queues(self, queue: str | None) -> list[Queue[Any, Any]]:
+        names = [queue] if queue is not None else await self.queue_names()
+        return [await self.queue(name) for name in names]

@@ -50,6 +50,7 @@ from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.integrity import check_queue
+from glidemq_async.queues.job_history import JobHistories
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.signals import Signals
@@ -75,6 +76,7 @@ class Queue(
     DeadLetters[Data, Result],
     Signals[Data, Result],
     Failures[Data, Result],
+    JobHistories[Data, Result],
     JobSearch[Data, Result],
     Explaining[Data, Result],
     Connectable,

@@ -13,6 +13,7 @@ from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.inspection import Inspection
+from glidemq_async.queues.job_history import JobHistories
 from glidemq_async.queues.limits import Limits
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.signals import Signals
@@ -35,6 +36,9 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     get_workers = blocking(Inspection[Data, Result].get_workers)
 
     get_failure_groups = blocking(Failures[Data, Result].get_failure_groups)
+
+    get_job_history = blocking(JobHistories[Data, Result].get_job_history)
+    set_history = blocking(JobHistories[Data, Result].set_history)
 
     find = blocking(JobSearch[Data, Result].find)
     iter_find = blocking(JobSearch[Data, Result].iter_find)

@@ -25,6 +25,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
+from glidemq_async.ops import Actor, note_action
 from glidemq_async.ops.access import Identity
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
@@ -95,6 +96,9 @@ async def read_and_remove(queue: AnyQueue) -> None:
     assert await task_parameters(queue) == {job.name: ["first"]}
     assert (await queue.get_metrics("completed")).count > 0
     await queue.get_failure_groups()
+    await queue.get_job_history(job.id)
+    await queue.set_history(8_192)
+    await note_action(queue, [job.id], Actor("python", "tour"), "read")
     async with worker_of(queue, echo) as worker:
         await until(lambda: worker.health().ready)
         worker.pause()

@@ -61,6 +61,19 @@ async with Worker("emails", process, url, handle_signals=False):
     pass
 await (await queue.add("late", ttl=0.001)).revoke()
 """,
+    "history": """
+queue = Queue("emails", url)
+
+
+async def send(job):
+    await job.log("connecting")
+    if job.fence == 1:
+        raise TimeoutError("no reply")
+
+
+await queue.add("send", job_id="welcome-42", attempts=2)
+await Worker("emails", send, url, handle_signals=False, version="2026.11.3").run(until_empty=True)
+""",
     "failures": """
 queue = Queue("emails", url)
 

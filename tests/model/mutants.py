@@ -487,7 +487,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "an expired result can be read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
-    "a retried job keeps its time to live": ("'error', 'progress', 'drop', 'group')", "'error', 'progress', 'group')"),
+    "a retried job keeps its time to live": ("'error', 'progress', 'drop', 'group'", "'error', 'progress', 'group'"),
     "a fire time fires twice": (
         " or next_of(base, firing.id) ~= firing.seen then",
         " then",

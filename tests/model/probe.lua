@@ -72,7 +72,11 @@ register('modelProbe', function(base, args)
     local id = string.match(key, ':job:(.*)$')
     if id then records[#records + 1] = {id, redis.call('HGETALL', key)} end
     id = string.match(key, ':logs:(.*)$')
-    if id then logs[#logs + 1] = {id, redis.call('LRANGE', key, 0, -1)} end
+    if id then
+      local stored = redis.call('LRANGE', key, 0, -1)
+      for i = 1, #stored do stored[i] = record.line_of(stored[i]) end
+      logs[#logs + 1] = {id, stored}
+    end
     local kind, name = string.match(string.sub(key, #base + 2), '^(%a+):(.*)$')
     local look = LINES[kind]
     if look then lines[#lines + 1] = {kind, name, look[2] and redis.call(look[1], key, look[2], look[3]) or redis.call(look[1], key)} end

@@ -156,6 +156,28 @@ async def many_groups(b: Bench, number: int) -> None:
         await b.settle([held], "f", "-1 -1;retries_exhausted;broken", msgpack.packb(error))
 
 
+@largest("getHistory")
+async def get_history(b: Bench) -> None:
+    [job_id] = await b.add(1)
+    await b.functions.job_history.set_bytes(65_536)
+    for number in range(150):
+        await b.functions.job_history.note_action([job_id], "a" * 200, f"{number}", "n" * 200)
+    assert len((await b.functions.job_history.get(job_id)).entries) > 100
+
+
+@largest("noteAction")
+async def note_action(b: Bench) -> None:
+    ids = await b.add(200, delay=60_000)
+    await b.functions.job_history.set_bytes(65_536)
+    for number in range(200):
+        await b.functions.job_history.note_action(ids[:20] if number < 195 else ids, "a" * 200, "b" * 200, "n" * 200)
+
+
+@largest("setHistory")
+async def set_history(b: Bench) -> None:
+    await b.functions.job_history.set_bytes(0)
+
+
 @largest("listTasks")
 async def list_tasks(b: Bench) -> None:
     tasks = await many_tasks(b)

@@ -45,6 +45,7 @@ from glidemq_async import (
     GlideMQ,
     Health,
     HealthServer,
+    HistoryEntry,
     Job,
     JobBatch,
     JobBudget,
@@ -158,12 +159,12 @@ def job() -> Job[Any, Any]:
 QUEUE = """
     add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
     get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_failure_groups
-    get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_logs get_job_scheduler
+    get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_history get_job_logs get_job_scheduler
     get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers has_chunks
     is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
     release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
     resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
-    set_global_concurrency set_global_rate_limit set_key_limits set_max_waiting signal storage sync
+    set_global_concurrency set_global_rate_limit set_history set_key_limits set_max_waiting signal storage sync
     trigger_job_scheduler update_result_ttl upsert_job_scheduler
 """
 APP = """
@@ -344,6 +345,7 @@ VALUES: dict[Any, str] = {
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     WorkerPart: "count counts index name queue running",
+    HistoryEntry: "actor at ended_at error group kind log note number outcome started_at version worker",
     FailureGroup: (
         "began_with count error_type fingerprint first_at last_at message name place queue sample_job_id trend versions"
     ),
