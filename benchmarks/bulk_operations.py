@@ -15,11 +15,12 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from glidemq_async import JobNotFound, JobOptions, Queue, Worker
 from glidemq_async.ops import Operation, Ops
-from glidemq_async.storage import MemoryStorage, open_storage
+from glidemq_async.storage import open_storage
 
 REPORT = Path(__file__).parents[1] / "docs" / "reports" / "operations.md"
 QUEUE = "bulk"
@@ -158,8 +159,8 @@ A killed runner is replaced when its lease has expired. The lease was {LEASE_SEC
 
 async def measure(count: int, kills: int) -> None:
     """Measure on an embedded server, and write the report."""
-    async with MemoryStorage() as storage:
-        text = report_of(await promote_under_load(storage.url, count, kills))
+    with TemporaryDirectory() as folder:
+        text = report_of(await promote_under_load(f"file://{folder}/store", count, kills))
     REPORT.write_text(text, encoding="utf-8")
     print(text)
 

@@ -53,6 +53,8 @@ def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:
 def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     """Return the stored form of a call with arguments in JSON."""
     arguments = task.arguments
+    if isinstance(payload, dict) and not payload.keys() <= {"a", "k"}:  # pyright: ignore[reportUnknownMemberType]
+        payload = {"a": list[object](), "k": cast("object", payload)}  # the arguments by name
     try:
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):

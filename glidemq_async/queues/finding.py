@@ -13,15 +13,13 @@ from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.validation import whole_number
-from glidemq_async.queues.inspection import PAGE, Inspection
+from glidemq_async.queues.inspection import PAGE, Inspection, task_parameters
 from glidemq_async.stored.call import TaskParameters
 from glidemq_async.stored.record import State
 
 
 class JobSearch(Inspection[Data, Result]):
     """The methods of Queue that select jobs with a filter."""
-
-    _own_tasks: Callable[[], TaskParameters] | None = None
 
     async def find(
         self, wanted: str | Filter, limit: int = 100, *, newest_first: bool | None = None
@@ -88,14 +86,6 @@ async def describe_tasks(queue: JobSearch[Data, Result], tasks: TaskParameters) 
     """Store the names of the parameters of tasks, so that `find` and other tools can name the arguments of jobs."""
     await queue.connect()
     await queue._client.functions.known_tasks.describe(tasks)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-async def task_parameters(queue: JobSearch[Any, Any]) -> TaskParameters:
-    """Return the names of the parameters of the tasks that workers of the queue, or its app, have declared."""
-    await queue.connect()
-    stored = await queue._client.functions.known_tasks.list()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    own = queue._own_tasks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return {**stored, **own()} if own else stored
 
 
 def use_tasks(queue: JobSearch[Any, Any], tasks: Callable[[], TaskParameters]) -> None:

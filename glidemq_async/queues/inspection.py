@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,6 +20,7 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_record, leave_out_data
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.base import QueuePart
+from glidemq_async.stored.call import TaskParameters, named_call
 from glidemq_async.stored.names import check_id
 from glidemq_async.stored.record import FINAL, STATES, State
 
@@ -81,6 +82,8 @@ class WorkerInfo:
 
 class Inspection(QueuePart[Data, Result]):
     """The methods of Queue that read and change nothing."""
+
+    _own_tasks: Callable[[], TaskParameters] | None = None
 
     async def get_job(self, job_id: str) -> Job[Data, Result] | None:
         """Return a job, or None if no job has this id."""
@@ -236,7 +239,7 @@ class Inspection(QueuePart[Data, Result]):
         matches jobs whose data is a mapping with all of its items (nested values must be equal); any other value must
         be equal. `newest_first` is the direction, as in `get_jobs`. The search reads all jobs in bounded steps until
         `limit` jobs match, which takes time on a large queue. Jobs that change state during the search may be missed;
-        none comes twice.
+        none comes twice. The data of a task are its arguments by name.
         """
         states = STATES if state is None else _known_states(state)
         if name is not None:
@@ -246,6 +249,7 @@ class Inspection(QueuePart[Data, Result]):
         if not limit:
             return found
         met: set[str] = set()
+        tasks: TaskParameters = {} if data is None else await task_parameters(self)
         for one in states:
             async for ids in self._pages(one, newest_first, name):
                 # The search may take minutes, and jobs move on while it runs. A job that was found in an earlier state
@@ -253,7 +257,7 @@ class Inspection(QueuePart[Data, Result]):
                 fresh = [job_id for job_id in ids if job_id not in met]
                 async for job in self._each(fresh):
                     # The record is read after the list, so the job may have left the wanted states by now.
-                    if (data is None or _matches(job, data)) and (state is None or job.state in states):
+                    if (data is None or _matches(job, data, tasks)) and (state is None or job.state in states):
                         met.add(job.id)
                         found.append(job)
                         if len(found) == limit:
@@ -310,11 +314,25 @@ def _known_states(state: State | Sequence[State]) -> tuple[State, ...]:
     return states
 
 
-def _matches(job: Job[Data, Result], wanted: object) -> bool:
+async def task_parameters(queue: Inspection[Any, Any]) -> TaskParameters:
+    """Return the names of the parameters of the tasks that workers of the queue, or its app, have declared."""
+    await queue.connect()
+    stored = await queue._client.functions.known_tasks.list()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    own = queue._own_tasks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return {**stored, **own()} if own else stored
+
+
+def _matches(job: Job[Data, Result], wanted: object, tasks: TaskParameters) -> bool:
     try:
         data = cast("object", job.data)
     except SerializationError:
         return False
+    named = named_call(data, tasks.get(job.name))
+    # Other programs may use the form of a stored call for their own data.
+    return _has(named, wanted) or (named is not data and _has(data, wanted))
+
+
+def _has(data: object, wanted: object) -> bool:
     if not isinstance(wanted, Mapping):
         return data == wanted
     if not isinstance(data, Mapping):

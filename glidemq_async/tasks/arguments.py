@@ -239,8 +239,8 @@ class Arguments:
 
     def _no_call(self, data: object) -> SerializationError:
         return SerializationError(
-            f"the data of a job of {self._called} must be a call, "
-            f'{{"a": [positional arguments], "k": {{"name": argument}}}}, not {str(data)[:80]!r}'
+            f"the data of a job of {self._called} must be a call with arguments for {self.signature}, "
+            f"not {str(data)[:80]!r}; add it with the task, or with `glidemq add`"
         )
 
     def _decoded(self, name: str, value: Any) -> Any:

@@ -16,8 +16,10 @@ from glidemq_async._internal.waits import together
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import end_as
+from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, StorageLike
+from glidemq_async.stored.call import named_call
 from glidemq_async.tasks import GlideMQ, Middleware
 from glidemq_async.tasks.app import core_of
 from glidemq_async.tasks.app_worker import AppWorker
@@ -174,6 +176,7 @@ class Harness(Connectable):
         """Return the jobs of a queue that still have a record, in the order in which they were added.
 
         `name` and `data` filter as in `Queue.search_jobs`: a mapping matches jobs whose data has all of its items.
+        The data of a task are its arguments by name.
         """
         asked = self.queue(queue) if isinstance(queue, str) else queue
         return sorted(await asked.search_jobs(None, name, data, limit=_ALL), key=_order)
@@ -186,7 +189,9 @@ class Harness(Connectable):
         if len(found) == times:
             return found
         asked = queue if isinstance(queue, str) else queue.name
-        everything = "".join(f"\n  {job.name} {job.data!r}" for job in await self.added(queue)) or " nothing"
+        tasks = await task_parameters(self.queue(queue) if isinstance(queue, str) else queue)
+        rows = [(job.name, named_call(job.data, tasks.get(job.name))) for job in await self.added(queue)]
+        everything = "".join(f"\n  {found_name} {shown!r}" for found_name, shown in rows) or " nothing"
         wanted = f"{name or 'any name'}" + ("" if data is None else f" and data {data!r}")
         raise AssertionError(
             f"expected {times} jobs in {asked!r} with {wanted}, found {len(found)}; added jobs:{everything}"

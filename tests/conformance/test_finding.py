@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import operator
 import random
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
-from glidemq_async import Filter, FilterError, JobOptions, Queue
+from glidemq_async import Filter, FilterError, Queue
 from glidemq_async.payloads.codecs import Encryption, generate_key
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
+from tests.support.random_filters import add_facts, random_facts, random_filter
 from tests.support.stores import RunningStore
 
 ORDERS = 60
-Fact: TypeAlias = dict[str, Any]
-Check: TypeAlias = Callable[[Fact], bool]
 
 
 async def found(queue: AnyQueue, text: str, **options: Any) -> set[str]:
@@ -134,77 +131,9 @@ async def test_sealed_payloads_match_no_term_about_them(store: RunningStore, nam
 @pytest.mark.parametrize("seed", range(2))
 async def test_random_filters_select_what_a_plain_comparison_selects(queue: AnyQueue, seed: int) -> None:
     draw = random.Random(seed)
-    facts = {f"{number}": _facts(draw) for number in range(ORDERS)}
-    for job_id, fact in facts.items():
-        options = JobOptions(job_id=job_id, key=fact["key"], priority=fact["priority"])
-        await queue.add(fact["name"], {"n": fact["n"], "to": [fact["to"]]}, options)
+    facts = {f"{number}": random_facts(draw) for number in range(ORDERS)}
+    await add_facts(queue, facts)
     for _ in range(100):
-        chosen = [_term(draw) for _ in range(draw.randint(1, 3))]
-        text = " ".join(text for text, _ in chosen)
-        wanted = {job_id for job_id, fact in facts.items() if all(test(fact) for _, test in chosen)}
+        text, test = random_filter(draw)
+        wanted = {job_id for job_id, fact in facts.items() if test(fact)}
         assert await found(queue, text, limit=ORDERS) == wanted, text
-
-
-def _facts(draw: random.Random) -> Fact:
-    return {
-        "name": draw.choice(["send", "send mail", "resize"]),
-        "key": draw.choice([None, "a", "b"]),
-        "priority": draw.randint(0, 3),
-        "n": draw.choice([0, 1, 2.5, "1", None, True]),
-        "to": draw.choice(["ada@x", "bob@x"]),
-    }
-
-
-ORDER = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-
-
-def _term(draw: random.Random) -> tuple[str, Check]:
-    """Return a random term, and the same condition in Python."""
-    text, test = draw.choice(_TERMS)(draw)
-    return (f"-{text}", lambda fact: not test(fact)) if draw.random() < 0.3 else (text, test)
-
-
-def _name(draw: random.Random) -> tuple[str, Check]:
-    name = draw.choice(["send", "send mail", "resize", "none"])
-    return f'name:"{name}"', lambda fact: fact["name"] == name
-
-
-def _start(draw: random.Random) -> tuple[str, Check]:
-    start = draw.choice(["s", "send", "re", "x"])
-    return f"name:{start}*", lambda fact: fact["name"].startswith(start)
-
-
-def _key(draw: random.Random) -> tuple[str, Check]:
-    keys = draw.choice([["a"], ["a", "b"], ["c"]])
-    return f"key:{','.join(keys)}", lambda fact: fact["key"] in keys
-
-
-def _priority(draw: random.Random) -> tuple[str, Check]:
-    sign, bound = draw.choice(list(ORDER)), draw.randint(0, 3)
-    return f"priority:{sign}{bound}", lambda fact: ORDER[sign](fact["priority"], bound)
-
-
-def _number(draw: random.Random) -> tuple[str, Check]:
-    sign, bound = draw.choice(list(ORDER)), draw.choice([0, 1, 2])
-    return f"data.n:{sign}{bound}", lambda fact: type(fact["n"]) in (int, float) and ORDER[sign](fact["n"], bound)
-
-
-def _equal(draw: random.Random) -> tuple[str, Check]:
-    text, values = draw.choice(
-        [("1", (1, "1")), ("2.5", (2.5,)), ("true", (True,)), ("null", (None,)), ('"1"', ("1",))]
-    )
-    kinds = {(type(value), value) for value in values}
-    return f"data.n:{text}", lambda fact: (type(fact["n"]), fact["n"]) in kinds
-
-
-def _to(draw: random.Random) -> tuple[str, Check]:
-    name = draw.choice(["ada", "bob", "eve"])
-    return f"data.to:{name}@*", lambda fact: fact["to"] == f"{name}@x"
-
-
-def _word(draw: random.Random) -> tuple[str, Check]:
-    word = draw.choice(["MAIL", "size", "zzz"])
-    return word, lambda fact: word.lower() in fact["name"]
-
-
-_TERMS = (_name, _start, _key, _priority, _number, _equal, _to, _word)

@@ -83,6 +83,7 @@ EXPECTED = {
     ],
     "batches": ["inserting [1, 2, 4]", "stored 1", "stored 2", "failed: a negative row", "stored 4"],
     "cached_results": ["measuring short", "5", "5", "measuring a long text", "11", "11", "measuring short", "5 11"],
+    "bulk_operation": ["failed: 2", "done: 2 retried"],
     "dead_letters": [
         "welcome of emails: unrecoverable, UnrecoverableError: no address for grace",
         "replayed: 1",
