@@ -16,7 +16,7 @@ class StoredGate(NamedTuple):
     kind: str
     until: int | None
     since: int | None
-    count: int | None
+    total: int | None
     by: str
     detail: str
 

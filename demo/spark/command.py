@@ -111,8 +111,8 @@ def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
         output.print_json({**result, "killed": outcome.killed, "seconds": round(outcome.seconds, 1)})
         return
     rows = [(name, found[name], wanted[name]) for name in ("jobs", "completed", "failed", "retries")]
-    found, expected = (tables.Column(name, kept=True) for name in ("found by the pipeline", "expected"))
-    tables.print_table(("", found, expected), rows, empty="")
+    columns = ("", *(tables.Column(name, kept=True) for name in ("found by the pipeline", "expected")))
+    tables.print_table(columns, rows, empty="")
     events, stalls = outcome.result["events"], outcome.result["stalls"]
     once = "each exactly once" if outcome.result["clean"] else "and some are missing or repeated"
     typer.echo(f"{events:,} events, {once}; {stalls} runs were interrupted and repeated; {outcome.seconds:.0f} s")

@@ -168,7 +168,7 @@ def _instant(ms: int | None) -> datetime | None:
 
 
 def _gate(kind: GateKind, text: str, stored: StoredGate) -> ClosedGate:
-    return ClosedGate(kind, text, _instant(stored.until), stored.by or None, _instant(stored.since), stored.count)
+    return ClosedGate(kind, text, _instant(stored.until), stored.by or None, _instant(stored.since), stored.total)
 
 
 def _ended(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
@@ -225,7 +225,7 @@ def _limited(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
 
 def _window(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     of = f"key {stored.by!r}" if stored.detail == "key" else "the queue"
-    starts = _counted(stored.count or 0, "start", "starts")
+    starts = _counted(stored.total or 0, "start", "starts")
     text = (
         f"waits for the rate limit of {of} ({starts}), which lets the next job start at {_at(_instant(stored.until))}"
     )
@@ -234,7 +234,7 @@ def _window(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
 
 def _queue_limit(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     return _gate(
-        "queue-limit", f"waits because {stored.count} of {stored.detail} allowed jobs of the queue run", stored
+        "queue-limit", f"waits because {stored.total} of {stored.detail} allowed jobs of the queue run", stored
     )
 
 
@@ -244,7 +244,7 @@ def _key_paused(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
 
 
 def _key_busy(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
-    key, by, count = stored.detail, stored.by, stored.count or 0
+    key, by, count = stored.detail, stored.by, stored.total or 0
     if stored.until is not None:
         text = f"waits because job {by} of key {key!r} waits for its next attempt at {_at(_instant(stored.until))}"
     elif by and count == 1:
@@ -262,7 +262,7 @@ def _bucket(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
 
 
 def _behind(stored: StoredGate, found: StoredExplanation) -> ClosedGate:
-    count = stored.count or 0
+    count = stored.total or 0
     text = f"waits for its turn: about {_counted(count, 'job starts', 'jobs start')} before it"
     if found.ended:
         text += f", which takes about {_counted(round(count * RECENT_SECONDS / found.ended), 'second', 'seconds')}"

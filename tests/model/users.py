@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import hypothesis.strategies as st
 from hypothesis import note
@@ -278,7 +278,7 @@ class Users(BaseMachine):
         if self.plain:
             return
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.limits.set(**{limit[0]: limit[1]}))
+        run(self.functions.limits.set(**cast("dict[str, Any]", {limit[0]: limit[1]})))
         self.model.set_limit(*limit)
 
     @action(3, key=st.sampled_from(["", "x", "x", "y"]), limit=KEY_LIMITS, delivery=DELIVERY)
@@ -286,7 +286,7 @@ class Users(BaseMachine):
         if self.plain:
             return
         self.driver.delivery, self.dirty = delivery, True
-        run(self.functions.limits.set_key(key, **{limit[0]: limit[1]}))
+        run(self.functions.limits.set_key(key, **cast("dict[str, Any]", {limit[0]: limit[1]})))
         self.model.set_key_limit(key, *limit)
         if not key:
             run(self.functions.limits.review_keys())

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from glidemq_async.cli import output
+from glidemq_async.cli import output, tables
 
 
 def test_rows_in_a_terminal_fit_its_width(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(output, "in_terminal", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    output.print_table(["id", "count", "data"], [["a", 1, "x" * 50], ["bb", 22, "\x1b[31m"]], empty="")
+    tables.print_table(["id", "count", "data"], [["a", 1, "x" * 50], ["bb", 22, "\x1b[31m"]], empty="")
     printed = capsys.readouterr().out.splitlines()
     assert printed == [
         "id  count  data",
