@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from glidemq_async.cli.bulk_runs import Bulk, DryRun, Matching, Rate, Yes, change_matching, within
 from glidemq_async.cli.command_runner import answer
 from glidemq_async.cli.option_flags import with_flags
-from glidemq_async.cli.options import AsJson, CommandTarget, QueueName, Reason, parse_json, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, OneQueue, QueueName, Reason, parse_json, with_target
 from glidemq_async.options.table import JOB_OPTIONS
 
 if TYPE_CHECKING:
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from glidemq_async.jobs.job import Job
     from glidemq_async.queues.queue import Queue
 
-JobIds = Annotated[list[str], typer.Argument(metavar="JOB_ID", help="The ids of the jobs.")]
+OptionalJobIds = Annotated[
+    list[str] | None, typer.Argument(metavar="JOB_ID", help="The ids of the jobs.", show_default=False)
+]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job, or of a task.")]
 DataArgument = Annotated[
     str | None, typer.Argument(metavar="DATA", help="The payload as JSON; - reads it from standard input.")
@@ -126,7 +129,7 @@ def _headers(found: list[str]) -> dict[str, str]:
 @with_target
 def retry(
     target: CommandTarget,
-    queue: QueueName,
+    queue: OneQueue = None,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to run again.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Run all jobs in --state again.")] = False,
     count: Annotated[
@@ -139,16 +142,26 @@ def retry(
     force: Annotated[
         bool, typer.Option("--force", help="Run the named jobs again in whichever state they have ended.")
     ] = False,
+    wanted: Matching = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    rate: Rate = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Run failed jobs again, with fresh attempts: the named ones, --all, or --count of them.
+    """Run failed jobs again, with fresh attempts: the named ones, --all, --count of them, or --filter.
 
     A completed job runs again only with --state completed or --force. If a named job is in another state, no job is
     retried.
     """
     from glidemq_async.cli import targets
 
+    if wanted is not None:
+        _require_nothing_but_filter(job_ids, everything, count)
+        bulk = Bulk(yes, dry_run, rate, reason)
+        change_matching(target, "retry", within(queue, wanted), bulk, {"force": force}, as_json=as_json)
+        return
+    queue = _named(queue)
     _require_one_choice(job_ids, everything, count)
     if force and not job_ids:
         raise typer.BadParameter("it is for named jobs; use --state for many", param_hint="--force")
@@ -184,50 +197,83 @@ def _require_state(job: Job[Any, Any], state: str) -> None:
 
 @with_target
 def remove(
-    target: CommandTarget, queue: QueueName, job_ids: JobIds, reason: Reason = "", as_json: AsJson = False
+    target: CommandTarget,
+    queue: OneQueue = None,
+    job_ids: OptionalJobIds = None,
+    wanted: Matching = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    rate: Rate = None,
+    reason: Reason = "",
+    as_json: AsJson = False,
 ) -> None:
-    """Delete jobs with all of their data. A running job is stopped, and its outcome is refused."""
+    """Delete jobs with all of their data: the named ones, or --filter. A running job is stopped."""
 
     async def do(job: Job[Any, Any]) -> str:
         await job.remove()
         return "removed"
 
-    _change(target, queue, job_ids, do, ("removed",), "delete", reason, as_json=as_json)
+    if wanted is not None:
+        _require_nothing_but_filter(job_ids, False, None)
+        bulk = Bulk(yes, dry_run, rate, reason)
+        change_matching(target, "delete", within(queue, wanted), bulk, {}, as_json=as_json)
+        return
+    _change(target, _named(queue), _named_jobs(job_ids), do, ("removed",), "delete", reason, as_json=as_json)
 
 
 @with_target
 def revoke(
     target: CommandTarget,
-    queue: QueueName,
-    job_ids: JobIds,
+    queue: OneQueue = None,
+    job_ids: OptionalJobIds = None,
+    wanted: Matching = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    rate: Rate = None,
     reason: Annotated[
-        str | None, typer.Option("--reason", help="The reason, in one line. The job and the audit lines store it.")
-    ] = None,
+        str, typer.Option("--reason", help="The reason, in one line. The job and the audit lines store it.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Revoke jobs: they fail with the cause `revoked`. The worker of a running job cancels it."""
+    """Revoke jobs: the named ones, or --filter. They fail with the cause `revoked`, and workers cancel running ones."""
 
     async def do(job: Job[Any, Any]) -> str:
-        return "revoked" if await job.revoke(reason) else "stopping"
+        return "revoked" if await job.revoke(reason or None) else "stopping"
 
-    _change(target, queue, job_ids, do, ("revoked", "stopping"), "revoke", reason or "", as_json=as_json)
+    if wanted is not None:
+        _require_nothing_but_filter(job_ids, False, None)
+        bulk = Bulk(yes, dry_run, rate, reason)
+        change_matching(target, "cancel", within(queue, wanted), bulk, {}, as_json=as_json)
+        return
+    found = _named_jobs(job_ids)
+    _change(target, _named(queue), found, do, ("revoked", "stopping"), "revoke", reason, as_json=as_json)
 
 
 @with_target
 def promote(
     target: CommandTarget,
-    queue: QueueName,
+    queue: OneQueue = None,
     job_ids: Annotated[list[str] | None, typer.Argument(metavar="JOB_ID", help="The jobs to start now.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Start all delayed jobs.")] = False,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Maximum number of jobs, the next due ones first.")
     ] = None,
+    wanted: Matching = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    rate: Rate = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Start delayed jobs now: the named ones, --all, or --count of them."""
+    """Start delayed jobs now: the named ones, --all, --count of them, or --filter."""
     from glidemq_async.cli import targets
 
+    if wanted is not None:
+        _require_nothing_but_filter(job_ids, everything, count)
+        bulk = Bulk(yes, dry_run, rate, reason)
+        change_matching(target, "promote", within(queue, wanted), bulk, {}, as_json=as_json)
+        return
+    queue = _named(queue)
     _require_one_choice(job_ids, everything, count)
 
     async def do(job: Job[Any, Any]) -> str:
@@ -244,6 +290,23 @@ def promote(
         _change(target, queue, job_ids, do, ("promoted",), "promote", reason, as_json=as_json)
     else:
         answer(do_many(), lambda done: typer.echo(f"promoted {done['promoted']}"), as_json=as_json)
+
+
+def _named(queue: str | None) -> str:
+    if queue is None:
+        raise typer.BadParameter("name the queue of the jobs, or use --filter", param_hint="QUEUE")
+    return queue
+
+
+def _named_jobs(job_ids: list[str] | None) -> list[str]:
+    if not job_ids:
+        raise typer.BadParameter("name jobs, or use --filter", param_hint="JOB_ID")
+    return job_ids
+
+
+def _require_nothing_but_filter(job_ids: list[str] | None, everything: bool, count: int | None) -> None:
+    if job_ids or everything or count is not None:
+        raise typer.BadParameter("it selects the jobs; name none, and omit --all and --count", param_hint="--filter")
 
 
 def _require_one_choice(job_ids: list[str] | None, everything: bool, count: int | None) -> None:

@@ -35,15 +35,15 @@ class CommandError(Exception):
 def code_of(error: Exception) -> int:
     """Return the exit code for an error of the library."""
     from glidemq_async import errors
-    from glidemq_async.ops.errors import QueueNotFound
+    from glidemq_async.ops.errors import OperationNotFound, OperationRefused, QueueNotFound
 
     if isinstance(error, CommandError):
         return error.code
     if isinstance(error, errors.FilterError):
         return USAGE
-    if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound):
+    if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound | OperationNotFound):
         return NOT_FOUND
-    if isinstance(error, errors.JobStateError | errors.QueueBusy):
+    if isinstance(error, errors.JobStateError | errors.QueueBusy | OperationRefused):
         return REFUSED
     if isinstance(error, errors.StorageUnavailable | errors.LibraryVersionError):
         return UNAVAILABLE

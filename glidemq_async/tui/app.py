@@ -17,11 +17,11 @@ from glidemq_async._internal.control_characters import escape
 from glidemq_async.errors import GlideMQError
 from glidemq_async.tui.changes import JobChange, PauseChange
 from glidemq_async.tui.dialogs import HelpDialog, PreviewDialog
-from glidemq_async.tui.source import JobAction, JobLine, QueueLine, Reading, TopSource, ago
+from glidemq_async.tui.source import JobAction, JobLine, QueueLine, Reading, TopSource, ago, span
 from glidemq_async.tui.views import Tab, TableView, fits, parse_command
 
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
-    "queues": ("queue", "", "waiting", "active", "delayed", "failed", "completed", "workers"),
+    "queues": ("queue", "", "waiting", "oldest", "active", "delayed", "failed", "a second", "workers"),
     "jobs": ("", "id", "queue", "name", "state", "tries", "age", "reason"),
     "workers": ("worker", "queue", "running", "started", "seen", "host", "pid"),
     "schedulers": ("id", "queue", "job", "when", "", "next", "last", "fired"),
@@ -194,7 +194,7 @@ class Top(App[None]):
         self._show_verdict()
 
     def _show_verdict(self) -> None:
-        word, sentence = self._reading.verdict
+        word, sentence = self._reading.verdict, self._reading.sentence
         mode = ("  changes permitted ", "bold red") if self._permits_changes else ("  read only ", "dim")
         line = Text.assemble((f" {word} ", _STYLES[word]), " ", escape(sentence), mode)
         line.no_wrap = True
@@ -362,8 +362,11 @@ def _queue_rows(queues: Sequence[QueueLine]) -> list[tuple[str, list[object]]]:
     rows: list[tuple[str, list[object]]] = []
     for one in queues:
         counts: dict[str, Any] = one.counts
-        numbers = [counts[state] or "" for state in ("active", "delayed", "failed", "completed")]
-        rows.append((one.name, [one.name, "paused" if one.paused else "", one.waiting or "", *numbers, one.workers]))
+        state = "paused" if one.paused else ""
+        oldest = "" if one.oldest_seconds is None else span(one.oldest_seconds)
+        numbers = [counts[state] or "" for state in ("active", "delayed", "failed")]
+        rate = f"{one.out_rate:.1f}" if one.out_rate else ""
+        rows.append((one.name, [one.name, state, one.waiting or "", oldest, *numbers, rate, one.workers]))
     return rows
 
 

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from glidemq_async._internal.waits import together
 from glidemq_async.errors import GlideMQError, JobNotFound
 from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.ops.documents import as_document
+from glidemq_async.ops.live import LOST
+from glidemq_async.ops.overview import READY
 from glidemq_async.queues.finding import task_parameters
 from glidemq_async.stored.call import named_call
-from glidemq_async.stored.record import STATES
 
 if TYPE_CHECKING:
     from glidemq_async.jobs.job import Job
     from glidemq_async.ops.core import Ops
 
-SECONDS: Final = 1.0
-"""The least time between two readings of the queues."""
-SHARE: Final = 0.2
-"""The share of the time that readings take at most. With many queues the time between two of them grows."""
-AT_ONCE: Final = 50
-"""Number of queues that are read at the same time."""
+_TOPIC: Final = "overview"
 MOST_JOBS: Final = 200
 """Number of jobs in a list."""
-READY: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
 
 JobAction: TypeAlias = Literal["retry", "cancel", "promote", "delete"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +35,8 @@ class QueueLine:
 
     name: str
     counts: dict[str, int]
+    oldest_seconds: float | None
+    out_rate: float
     workers: int
     paused: bool
 
@@ -68,24 +62,35 @@ class JobLine:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """All queues at one moment. With an `error` they could not be read."""
+    """All queues at one moment, and the verdict on them: "lost" if they cannot be read. `sentence` says why."""
 
     queues: tuple[QueueLine, ...]
-    error: str = ""
+    verdict: str = "ok"
+    sentence: str = ""
 
-    @property
-    def verdict(self) -> tuple[str, str]:
-        """The state of all queues as one word, and the sentence of the header."""
-        if self.error:
-            return "lost", f"the queues cannot be read: {self.error}"
-        stopped = [one for one in self.queues if one.waiting and not one.workers and not one.paused]
-        paused = [one for one in self.queues if one.waiting and one.paused]
-        if stopped:
-            return "stopped", f"{stopped[0].name} has {jobs(stopped[0].waiting)} waiting and no worker"
-        if paused:
-            return "behind", f"{paused[0].name} is paused with {jobs(paused[0].waiting)} waiting"
-        waiting, active = sum(one.waiting for one in self.queues), sum(one.counts["active"] for one in self.queues)
-        return "ok", f"{len(self.queues):,} queues, {jobs(waiting)} waiting, {active:,} running"
+    @classmethod
+    def of(cls, overview: dict[str, Any]) -> Reading:
+        """Return the reading of a live document."""
+        reasons = overview["reasons"]
+        further = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
+        queues = tuple(map(_queue_line, overview["queues"]))
+        return cls(queues, overview["verdict"], f"{reasons[0]}{further}" if reasons else _totals(queues))
+
+
+def _queue_line(summary: dict[str, Any]) -> QueueLine:
+    return QueueLine(
+        summary["name"],
+        summary["counts"],
+        summary["oldest_waiting_seconds"],
+        summary["out_rate"],
+        summary["workers"],
+        summary["paused"] is not None,
+    )
+
+
+def _totals(queues: Sequence[QueueLine]) -> str:
+    waiting, active = sum(one.waiting for one in queues), sum(one.counts["active"] for one in queues)
+    return f"{len(queues):,} queues, {jobs(waiting)} waiting, {active:,} running"
 
 
 class TopSource:
@@ -95,30 +100,17 @@ class TopSource:
         self._ops = ops
 
     async def readings(self) -> AsyncIterator[Reading]:
-        """Iterate over readings of all queues, at most one in a second."""
-        loop = asyncio.get_running_loop()
-        while True:
-            began = loop.time()
-            try:
-                yield Reading(tuple(await self.queues()))
-            except GlideMQError as error:
-                yield Reading((), str(error))
-            used = loop.time() - began
-            await asyncio.sleep(max(SECONDS, used / SHARE))
-
-    async def queues(self) -> list[QueueLine]:
-        """Return the figures of all queues. A queue that cannot be read is left out."""
-        found = await _some_at_once([self._queue(name) for name in await self._ops.queue_names()])
-        return [one for one in found if one is not None]
-
-    async def _queue(self, name: str) -> QueueLine | None:
-        try:
-            queue = await self._ops.queue(name)
-            counts = await queue.get_job_counts()
-            workers, paused = len(await queue.get_workers()), await queue.is_paused()
-        except (GlideMQError, LookupError):  # removed meanwhile, or of another program
-            return None
-        return QueueLine(name, {state: counts[state] for state in STATES}, workers, paused)
+        """Iterate over readings of all queues, at most one in a second, while something changes."""
+        last = Reading(())
+        async with aclosing(self._ops.live.subscribe([_TOPIC])) as documents:
+            async for document in documents:
+                found = json.loads(document.text)
+                last = (
+                    Reading.of(found)
+                    if document.topic == _TOPIC
+                    else replace(last, verdict=LOST, sentence=f"the queues cannot be read: {found['detail']}")
+                )
+                yield last
 
     async def jobs(self, queue: str | None, wanted: str) -> list[JobLine]:
         """Return the first jobs that match a filter, in one queue or in all. Raises FilterError."""
@@ -239,11 +231,14 @@ def ago(instant: datetime | None) -> str:
     if instant is None:
         return ""
     seconds = (datetime.now(UTC) - instant).total_seconds()
-    size, unit = next(
-        ((size, unit) for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")) if abs(seconds) >= 2 * size), (1, "s")
-    )
-    shown = f"{int(abs(seconds) // size)}{unit}"
-    return f"in {shown}" if seconds <= -1 else shown
+    return f"in {span(-seconds)}" if seconds <= -1 else span(abs(seconds))
+
+
+def span(seconds: float) -> str:
+    """Return a duration as one number with its unit, such as `5m`."""
+    units = ((86_400, "d"), (3_600, "h"), (60, "m"))
+    size, unit = next(((size, unit) for size, unit in units if seconds >= 2 * size), (1, "s"))
+    return f"{int(seconds // size)}{unit}"
 
 
 def jobs(count: int) -> str:
@@ -262,10 +257,3 @@ def _text(value: object) -> str:
         return value
     document = as_document(value)
     return document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
-
-
-async def _some_at_once(calls: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    found: list[T] = []
-    for at in range(0, len(calls), AT_ONCE):
-        found += await together(calls[at : at + AT_ONCE])
-    return found
