@@ -83,7 +83,11 @@ async def _serve(target: CommandTarget, access: Any, host: str, port: int, *, re
         )
         server = uvicorn.Server(config)
         typer.echo(f"glidemq ui: http://{host}:{port}/ ({'read-only' if read_only else 'read and write'})", err=True)
-        await server.serve()
+        if read_only:
+            await server.serve()
+        else:
+            async with app.state.web.ops.worker():  # runs the bulk operations
+                await server.serve()
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------

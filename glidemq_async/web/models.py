@@ -194,3 +194,52 @@ class ObliterateBody(Strict):
 
     ticket: Text
     force: bool = False
+
+
+class RetryBody(Strict):
+    """The options of a retry."""
+
+    force: bool = False
+
+
+class DelayBody(Strict):
+    """The new delay of a job, in seconds from now."""
+
+    delay: Annotated[float, Field(ge=0, le=3_153_600_000, allow_inf_nan=False)]
+
+
+class PriorityBody(Strict):
+    """The new priority of a job; 0 is the most urgent."""
+
+    priority: Annotated[int, Field(ge=0, le=2_097_151)]
+
+
+class MoveBody(Strict):
+    """The queue to which a job moves."""
+
+    to: Text
+
+
+class EditBody(Strict):
+    """Changes of a job. `data` names arguments of a task or items of a mapping; the others stay."""
+
+    data: Any = None
+    options: dict[str, Any] | None = None
+    force: bool = False
+
+
+class NewOperation(Strict):
+    """A bulk operation. `arguments` are those of the action: `delay` in seconds, `to`, `data`, `options`, `force`."""
+
+    action: Literal["retry", "cancel", "promote", "delay", "move", "delete", "edit"]
+    filter: Annotated[str, Field(min_length=1, max_length=2_000)]
+    arguments: dict[Literal["delay", "to", "data", "options", "force"], Any] = {}
+    reason: Note = ""
+
+
+class StartBody(Strict):
+    """The start of a previewed operation. `rate` is in jobs a second."""
+
+    ticket: Text
+    rate: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
+    stop_if_failing: Annotated[float, Field(gt=0, le=1)] | None = 0.5

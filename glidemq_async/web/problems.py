@@ -12,7 +12,7 @@ from starlette.responses import Response
 from glidemq_async import errors
 from glidemq_async.ops.access import AccessDenied
 from glidemq_async.ops.documents import as_document
-from glidemq_async.ops.errors import NoSuchHold, QueueNotFound, WrongTicket
+from glidemq_async.ops.errors import NoSuchHold, OperationNotFound, OperationRefused, QueueNotFound, WrongTicket
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:glidemq:error:"
@@ -61,6 +61,8 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     QueueNotFound: 404,
     NoSuchHold: 404,
     WrongTicket: 409,
+    OperationNotFound: 404,
+    OperationRefused: 409,
     AccessDenied: 403,
 }
 """The status of each error. A subclass that is not listed has the one of its base."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from glidemq_async.ops.bulk.documents import Operation
 from glidemq_async.ops.overview import QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.settings import Setting
 
@@ -79,3 +80,10 @@ class SettingList:
     """The settings of a queue."""
 
     settings: list[Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class OperationList:
+    """Bulk operations, the newest first."""
+
+    operations: list[Operation]

@@ -42,6 +42,8 @@ HIDDEN: Final[Mapping[str, object]] = {
     "error": None,
     "message": "",
     "headers": {},
+    "options": {},
+    "dead_letter": None,
 }
 """The fields with payloads, and what stands for them."""
 
