@@ -20,6 +20,7 @@ from glidemq_async.ops.queue_changes import QueueChanges
 from glidemq_async.ops.settings import Settings
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.ops.worker_control import WorkerControl
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
