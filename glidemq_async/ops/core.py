@@ -108,16 +108,16 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
 
         Raises QueueNotFound.
         """
-        return await read_failures(await self._queues(queue))
+        return await read_failures(await self._queues_of(queue))
 
     async def failure(self, fingerprint: str) -> list[FailureGroup]:
         """Return the failure groups with this fingerprint: one for each queue in which the failure occurs."""
-        return await read_failures(await self._queues(None), fingerprint)
+        return await read_failures(await self._queues_of(None), fingerprint)
 
     async def history(self, queue: str, job_id: str) -> list[HistoryEntry]:
         """Return the history of a job, the oldest entry first. Raises QueueNotFound."""
         return await (await self.queue(queue)).get_job_history(job_id)
 
-    async def _queues(self, queue: str | None) -> list[Queue[Any, Any]]:
+    async def _queues_of(self, queue: str | None) -> list[Queue[Any, Any]]:
         names = [queue] if queue is not None else await self.queue_names()
         return [await self.queue(name) for name in names]
