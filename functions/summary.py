@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 from glidemq_async.functions.calling import Calls, counts
 from glidemq_async.functions.key_limits import StoredQueueLimits
@@ -31,6 +31,12 @@ class QueueFigures:
     next_fire: int | None
 
 
+_Minutes: TypeAlias = list[tuple[int, int]]
+_Summary: TypeAlias = tuple[
+    int, object, int, int | bytes, list[bytes], _Minutes, _Minutes, list[bytes], int, tuple[int, int | bytes]
+]
+
+
 class SummaryCalls(Calls):
     """Calls of the function in `summary.lua`."""
 
@@ -38,12 +44,8 @@ class SummaryCalls(Calls):
 
     async def read(self) -> QueueFigures:
         """Return the figures of the queue."""
-        reply = cast("list[object]", await self._caller.read("summarize", [MOST_WORKERS]))
-        now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire) = cast(
-            "tuple[int, object, int, int | bytes, list[bytes], list[tuple[int, int]], list[tuple[int, int]], "
-            "list[bytes], int, tuple[int, int | bytes]]",
-            reply,
-        )
+        reply = cast("_Summary", await self._caller.read("summarize", [MOST_WORKERS]))
+        now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire) = reply
         return QueueFigures(
             now,
             counts(flat),

@@ -111,7 +111,10 @@ def _print(outcome: Outcome, folder: Path, as_json: bool) -> None:
         output.print_json({**result, "killed": outcome.killed, "seconds": round(outcome.seconds, 1)})
         return
     rows = [(name, found[name], wanted[name]) for name in ("jobs", "completed", "failed", "retries")]
-    columns = ("", *(tables.Column(name, kept=True) for name in ("found by the pipeline", "expected")))
+    columns: list[str | tables.Column] = [
+        "",
+        *(tables.Column(name, kept=True) for name in ("found by the pipeline", "expected")),
+    ]
     tables.print_table(columns, rows, empty="")
     events, stalls = outcome.result["events"], outcome.result["stalls"]
     once = "each exactly once" if outcome.result["clean"] else "and some are missing or repeated"

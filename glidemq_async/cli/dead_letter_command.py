@@ -90,7 +90,7 @@ async def _list_everywhere(store: Store, cause: Cause | None, limit: int) -> Doc
 
 async def _list(queue: Queue[Any, Any], cause: Cause | None, limit: int) -> Document:
     from glidemq_async.cli import documents
-    from glidemq_async.queues.finding import task_parameters
+    from glidemq_async.queues.inspection import task_parameters
 
     found = await queue.get_dead_letter_jobs(0, limit - 1, cause=cause) if limit else []
     tasks = await task_parameters(queue)

@@ -160,7 +160,7 @@ def job(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson 
     """Show everything about one job: its data, its result or failure, and its log."""
     from glidemq_async.cli import documents, targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
-    from glidemq_async.queues.finding import task_parameters
+    from glidemq_async.queues.inspection import task_parameters
 
     async def look() -> Document:
         async with targets.open_queue(queue, target) as opened:

@@ -12,7 +12,7 @@ from glidemq_async.cli import documents, output, targets
 from glidemq_async.errors import IncompatibleQueueError
 from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
-from glidemq_async.queues.finding import task_parameters
+from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.stored.record import STATES
 
 if TYPE_CHECKING:

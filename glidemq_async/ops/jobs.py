@@ -19,7 +19,7 @@ from glidemq_async.ops.part import OpsPart
 from glidemq_async.ops.rows import JobDetail, detail_of
 from glidemq_async.ops.search import JobPage, Search, SearchPlace
 from glidemq_async.options.validation import whole_number
-from glidemq_async.queues.finding import task_parameters
+from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.queues.queue import client_of
 
 _REMEDY: Mapping[str, str] = {

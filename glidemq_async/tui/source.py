@@ -15,7 +15,7 @@ from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.ops.documents import as_document
 from glidemq_async.ops.live import LOST
 from glidemq_async.ops.overview import READY
-from glidemq_async.queues.finding import task_parameters
+from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.stored.call import named_call
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from glidemq_async.ops.access import Identity
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
 from glidemq_async.ops.tokens import Tokens
-from glidemq_async.queues.finding import describe_tasks, task_parameters
-from glidemq_async.queues.inspection import tell_worker
+from glidemq_async.queues.finding import describe_tasks
+from glidemq_async.queues.inspection import task_parameters, tell_worker
 from glidemq_async.queues.limits import stored_settings
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of

@@ -16,7 +16,8 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.ops.bulk.action import ActionCall
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.moves import edited, moved
-from glidemq_async.queues.finding import matching, task_parameters
+from glidemq_async.queues.finding import matching
+from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.queues.queue import Queue, client_of
 from glidemq_async.stored.call import TaskParameters
 from glidemq_async.stored.record import State
