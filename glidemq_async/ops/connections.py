@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
+from glidemq_async.errors import IncompatibleQueueError
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.errors import QueueNotFound
@@ -74,6 +75,16 @@ class Connections:
             if name not in self._queues:
                 self._queues[name] = await self._opened(name)
         return self._queues[name]
+
+    async def readable_queues(self, names: Iterable[str]) -> list[Queue[Any, Any]]:
+        """Return these queues, open, without the ones that cannot be read or that were removed."""
+        found: list[Queue[Any, Any]] = []
+        for name in names:
+            try:
+                found.append(await self.queue(name))
+            except (IncompatibleQueueError, QueueNotFound):
+                continue
+        return found
 
     async def _opened(self, name: str) -> Queue[Any, Any]:
         await self.open()

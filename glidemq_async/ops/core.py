@@ -106,7 +106,7 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
     async def failures(self, queue: str | None = None) -> list[FailureGroup]:
         """Return the failure groups of a queue, or of all queues, the one that failed last first.
 
-        Raises QueueNotFound.
+        Queues that cannot be read are left out of the groups of all queues. Raises QueueNotFound.
         """
         return await read_failures(await self._queues_of(queue))
 
@@ -119,5 +119,6 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
         return await (await self.queue(queue)).get_job_history(job_id)
 
     async def _queues_of(self, queue: str | None) -> list[Queue[Any, Any]]:
-        names = [queue] if queue is not None else await self.queue_names()
-        return [await self.queue(name) for name in names]
+        if queue is not None:
+            return [await self.queue(queue)]
+        return await self._connections.readable_queues(await self.queue_names())

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
+from glidemq_async.ops.connections import Connections
 from glidemq_async.queues.failures import FailureGroup
 from glidemq_async.queues.queue import Queue
 
-__all__ = ["FailureGroup", "read_failures"]
+__all__ = ["FailureGroup", "RecentFailures", "read_failures"]
+
+MOST_GROUPS: Final = 20
+"""Number of groups in an overview."""
+MOST_QUEUES: Final = 50
+"""Maximum number of queues whose groups are read for an overview."""
+KEPT_SECONDS: Final = 5.0
+"""Time for which the groups of an overview are used again."""
 
 
 async def read_failures(queues: Sequence[Queue[Any, Any]], fingerprint: str | None = None) -> list[FailureGroup]:
@@ -17,3 +26,22 @@ async def read_failures(queues: Sequence[Queue[Any, Any]], fingerprint: str | No
     if fingerprint is not None:
         found = [group for group in found if group.fingerprint == fingerprint]
     return sorted(found, key=lambda group: group.last_at, reverse=True)
+
+
+class RecentFailures:
+    """The groups that failed last, for overviews. All viewers share one reading."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._read_at = 0.0
+        self._names: list[str] = []
+        self._groups: tuple[FailureGroup, ...] = ()
+
+    async def read(self, names: Sequence[str]) -> tuple[FailureGroup, ...]:
+        """Return the newest groups of the first 50 of these queues. They may be 5 seconds old."""
+        wanted = [*names[:MOST_QUEUES]]
+        # A queue that begins to fail is in the next overview.
+        if time.monotonic() - self._read_at > KEPT_SECONDS or not set(wanted) <= set(self._names):
+            groups = await read_failures(await self._connections.readable_queues(wanted))
+            self._read_at, self._names, self._groups = time.monotonic(), wanted, tuple(groups[:MOST_GROUPS])
+        return tuple(group for group in self._groups if group.queue in wanted)

@@ -17,8 +17,11 @@ from glidemq_async.functions.summary import QueueFigures
 from glidemq_async.ops.audit import AuditLine
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
+from glidemq_async.ops.failures import FailureGroup, RecentFailures
+from glidemq_async.ops.settings import pause_of
 from glidemq_async.queues.inspection import WorkerInfo
 from glidemq_async.queues.schedulers import JobScheduler
+from glidemq_async.storage import FunctionError
 from glidemq_async.stored.names import QueueKeys
 from glidemq_async.stored.record import FINAL, STATES, State
 
@@ -44,7 +47,7 @@ TREND_MINUTES: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of a queue. The last three are None if the store does not know them."""
+    """A pause of a queue, who has set it and why. None stands for an unknown author or note, and for no end."""
 
     note: str | None = None
     by: str | None = None
@@ -154,6 +157,9 @@ class Overview:
 
     `verdict` is "stopped" if jobs wait and nothing runs them, "failing" if too many jobs fail, "behind" if jobs wait
     too long or a schedule is late, otherwise "ok". `reasons` say why, the most important first.
+
+    `failures` are the 20 groups that failed last, up to 5 seconds old. `unreadable` has the queues that cannot be read,
+    for example because another program has written them, and why.
     """
 
     as_of: datetime
@@ -162,10 +168,11 @@ class Overview:
     queues: tuple[QueueSummary, ...]
     totals: dict[State, int]
     throughput: tuple[MinutePoint, ...]
-    failures: tuple[Any, ...]
+    failures: tuple[FailureGroup, ...]
     workers: int
     schedules_late: int
     audit: tuple[AuditLine, ...]
+    unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 @dataclass(slots=True)
@@ -187,6 +194,7 @@ class Overviews:
         self._calls: dict[str, Functions] = {}
         self._seen: dict[str, _Seen] = {}
         self._slots: dict[bytes, int] = {}
+        self._unreadable: dict[str, str] = {}
 
     async def names(self) -> list[str]:
         """Return the names of the queues, which may be 5 seconds old."""
@@ -194,7 +202,9 @@ class Overviews:
         if time.monotonic() - read_at > NAMES_SECONDS or not names:
             names = await self._connections.queue_names()
             self._names = time.monotonic(), names
-            self._seen = {name: seen for name, seen in self._seen.items() if name in set(names)}
+            known = set(names)
+            self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+            self._unreadable = {name: why for name, why in self._unreadable.items() if name in known}
         return names
 
     def forget_names(self) -> None:
@@ -206,14 +216,15 @@ class Overviews:
         wanted = await self.names() if names is None else names
         return [summary for _, summary in await self._read(wanted)]
 
-    async def overview(
-        self, names: Sequence[str] | None = None, *, failures: Iterable[Any] = (), audit: Iterable[AuditLine] = ()
-    ) -> Overview:
+    async def overview(self, names: Sequence[str] | None = None, *, audit: Iterable[AuditLine] = ()) -> Overview:
         """Return the state of these queues, or of all."""
-        rows = await self._read(await self.names() if names is None else names)
+        wanted = await self.names() if names is None else names
+        rows = await self._read(wanted)
         now = max((figures.now for figures, _ in rows), default=round(time.time() * 1000))
         summaries = tuple(summary for _, summary in rows)
         verdict, reasons = judge(summaries)
+        failing = sorted((each for each in summaries if _has_failures(each)), key=lambda each: -each.failed_last_hour)
+        failures = await self._connections.part(RecentFailures).read([each.name for each in failing])
         return Overview(
             as_of=from_ms(now),
             verdict=verdict,
@@ -221,10 +232,11 @@ class Overviews:
             queues=summaries,
             totals={state: sum(each.counts[state] for each in summaries) for state in STATES},
             throughput=_minutes([figures for figures, _ in rows], now),
-            failures=tuple(failures),
+            failures=failures,
             workers=sum(each.workers for each in summaries),
             schedules_late=sum(1 for each in summaries if each.late_schedule_seconds is not None),
             audit=tuple(audit),
+            unreadable={name: self._unreadable[name] for name in wanted if name in self._unreadable},
         )
 
     async def detail(self, name: str) -> QueueDetail:
@@ -242,19 +254,18 @@ class Overviews:
     async def workers(self, names: Sequence[str] | None = None) -> list[QueueWorker]:
         """Return the live workers of these queues, or of all."""
         found: list[QueueWorker] = []
-        for summary in await self.summaries(names):
-            if summary.workers:
-                queue = await self._connections.queue(summary.name)
-                found += [_worker(summary.name, each) for each in await queue.get_workers()]
+        with_workers = [summary.name for summary in await self.summaries(names) if summary.workers]
+        for queue in await self._connections.readable_queues(with_workers):
+            found += [_worker(queue.name, each) for each in await queue.get_workers()]
         return found
 
     async def schedules(self, names: Sequence[str] | None = None) -> list[ScheduleRow]:
         """Return the job schedulers of these queues, or of all, the next ones first."""
         found: list[ScheduleRow] = []
-        for figures, summary in await self._read(await self.names() if names is None else names):
-            if summary.schedules:
-                queue = await self._connections.queue(summary.name)
-                found += [_schedule(summary.name, each, figures.now) for each in await queue.get_job_schedulers()]
+        rows = await self._read(await self.names() if names is None else names)
+        now = {summary.name: figures.now for figures, summary in rows if summary.schedules}
+        for queue in await self._connections.readable_queues([*now]):
+            found += [_schedule(queue.name, each, now[queue.name]) for each in await queue.get_job_schedulers()]
         return sorted(found, key=lambda row: (row.next_at is None, row.next_at or row.last_at, row.queue, row.id))
 
     async def _read(self, names: Sequence[str]) -> list[tuple[QueueFigures, QueueSummary]]:
@@ -262,17 +273,28 @@ class Overviews:
         for at in range(0, len(names), AT_ONCE):
             part = names[at : at + AT_ONCE]
             read = await together(self._figures(name) for name in part)
-            found += [(each, self._summary(name, each)) for name, each in zip(part, read, strict=True)]
+            found += [(each[0], self._summary(name, *each)) for name, each in zip(part, read, strict=True) if each]
         return found
 
-    def _figures(self, name: str) -> Any:
+    async def _figures(self, name: str) -> tuple[QueueFigures, Pause | None] | None:
+        """Return the figures of a queue and its pause, or None for a queue that cannot be read."""
         calls = self._calls.get(name)
         if calls is None:
             keys = QueueKeys(self._connections.prefix, name)
             calls = self._calls[name] = Functions(self._connections.storage, keys.base)
-        return calls.summary.read()
+        try:
+            figures = await calls.summary.read()
+            pause = await _pause(calls) if figures.paused else None
+        except FunctionError as error:
+            # Such a queue belongs to another program, or to another version of this one.
+            if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
+                raise
+            self._unreadable[name] = error.message
+            return None
+        self._unreadable.pop(name, None)
+        return figures, pause
 
-    def _summary(self, name: str, figures: QueueFigures) -> QueueSummary:
+    def _summary(self, name: str, figures: QueueFigures, pause: Pause | None) -> QueueSummary:
         counts = cast("dict[State, int]", figures.counts)
         last = figures.now // 60_000
         ended = {
@@ -296,7 +318,7 @@ class Overviews:
             workers=figures.alive,
             slots=self._slots_of(figures),
             running=counts["active"],
-            paused=Pause() if figures.paused else None,
+            paused=pause,
             limits=_limits(figures),
             trend=tuple(ended.get(last - back, 0) for back in reversed(range(TREND_MINUTES))),
             schedules=figures.schedules,
@@ -386,6 +408,7 @@ def only(overview: Overview, names: Iterable[str]) -> Overview:
         workers=sum(each.workers for each in queues),
         schedules_late=sum(1 for each in queues if each.late_schedule_seconds is not None),
         audit=tuple(line for line in overview.audit if line.queue in wanted),
+        unreadable={name: why for name, why in overview.unreadable.items() if name in wanted},
     )
 
 
@@ -412,6 +435,15 @@ def _limits(figures: QueueFigures) -> LimitsShown:
         None if limits.rate_ms is None else limits.rate_ms / 1000,
         from_ms(limits.gate) if is_stopped and limits.gate is not None else None,
     )
+
+
+async def _pause(calls: Functions) -> Pause | None:
+    found = pause_of(await calls.settings.get())
+    return None if found.value is None else Pause(found.note or None, found.who or None, found.until)
+
+
+def _has_failures(queue: QueueSummary) -> bool:
+    return queue.failed_last_hour > 0 or queue.counts["failed"] > 0
 
 
 def _concurrency(info: bytes) -> int:

@@ -67,6 +67,11 @@ class Settings(OpsPart):
                 await release_limit(opened, author, setting)
 
 
+def pause_of(stored: StoredSettings) -> Setting:
+    """Return the pause of a queue as a setting. Its value is None if the queue is not paused."""
+    return _setting(PAUSED, stored)
+
+
 def _place(setting: str) -> tuple[bool, str, str]:
     name, _, key = setting.partition(" ")
     return " " in setting, key, "" if name == PAUSED else name

@@ -1,0 +1,75 @@
+"""The overview of all queues: pauses, failure groups, and queues that cannot be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from glidemq_async import Job, Queue
+from glidemq_async.ops import Actor, Ops
+from glidemq_async.storage import Storage
+from tests.support.helpers import AnyQueue, ended, worker_of
+from tests.support.stores import RunningStore
+
+
+@pytest.mark.parametrize(
+    ("foreign", "is_readable"),
+    [
+        (("HSET", "meta", "owner", "somebody", "layout", "1"), True),
+        (("RPUSH", "fifo", "x"), False),
+        (("SET", "meta2", "x"), False),
+    ],
+)
+async def test_a_queue_that_cannot_be_read_does_not_hide_the_others(
+    storage: Storage, store: RunningStore, queue: AnyQueue, foreign: tuple[str, ...], is_readable: bool
+) -> None:
+    await queue.add("n")
+    strange = f"{queue.name}-strange"
+    command, key, *words = foreign
+    written, known = f"glide:{{{strange}}}:{key}", f"glide:{{{strange}}}:meta"
+    await store.ask("HSET", known, "owner", "somebody")
+    await store.ask(command, written, *words)
+    try:
+        async with Ops(storage) as ops:
+            assert queue.name in [each.name for each in await ops.queues()]
+            overview = await ops.overview()
+            assert queue.name in [each.name for each in overview.queues]
+            assert (strange in [each.name for each in overview.queues]) is is_readable
+            assert (strange in overview.unreadable) is not is_readable
+            assert (await ops.workers(), await ops.schedules(), await ops.failures()) == ([], [], [])
+            await store.ask("DEL", written, known)
+            assert strange not in (await ops.overview()).unreadable
+    finally:
+        await store.ask("DEL", written, known)
+
+
+async def test_a_pause_is_shown_with_its_author_its_note_and_its_end(storage: Storage, queue: AnyQueue) -> None:
+    await queue.connect()
+    until = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    async with Ops(storage, actor=Actor("http", "ada")) as ops:
+        await ops.pause(queue.name, note="the provider is down", until=until)
+        [summary] = await ops.queues([queue.name])
+        assert summary.paused is not None
+        assert (summary.paused.by, summary.paused.note, summary.paused.until) == ("ada", "the provider is down", until)
+        await ops.resume(queue.name)
+        [summary] = await ops.queues([queue.name])
+        assert summary.paused is None
+
+
+async def test_the_overview_has_the_newest_failure_groups(storage: Storage, queue: AnyQueue) -> None:
+    async def fail(job: Job[Any, Any]) -> None:
+        raise ValueError(job.name)
+
+    async with Queue[Any, Any](f"{queue.name}-2", storage) as second, Ops(storage) as ops:
+        assert (await ops.overview()).failures == ()
+        for each, name in ((queue, "first"), (second, "second")):
+            job = await each.add(name)
+            async with worker_of(each, fail):
+                await ended(job)
+        found = (await ops.overview()).failures
+        assert [(group.queue, group.name, group.error_type) for group in found] == [
+            (second.name, "second", "ValueError"),
+            (queue.name, "first", "ValueError"),
+        ]
