@@ -114,7 +114,7 @@ async def runnable_of(spec: str, found: object, *, queues: Sequence[str], **opti
         try:
             # Any: this call checks whether they fit.
             return found.worker(list(queues) or None, **cast("dict[str, Any]", given))
-        except (TypeError, ValueError) as error:
+        except (ImportError, TypeError, ValueError) as error:
             raise CommandError(f"{spec} cannot make a worker: {error}", USAGE) from error
     if not isinstance(found, Runnable) or inspect.isclass(found):
         kind = type(found).__name__
@@ -135,15 +135,22 @@ def _refuse_options(spec: str, found: Runnable, names: Sequence[str]) -> None:
 
 
 async def app_of(spec: str, found: object) -> GlideMQ:
-    """Return the loaded app, or the app that a factory returns. Raises CommandError for anything else."""
-    from glidemq_async.tasks.app import GlideMQ
+    """Return the loaded app, or the app that a factory returns, with its included modules.
+
+    Raises CommandError for anything else, and for a module that cannot be imported.
+    """
+    from glidemq_async.tasks.app import GlideMQ, core_of
 
     found = await _made(spec, found)
-    is_app = isinstance(found, GlideMQ)
-    if not is_app:
+    if not isinstance(found, GlideMQ):
         kind = type(found).__name__
         raise _bad(spec, f"it is of type {kind}; use a GlideMQ app or a function that returns one (--app '' for none)")
-    return cast("GlideMQ", found)
+    app = cast("GlideMQ", found)
+    try:
+        core_of(app).settings.included.load()
+    except ImportError as error:
+        raise _bad(spec, str(error)) from error
+    return app
 
 
 async def _made(spec: str, found: object) -> object:

@@ -29,6 +29,7 @@ from glidemq_async.tasks.app_worker import AppWorker
 from glidemq_async.tasks.core import AppCore, AppSettings, checked_storage
 from glidemq_async.tasks.declaring import Declaring
 from glidemq_async.tasks.dependencies import Provider
+from glidemq_async.tasks.included_modules import IncludedModules
 from glidemq_async.tasks.middleware import Chain, Middleware
 from glidemq_async.topics.topic import Topic, TopicSettings
 from glidemq_async.worker.options import WorkerOptions, WorkerOptionsDict, check_version, worker_options
@@ -60,6 +61,9 @@ class GlideMQ(Declaring, Generic[State]):
       limit. Its `failed_reason` explains the wait, and no attempt is counted.
     - `version`: the version of the code, which its workers report; see WorkerOptions. The default is
       `$GLIDEMQ_VERSION`.
+    - `include`: the names of modules that declare tasks. They are imported when a worker is created or a `glidemq`
+      command loads the app, and not in processes that only add jobs. A module that cannot be imported raises
+      ImportError there.
 
     Raises TypeError or ValueError for bad options.
     """
@@ -83,6 +87,7 @@ class GlideMQ(Declaring, Generic[State]):
         require_url: bool = False,
         ids: GeneratedIds = "sequence",
         version: str | None = None,
+        include: Sequence[str] = (),
     ) -> None:
         # Queues and workers check these options too, but an app creates them when they are first used. Checked here, a
         # mistake is found when the module of the app is imported.
@@ -111,6 +116,7 @@ class GlideMQ(Declaring, Generic[State]):
             requires_url=require_url,
             unknown_task_grace=grace,
             version=version,
+            included=IncludedModules(include),
             lifespan=None if lifespan is None else partial(_opened, _checked_lifespan(lifespan), self),
         )
         core = AppCore(checked_storage(storage, timeout), settings, Chain(middleware))
@@ -194,6 +200,7 @@ class GlideMQ(Declaring, Generic[State]):
         Each queue runs up to `concurrency` jobs (100). The keywords are the options of WorkerOptions; a keyword
         replaces the value in `options`. `executor` runs the tasks that have neither an executor nor permissions. Raises
         TypeError or ValueError for bad options, for a queue without tasks, and for a task that the executor cannot run.
+        Raises ImportError for a module of `include` that cannot be imported.
         """
         return AppWorker(self._core, queues, worker_options(options, keywords)[0])
 

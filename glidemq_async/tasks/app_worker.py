@@ -54,6 +54,7 @@ class AppWorker(Runs):
         self, app: AppCore, queues: Sequence[str] | None, options: WorkerOptions, *, warm: bool = True
     ) -> None:
         super().__init__(handle_signals=options.handle_signals)
+        app.settings.included.load()
         self._app = app
         self._warm = warm
         self._names = _chosen(app, queues)
@@ -190,8 +191,8 @@ def _known_queues(app: AppCore) -> Collection[str]:
     known = app.tasks.queues()
     if not known:
         raise ValueError(
-            "this app has no tasks; import the modules that declare them before you create its worker, for example at "
-            "the end of the module that `glidemq worker` names (see docs/project-layout.md)"
+            "this app has no tasks; name the modules that declare them in GlideMQ(include=[...]), or import them "
+            "before you create its worker (see docs/project-layout.md)"
         )
     return known
 

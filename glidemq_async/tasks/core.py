@@ -31,6 +31,7 @@ from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.definition import TaskDefinition
+from glidemq_async.tasks.included_modules import IncludedModules
 from glidemq_async.tasks.middleware import Chain
 from glidemq_async.tasks.open_context import OpenContext
 from glidemq_async.tasks.registry import Tasks
@@ -66,6 +67,8 @@ class AppSettings:
     lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None
     version: str | None = None
     """The version of the code, None for `$GLIDEMQ_VERSION`."""
+    included: IncludedModules = field(default_factory=lambda: IncludedModules(()))
+    """The modules that workers and commands import."""
     stores_crons: bool = field(default=True)
     """False if opening the app does not upsert its crons, for tests."""
 

@@ -29,10 +29,8 @@ async def test_the_page_is_a_program(tmp_path: Path) -> None:
         added = run(sys.executable, "-c", ADD)
         assert added.returncode == 0, added.stderr
         burst = ("worker", "--until-empty")
-        empty = run(sys.executable, "-m", "glidemq_async.cli", *burst, "shop.mq:mq")
-        assert "docs/project-layout.md" in empty.stderr
         for _ in range(2):  # the first burst may have found the emails empty before the report added one
-            worked = run(sys.executable, "-m", "glidemq_async.cli", *burst, "shop.worker:mq")
+            worked = run(sys.executable, "-m", "glidemq_async.cli", *burst, "shop.mq:mq")
             assert worked.returncode == 0, worked.stderr
         async with (
             Queue[object, str]("emails", server.url) as emails,
