@@ -60,11 +60,11 @@ DEFECTS = {
     ),
     "the queue does not count plain jobs": Defect(
         "concurrency",
-        "entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    local left",
-        "entries.pending_count(base .. ':lane')\n    local left",
+        "local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    + redis",
+        "local running = entries.pending_count(base .. ':lane')\n    + redis",
     ),
     "a window exceeds its limit by one": Defect(
-        "rate", "if started < max then return max - started end", "if started <= max then return max - started + 1 end"
+        "rate", "if started < max then return max - started,", "if started <= max then return max - started + 1,"
     ),
     "a bucket fills twice as fast": Defect("bucket", "* bucket.refill / 1000)", "* bucket.refill / 500)"),
     "a job overtakes one that waits for its next attempt": Defect(
@@ -73,7 +73,7 @@ DEFECTS = {
     "a released job goes to the end of its line": Defect(
         "order", "if route.sequence ~= '0' then return false end", "if false then return false end"
     ),
-    "a pause has no effect": Defect("pause", "if call.seen.pauses then at =", "if false then at ="),
+    "a pause has no effect": Defect("pause", "if call.seen.pauses then pause =", "if false then pause ="),
 }
 
 

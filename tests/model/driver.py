@@ -61,7 +61,8 @@ SINGLE_KEYS = frozenset(
     {*STRUCTURES, "id", "events", "meta", "meta2", "idle", "timer", "alive", "workers", "waiters", "held", "expiry",
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
-     "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups"}
+     "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups",
+     "settings"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""

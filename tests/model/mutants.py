@@ -162,7 +162,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
     ),
     "each step of a sweep begins at the first entry": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
-    "a pause does not stop claims": ("  if seen.paused then return {n = 0, ", "  if false then return {n = 0, "),
+    "a pause does not stop claims": ("if seen.paused and not ends_pause(base, call) then", "if false then"),
     "an expired job runs": ("local size = not late and start(", "local size = start("),
     "a failure is not counted": (
         "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
@@ -217,7 +217,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if seen.paused or call.full then return nil end\n",
     ),
     "a resumed queue wakes no idle worker": (
-        "  if paused == '0' then call.startable = locations.ready_count(base) end\n",
+        "  if not pauses then call.startable = locations.ready_count(base) end\n",
         "",
     ),
     "the worker of a removed run is not notified": (
@@ -285,7 +285,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if string.sub(entry, 1, 1) == 'k' then return true end\n  return call.seen.limits",
         "  if true then return false end\n  return call.seen.limits",
     ),
-    "a removed run does not count under the queue's limit": (" - redis.call('ZCARD', base .. ':stopping'))", ")"),
+    "a removed run does not count under the queue's limit": (
+        "\n    + redis.call('ZCARD', base .. ':stopping')\n",
+        "\n",
+    ),
     "the outcome of a removed run frees no slot": (
         "    stopping.finish(base, args[3], {(select(3, run_at(args, i)))}, call)\n",
         "",
@@ -312,7 +315,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "concurrency == 1 and call.seen.resting",
         "call.seen.resting",
     ),
-    "a pause of a key has no effect": ("  if call.seen.pauses then at", "  if false then at"),
+    "a pause of a key has no effect": ("  if call.seen.pauses then pause", "  if false then pause"),
     "a start stays in the window 1 ms too long": ("digits(now - length))\n", "digits(now - length - 1))\n"),
     "a lowered window waits for only one start to leave it": (
         "local at = -max - ahead",
@@ -338,8 +341,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    if #keys < KEYS_A_STEP",
     ),
     "the limit of the queue ignores the runs of the active stream": (
-        "entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    local left",
-        "entries.pending_count(base .. ':fifo')\n    local left",
+        "local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    + redis",
+        "local running = entries.pending_count(base .. ':fifo')\n    + redis",
     ),
     "the gate does not stop claims": ("  if gate > call.now then", "  if false then"),
     "a rate-limited keyed job stops the whole queue": (
@@ -539,8 +542,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a held record has no flag": ("local key = queue_flags.create(base, 'held', seen)", "local key = base .. ':held'"),
     "a client that asks later has no flag": ("queue_flags.create(base, 'waiters', seen)", "base .. ':waiters'"),
     "a limit of the queue has no flag": (
-        "set(queue_flags.create(base, 'limits', call.seen), writes)",
-        "set(base .. ':limits', writes)",
+        "set(base, queue_flags.create(base, 'limits', call.seen), named",
+        "set(base, base .. ':limits', named",
     ),
     "a flag replaces the others": ("features = features .. letter", "features = letter"),
     "a sweep removes a flag that is needed": (
