@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from glidemq_async.queues.rates import RateLimit
 
 _NONE: Final = "none"
+_PARAMETERS: Final = {"concurrency": "concurrency", "rate": "rate_limit", "bucket": "token_bucket"}
+"""The parameter of the operations core of each option."""
 
 OneKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The limits of this ordering key.")]
 EveryKey = Annotated[bool, typer.Option("--every-key", help="The limits of keys that have none of their own.")]
@@ -60,9 +62,10 @@ def limits(
                 return {"limits": [await _of_queue(await ops.queue(name)) for name in names]}
         async with targets.open_change(queue, target) as (ops, opened):
             if values:
-                action = "set_key_limits" if of_keys else "set_limits"
-                async with ops.changing(action, queue, key or ("*" if every_key else ""), reason=reason, **given):
-                    await (_set_key(opened, key, values) if of_keys else _set(opened, values))
+                if of_keys:
+                    await ops.set_key_limits(queue, key, **values, note=reason)
+                else:
+                    await ops.set_limits(queue, **values, note=reason)
             shown = await _of_queue(opened)
             return {"limits": [shown, await _of_key(opened, key)] if key is not None else [shown]}
 
@@ -86,32 +89,16 @@ def _values(given: dict[str, str]) -> dict[str, Any]:
         for name, text in given.items():
             first, _, second = text.partition("/")
             if text == _NONE:
-                values[name] = None
+                values[_PARAMETERS[name]] = None
             elif name == "concurrency":
-                values[name] = int(text)
+                values["concurrency"] = int(text)
             elif name == "rate":
-                values[name] = RateLimit(int(first), float(second))
+                values["rate_limit"] = RateLimit(int(first), float(second))
             else:
-                values[name] = TokenBucket(float(first), float(second))
+                values["token_bucket"] = TokenBucket(float(first), float(second))
     except ValueError as error:
         raise typer.BadParameter(f"{error}; write --concurrency 20, --rate 100/60, or none", param_hint="--") from None
     return values
-
-
-async def _set(queue: Queue[Any, Any], values: dict[str, Any]) -> None:
-    if "concurrency" in values:
-        await queue.set_global_concurrency(values["concurrency"])
-    if "rate" not in values:
-        return
-    if values["rate"] is None:
-        await queue.remove_global_rate_limit()
-    else:
-        await queue.set_global_rate_limit(values["rate"])
-
-
-async def _set_key(queue: Queue[Any, Any], key: str | None, values: dict[str, Any]) -> None:
-    names = {"concurrency": "concurrency", "rate": "rate_limit", "bucket": "token_bucket"}
-    await queue.set_key_limits(key, **{names[name]: value for name, value in values.items()})
 
 
 async def _of_queue(queue: Queue[Any, Any]) -> Document:

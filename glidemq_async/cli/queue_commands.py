@@ -47,7 +47,7 @@ def resume(
     target: CommandTarget, queue: QueueName, key: Key = None, reason: Reason = "", as_json: AsJson = False
 ) -> None:
     """End the pause of a queue, or of a key."""
-    _set_paused(queue, target, as_json, key, 0 if key is not None else None, reason, paused=False)
+    _set_paused(queue, target, as_json, key, None, reason, paused=False)
 
 
 def _set_paused(
@@ -62,16 +62,15 @@ def _set_paused(
 ) -> None:
     from glidemq_async.cli import targets
 
-    action = "pause" if paused else "resume"
-
     async def do() -> Document:
-        async with targets.open_change(queue, target) as (ops, opened):
-            if key is None or seconds is None:
-                async with ops.changing(action, queue, reason=reason):
-                    await (opened.pause() if paused else opened.resume())
+        async with targets.open_change(queue, target) as (ops, _):
+            if key is None:
+                await (ops.pause(queue, note=reason) if paused else ops.resume(queue, reason=reason))
                 return {"queue": queue, "paused": paused}
-            async with ops.changing(f"{action}_key", queue, key, reason=reason, seconds=seconds):
-                await opened.pause_key(key, seconds)
+            if seconds is not None:
+                await ops.pause_key(queue, key, seconds, reason=reason)
+            else:
+                await ops.resume_key(queue, key, reason=reason)
         return {"queue": queue, "key": key, "paused": paused}
 
     def show(done: Document) -> None:

@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
+from glidemq_async.errors import JobNotFound
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.bulk.methods import OperationMethods
@@ -115,8 +116,13 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
         return await read_failures(await self._queues_of(None), fingerprint)
 
     async def history(self, queue: str, job_id: str) -> list[HistoryEntry]:
-        """Return the history of a job, the oldest entry first. Raises QueueNotFound."""
-        return await (await self.queue(queue)).get_job_history(job_id)
+        """Return the history of a job, the oldest entry first. Raises QueueNotFound and JobNotFound."""
+        opened = await self.queue(queue)
+        entries = await opened.get_job_history(job_id)
+        # A job that has not run has no entries, and neither has one that does not exist.
+        if not entries and await opened.get_job(job_id) is None:
+            raise JobNotFound(f"queue {queue!r} has no job {job_id!r}; its record may have been removed")
+        return entries
 
     async def _queues_of(self, queue: str | None) -> list[Queue[Any, Any]]:
         if queue is not None:

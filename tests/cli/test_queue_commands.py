@@ -89,7 +89,7 @@ async def test_every_change_writes_one_audit_line(shell: Shell, q: AnyQueue) -> 
         assert done.returncode == 0, done.stderr
     lines = (await shell.json("audit", "q"))["audit"]
     assert [line["action"] for line in reversed(lines)] == [
-        *("pause", "resume", "set_limits", "release_deduplication", "promote", "signal", "revoke", "retry"),
+        *("pause", "resume", "set limits", "release_deduplication", "promote", "signal", "revoke", "retry"),
         *("delete", "pause_scheduler", "replay", "clean", "drain"),
     ]
     assert {(line["source"], line["actor"], line["reason"], line["result"]) for line in lines} == {
