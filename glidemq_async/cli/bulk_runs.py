@@ -103,7 +103,8 @@ def _show_preview(document: Document) -> None:
 
 def _count(document: Document) -> str:
     found = document["preview"]
-    return f"{found['action']}: {found['count']:,} jobs match {found['filter']}"
+    matches = "1 job matches" if found["count"] == 1 else f"{found['count']:,} jobs match"
+    return f"{found['action']}: {matches} {found['filter']}"
 
 
 def show_operation(document: Document) -> None:

@@ -100,7 +100,7 @@ def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The user, for audit lines.")],
     role: Annotated[str, typer.Option("--role", help="viewer, operator or admin.")] = "viewer",
     queues: Annotated[
-        list[str] | None, typer.Option("--queue", help="Pattern of queues, for example 'mail-*'.")
+        list[str] | None, typer.Option("--queue", help="Pattern of queues that the user sees, for example 'mail-*'.")
     ] = None,
     payloads: Annotated[bool, typer.Option("--payloads", help="Show payloads, results, errors and log lines.")] = False,
     days: Annotated[float, typer.Option("--days", help="Days until it expires; 0 for never.")] = 90,
