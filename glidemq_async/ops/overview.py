@@ -19,7 +19,7 @@ from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.ops.failures import FailureGroup, RecentFailures
 from glidemq_async.ops.settings import pause_of
-from glidemq_async.queues.inspection import WorkerInfo
+from glidemq_async.queues.inspection import WorkerInfo, WorkerState
 from glidemq_async.queues.schedulers import JobScheduler
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.names import QueueKeys
@@ -132,6 +132,8 @@ class QueueWorker:
     running: int
     started_at: datetime
     last_seen: datetime
+    state: WorkerState = "running"
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,7 +459,16 @@ def _concurrency(info: bytes) -> int:
 
 def _worker(queue: str, info: WorkerInfo) -> QueueWorker:
     return QueueWorker(
-        queue, info.name, info.host, info.pid, info.concurrency, info.running, info.started_at, info.last_seen
+        queue,
+        info.name,
+        info.host,
+        info.pid,
+        info.concurrency,
+        info.running,
+        info.started_at,
+        info.last_seen,
+        info.state,
+        info.version,
     )
 
 

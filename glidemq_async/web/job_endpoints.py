@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from glidemq_async.filters.filter import Filter
-from glidemq_async.filters.plan import FilterPlan
-from glidemq_async.ops.access import PAYLOADS, AccessDenied
 from glidemq_async.ops.bulk.documents import Operation, Preview
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.rows import JobDetail
@@ -26,11 +23,9 @@ from glidemq_async.web.models import (
     RetryBody,
     StartBody,
 )
+from glidemq_async.web.permitted_filters import permitted_filter
 from glidemq_async.web.problems import RequestError
 from glidemq_async.web.replies import Done, OperationList
-
-PRIVATE_TERMS = frozenset({"data", "result", "error", "reason", "progress"})
-"""Fields of filters that tell something about payloads."""
 
 
 async def find(call: ApiCall) -> Reply:
@@ -56,23 +51,8 @@ def _next(call: ApiCall, page: JobPage) -> dict[str, str]:
 
 
 async def checked_filter(call: ApiCall, text: str) -> Filter:
-    """Return a filter that the user may apply.
-
-    Raises AccessDenied if it may select queues that the user does not see, or asks about payloads without the right.
-    """
-    wanted = Filter(text)
-    if not call.identity.payloads and any(_is_private(term.field) for term in wanted.terms):
-        raise AccessDenied(call.identity.name, PAYLOADS)
-    if not call.identity.sees_all:
-        plan = FilterPlan(wanted)
-        for queue in await call.ops.queue_names():
-            if plan.may_be_in(queue):
-                call.context.require("viewer", queue)
-    return wanted
-
-
-def _is_private(field: str) -> bool:
-    return re.split(r"[.\[]", field)[0] in PRIVATE_TERMS
+    """Return a filter that the user may apply; see `permitted_filter`."""
+    return await permitted_filter(call.context, call.ops, text)
 
 
 async def job(call: ApiCall) -> Reply:

@@ -10,15 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from glidemq_async.errors import GlideMQError
-from glidemq_async.web.context import checked_form, context_of
+from glidemq_async.ops.core import Ops
+from glidemq_async.web.context import checked_form, context_of, ops_of
 from glidemq_async.web.pages import formats
 from glidemq_async.web.pages.changes import CHANGES, ChangeForm, FormField
-from glidemq_async.web.pages.handling import core, own_target, see_other
+from glidemq_async.web.pages.handling import own_target, see_other
 from glidemq_async.web.pages.rendering import THEME_COOKIE, THEMES, render, root_of, url_of
-from glidemq_async.web.pages.stand_ins import offers
 from glidemq_async.web.problems import status_of
 
-_TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name")
+_TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name", "scope")
 _TYPED: Final = FormField("typed", "Type the name of the queue", required=True)
 
 
@@ -36,12 +36,14 @@ async def make_change(request: Request) -> Response:
     form = {part: str(value) for part, value in (await checked_form(request)).items()}
     target = {part: form[part] for part in _TARGETS if part in form and not _is_field(change, part)}
     _require(request, change, target)
-    ops = core(request)
+    if name == "move" and form.get("to"):
+        context_of(request).require(change.role, form["to"])
+    ops = ops_of(request)
     try:
         if change.typed and form.get("typed", "") != target.get("queue"):
             raise ValueError("the name that was typed is not the name of the queue")
         notice = await change.run(ops, form, form.get("reason", ""))
-    except (GlideMQError, ValueError, KeyError) as error:
+    except (GlideMQError, ValueError, TypeError, KeyError) as error:
         return await _form(request, name, change, target, form, str(error), status_of(error))
     return see_other(request, own_target(request, form.get("next")), notice)
 
@@ -82,7 +84,7 @@ async def _form(
     error: str,
     status: int = 200,
 ) -> Response:
-    words = dict.fromkeys(_TARGETS, "") | dict(target)
+    words = _words(target)
     fields = [*change.fields, *([_TYPED] if change.typed else [])]
     back = given.get("next") or request.headers.get("referer", "")
     return render(
@@ -92,8 +94,8 @@ async def _form(
         title=change.title.format_map(words),
         text=change.text.format_map(words),
         verb=change.verb,
-        ticket=await _ticket(core(request), name, target),
-        facts=await _facts(core(request), name, target),
+        ticket=await _ticket(ops_of(request), name, target),
+        facts=await _facts(ops_of(request), name, target),
         error=error,
         dangerous=change.is_dangerous,
         action_url=url_of(request, f"change/{name}"),
@@ -103,9 +105,9 @@ async def _form(
     )
 
 
-async def _ticket(ops: Any, name: str, target: Mapping[str, str]) -> str:
+async def _ticket(ops: Ops, name: str, target: Mapping[str, str]) -> str:
     """Return the ticket of what the form shows, so that it cannot be used for a queue that has changed much."""
-    if name != "obliterate" or not offers(ops, "preview_obliterate"):
+    if name != "obliterate":
         return ""
     return str((await ops.preview_obliterate(target["queue"])).ticket)
 
@@ -118,12 +120,12 @@ async def _filled(
     if field.name in given:
         return replace(field, value=given[field.name])
     if name == "edit_and_replay" and context_of(request).identity.payloads:
-        detail = await core(request).job(target["queue"], target["job"])
+        detail = await ops_of(request).job(target["queue"], target["job"])
         return replace(field, value=formats.pretty(detail.data))
     return field
 
 
-async def _facts(ops: Any, name: str, target: Mapping[str, str]) -> list[str]:
+async def _facts(ops: Ops, name: str, target: Mapping[str, str]) -> list[str]:
     """Return the counted preview of a change that affects many jobs."""
     if name not in {"pause", "drain", "clean", "obliterate"} or not target.get("queue"):
         return []
@@ -135,6 +137,13 @@ async def _facts(ops: Any, name: str, target: Mapping[str, str]) -> list[str]:
         "clean": [f"{counts['completed']:,} completed and {counts['failed']:,} failed jobs are stored now."],
         "obliterate": [f"{sum(counts.values()):,} jobs will be deleted, {counts['active']:,} of them run now."],
     }[name]
+
+
+def _words(target: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts that titles name by the fields of the form."""
+    words = dict.fromkeys(_TARGETS, "") | dict(target)
+    of_key = f" of key {words['key']}" if words["key"] else " of all keys" if words["scope"] else ""
+    return words | {"setting": words["name"].replace("_", " ") + of_key}
 
 
 def _path_of(request: Request, address: str) -> str:

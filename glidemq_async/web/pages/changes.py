@@ -6,13 +6,16 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypedDict
 
 from glidemq_async.durations import parse_duration
 from glidemq_async.ops.access import Role
+from glidemq_async.ops.core import Ops
+from glidemq_async.queues.cleaning import CleanState
+from glidemq_async.queues.rates import RateLimit
 
 Form: TypeAlias = Mapping[str, str]
-Run: TypeAlias = "Callable[[Any, Form, str], Awaitable[str]]"
+Run: TypeAlias = "Callable[[Ops, Form, str], Awaitable[str]]"
 """Takes the core, the fields of the form with its target, and the reason. Returns a sentence about what happened."""
 
 
@@ -45,7 +48,6 @@ class ChangeForm:
     text: str
     verb: str
     run: Run
-    call: str = ""
     role: Role = "operator"
     fields: tuple[FormField, ...] = ()
     is_dangerous: bool = False
@@ -102,49 +104,49 @@ def needed(found: Any, label: str) -> Any:
 # --- Jobs
 
 
-async def _retry(ops: Any, form: Form, reason: str) -> str:
+async def _retry(ops: Ops, form: Form, reason: str) -> str:
     await ops.retry(form["queue"], form["job"], reason=reason)
     return f"Job {form['job']} waits for its next attempt."
 
 
-async def _revoke(ops: Any, form: Form, reason: str) -> str:
+async def _revoke(ops: Ops, form: Form, reason: str) -> str:
     await ops.revoke(form["queue"], form["job"], reason=reason)
     return f"Job {form['job']} is cancelled."
 
 
-async def _promote(ops: Any, form: Form, reason: str) -> str:
+async def _promote(ops: Ops, form: Form, reason: str) -> str:
     await ops.promote(form["queue"], form["job"], reason=reason)
     return f"Job {form['job']} is due now."
 
 
-async def _delay(ops: Any, form: Form, reason: str) -> str:
+async def _delay(ops: Ops, form: Form, reason: str) -> str:
     await ops.delay(form["queue"], form["job"], needed(seconds(form, "delay"), "the delay"), reason=reason)
     return f"Job {form['job']} is delayed."
 
 
-async def _priority(ops: Any, form: Form, reason: str) -> str:
+async def _priority(ops: Ops, form: Form, reason: str) -> str:
     await ops.change_priority(
         form["queue"], form["job"], needed(whole(form, "priority"), "the priority"), reason=reason
     )
     return f"Job {form['job']} has another priority."
 
 
-async def _move(ops: Any, form: Form, reason: str) -> str:
+async def _move(ops: Ops, form: Form, reason: str) -> str:
     await ops.move(form["queue"], form["job"], needed(form.get("to") or None, "the queue"), reason=reason)
     return f"Job {form['job']} moved to {form['to']}."
 
 
-async def _delete(ops: Any, form: Form, reason: str) -> str:
+async def _delete(ops: Ops, form: Form, reason: str) -> str:
     await ops.delete(form["queue"], form["job"], reason=reason)
     return f"Job {form['job']} is deleted."
 
 
-async def _edit(ops: Any, form: Form, reason: str) -> str:
+async def _edit(ops: Ops, form: Form, reason: str) -> str:
     await ops.edit_and_replay(form["queue"], form["job"], data=value(form, "data"), reason=reason)
-    return f"A copy of job {form['job']} with the new data was added."
+    return f"Job {form['job']} has the new data, and waits for its next attempt."
 
 
-async def _signal(ops: Any, form: Form, reason: str) -> str:
+async def _signal(ops: Ops, form: Form, reason: str) -> str:
     name = needed(form.get("name") or None, "the name of the signal")
     await ops.signal(form["queue"], form["job"], name, value(form, "data"), reason=reason)
     return f"Signal {name} was sent to job {form['job']}."
@@ -153,24 +155,27 @@ async def _signal(ops: Any, form: Form, reason: str) -> str:
 # --- Queues and keys
 
 
-async def _pause(ops: Any, form: Form, reason: str) -> str:
+async def _pause(ops: Ops, form: Form, reason: str) -> str:
     await ops.pause(form["queue"], note=form.get("note", ""), until=until(form), reason=reason)
     return f"Queue {form['queue']} is paused. Jobs that run continue."
 
 
-async def _resume(ops: Any, form: Form, reason: str) -> str:
+async def _resume(ops: Ops, form: Form, reason: str) -> str:
     await ops.resume(form["queue"], reason=reason)
     return f"Queue {form['queue']} is resumed."
 
 
-async def _limits(ops: Any, form: Form, reason: str) -> str:
+async def _limits(ops: Ops, form: Form, reason: str) -> str:
     await ops.set_limits(form["queue"], reason=reason, note=form.get("note", ""), **_limit_values(form))
     return f"The limits of {form['queue']} are set, and stay until an operator releases them."
 
 
-def _limit_values(form: Form) -> dict[str, object]:
-    from glidemq_async.queues.rates import RateLimit
+class _LimitValues(TypedDict):
+    concurrency: int | None
+    rate_limit: RateLimit | None
 
+
+def _limit_values(form: Form) -> _LimitValues:
     count, window = whole(form, "rate"), seconds(form, "per")
     if (count is None) != (window is None):
         raise BadField("a rate limit needs both the number of jobs and the window")
@@ -178,83 +183,90 @@ def _limit_values(form: Form) -> dict[str, object]:
     return {"concurrency": whole(form, "concurrency"), "rate_limit": limit}
 
 
-async def _pause_key(ops: Any, form: Form, reason: str) -> str:
+async def _pause_key(ops: Ops, form: Form, reason: str) -> str:
     length = needed(seconds(form, "for"), "the duration")
     await ops.pause_key(form["queue"], form["key"], length, reason=reason)
     return f"No job of key {form['key']} starts for now."
 
 
-async def _resume_key(ops: Any, form: Form, reason: str) -> str:
+async def _resume_key(ops: Ops, form: Form, reason: str) -> str:
     await ops.resume_key(form["queue"], form["key"], reason=reason)
     return f"Key {form['key']} is resumed."
 
 
-async def _key_limits(ops: Any, form: Form, reason: str) -> str:
+async def _key_limits(ops: Ops, form: Form, reason: str) -> str:
     await ops.set_key_limits(form["queue"], form["key"], reason=reason, **_limit_values(form))
     return f"The limits of key {form['key']} are set."
 
 
-async def _drain(ops: Any, form: Form, reason: str) -> str:
+async def _drain(ops: Ops, form: Form, reason: str) -> str:
     count = await ops.drain(form["queue"], reason=reason)
-    return f"{count or 0:,} waiting jobs of {form['queue']} are deleted."
+    return f"{count:,} waiting jobs of {form['queue']} are deleted."
 
 
-async def _clean(ops: Any, form: Form, reason: str) -> str:
+async def _clean(ops: Ops, form: Form, reason: str) -> str:
     older = seconds(form, "older") or 0.0
-    removed = await ops.clean(form["queue"], older, state=form.get("state", "completed"), reason=reason)
+    state: CleanState = "failed" if form.get("state") == "failed" else "completed"
+    removed = await ops.clean(form["queue"], older, state=state, reason=reason)
     return f"{len(removed):,} jobs of {form['queue']} are deleted."
 
 
-async def _obliterate(ops: Any, form: Form, reason: str) -> str:
+async def _obliterate(ops: Ops, form: Form, reason: str) -> str:
     await ops.obliterate(form["queue"], form.get("ticket", ""), reason=reason)
     return f"Queue {form['queue']} and all of its jobs are deleted."
 
 
-async def _release(ops: Any, form: Form, reason: str) -> str:
-    await ops.release_hold(form["queue"], form["name"], key=form.get("key"), reason=reason)
+async def _release(ops: Ops, form: Form, reason: str) -> str:
+    key = form.get("key", "") if form.get("scope") == "key" else None
+    await ops.release_hold(form["queue"], form["name"], key=key, reason=reason)
     return f"{form['name']} of {form['queue']} comes from the code again."
 
 
 # --- Schedules, workers, operations
 
 
-async def _fire(ops: Any, form: Form, reason: str) -> str:
+async def _fire(ops: Ops, form: Form, reason: str) -> str:
     await ops.fire_schedule(form["queue"], form["schedule"], reason=reason)
     return f"Schedule {form['schedule']} has added a job."
 
 
-async def _pause_schedule(ops: Any, form: Form, reason: str) -> str:
+async def _pause_schedule(ops: Ops, form: Form, reason: str) -> str:
     await ops.pause_schedule(form["queue"], form["schedule"], reason=reason)
     return f"Schedule {form['schedule']} is paused."
 
 
-async def _resume_schedule(ops: Any, form: Form, reason: str) -> str:
+async def _resume_schedule(ops: Ops, form: Form, reason: str) -> str:
     await ops.resume_schedule(form["queue"], form["schedule"], reason=reason)
     return f"Schedule {form['schedule']} is resumed."
 
 
-async def _remove_schedule(ops: Any, form: Form, reason: str) -> str:
+async def _remove_schedule(ops: Ops, form: Form, reason: str) -> str:
     await ops.remove_schedule(form["queue"], form["schedule"], reason=reason)
     return f"Schedule {form['schedule']} is removed."
 
 
-async def _pause_worker(ops: Any, form: Form, reason: str) -> str:
+async def _pause_worker(ops: Ops, form: Form, reason: str) -> str:
     await ops.pause_worker(form["queue"], form["worker"], reason=reason)
     return f"Worker {form['worker']} takes no new jobs."
 
 
-async def _resize_worker(ops: Any, form: Form, reason: str) -> str:
+async def _resume_worker(ops: Ops, form: Form, reason: str) -> str:
+    await ops.resume_worker(form["queue"], form["worker"], reason=reason)
+    return f"Worker {form['worker']} takes jobs again."
+
+
+async def _set_concurrency(ops: Ops, form: Form, reason: str) -> str:
     slots = needed(whole(form, "concurrency"), "the number of slots")
-    await ops.resize_worker(form["queue"], form["worker"], slots, reason=reason)
+    await ops.set_worker_concurrency(form["queue"], form["worker"], slots, reason=reason)
     return f"Worker {form['worker']} gets {slots} slots."
 
 
-async def _stop_worker(ops: Any, form: Form, reason: str) -> str:
+async def _stop_worker(ops: Ops, form: Form, reason: str) -> str:
     await ops.stop_worker(form["queue"], form["worker"], reason=reason)
-    return f"Worker {form['worker']} stops when its jobs have ended."
+    return f"Worker {form['worker']} stops. Its running jobs may end within its shutdown timeout."
 
 
-async def _cancel_operation(ops: Any, form: Form, reason: str) -> str:
+async def _cancel_operation(ops: Ops, form: Form, reason: str) -> str:
     await ops.cancel_operation(form["operation"], reason=reason)
     return "The operation is cancelled. Jobs that it has changed stay changed."
 
@@ -314,7 +326,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "edit_and_replay": ChangeForm(
         title="Edit and replay job {job}",
-        text="A new job with this data is added. The dead letter or failed job is replaced by it.",
+        text="The job runs again with these arguments. Arguments that you leave out keep their values.",
         verb="Replay",
         run=_edit,
         role="admin",
@@ -395,8 +407,8 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         typed=True,
     ),
     "release_hold": ChangeForm(
-        title="Release {name} of {queue}",
-        text="The value of the code applies again.",
+        title="Release {setting} of {queue}",
+        text="The value that the code declares applies again. Without one there is no limit. A released pause ends.",
         verb="Release",
         run=_release,
         role="admin",
@@ -424,24 +436,26 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         role="admin",
         is_dangerous=True,
     ),
-    "drain_worker": ChangeForm(
-        call="pause_worker",
-        title="Drain {worker}",
-        text="The worker takes no new jobs. Jobs that run end.",
-        verb="Drain",
+    "pause_worker": ChangeForm(
+        title="Pause {worker}",
+        text="The worker takes no new jobs. Jobs that run continue, and other workers go on.",
+        verb="Pause",
         run=_pause_worker,
     ),
-    "resize_worker": ChangeForm(
+    "resume_worker": ChangeForm(
+        title="Resume {worker}", text="The worker takes jobs again.", verb="Resume", run=_resume_worker
+    ),
+    "set_worker_concurrency": ChangeForm(
         title="Resize {worker}",
         text="The number of jobs that it runs at the same time, until it restarts.",
         verb="Resize",
-        run=_resize_worker,
+        run=_set_concurrency,
         role="admin",
         fields=(FormField("concurrency", "Slots", kind="number", required=True),),
     ),
     "stop_worker": ChangeForm(
         title="Stop {worker}",
-        text="The worker ends after its running jobs. Its supervisor may start another one.",
+        text="The worker stops as with SIGTERM: running jobs may end in its shutdown timeout, the others go back.",
         verb="Stop",
         run=_stop_worker,
         role="admin",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from glidemq_async.web.context import FormRefused, context_of, ops_of
+from glidemq_async.web.context import FormRefused, context_of
 from glidemq_async.web.pages.rendering import NOTICE_COOKIE, render, root_of, url_of
-from glidemq_async.web.pages.stand_ins import Core
 from glidemq_async.web.problems import RequestError, status_of
 
 Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -87,11 +86,6 @@ def own_target(request: Request, target: object, fallback: str = "") -> str:
     root = root_of(request)
     is_own = text.startswith(f"{root}/") and not text.startswith("//") and "\\" not in text and "\n" not in text
     return text if is_own else url_of(request, fallback)
-
-
-def core(request: Request) -> Any:
-    """Return the operations core for the user of a page. Templates read its documents by name."""
-    return Core(ops_of(request))
 
 
 def visible_queue(request: Request) -> str:

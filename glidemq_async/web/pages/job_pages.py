@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -13,13 +14,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from glidemq_async.errors import FilterError, GlideMQError
+from glidemq_async.ops.core import Ops
 from glidemq_async.ops.documents import as_document
-from glidemq_async.options.job_options import JobOptions, explicit
-from glidemq_async.web.context import context_of, identity_of
+from glidemq_async.ops.errors import QueueNotFound
+from glidemq_async.ops.rows import JobDetail, JobRow
+from glidemq_async.ops.search import JobPage
+from glidemq_async.queues.explanation import Explanation
+from glidemq_async.web.context import context_of, identity_of, ops_of
 from glidemq_async.web.pages import formats
-from glidemq_async.web.pages.handling import core, visible_queue
+from glidemq_async.web.pages.handling import visible_queue
 from glidemq_async.web.pages.rendering import argument_rows, render, url_of
-from glidemq_async.web.pages.stand_ins import offers
+from glidemq_async.web.permitted_filters import narrowed_filter
+from glidemq_async.web.problems import status_of
 
 PAGE: Final = 50
 KEYED_JOBS: Final = 200
@@ -55,15 +61,15 @@ async def show_jobs(request: Request) -> Response:
     """Show the jobs that a filter selects, over all queues."""
     text = request.query_params.get("filter", "")
     cursor = request.query_params.get("cursor") or None
-    page, error = None, ""
+    page, error, status = None, "", 200
     try:
         page = await _find(request, text, cursor)
-    except FilterError as mistake:
-        error = str(mistake)
+    except (FilterError, QueueNotFound) as mistake:
+        error, status = str(mistake), status_of(mistake)
     return render(
         request,
         "jobs.html.j2",
-        status=400 if error else 200,
+        status=status,
         text=text,
         page=page,
         error=error,
@@ -76,14 +82,12 @@ async def show_jobs(request: Request) -> Response:
 async def show_job(request: Request) -> Response:
     """Show one job: its arguments, error, history, and why it does not run."""
     queue, job_id = visible_queue(request), str(request.path_params["job"])
-    ops = core(request)
+    ops = ops_of(request)
     detail = await ops.job(queue, job_id)
     row = detail.row
     stored = await (await ops.queue(queue)).get_job(job_id)
     has_run = stored is not None and bool(await stored.get_steps())
-    drawing = (
-        await _flow(ops, queue, job_id) if getattr(detail, "parents", ()) or row.state == "waiting-children" else None
-    )
+    drawing = await _flow(ops, queue, job_id) if detail.parents or row.state == "waiting-children" else None
     return render(
         request,
         "job.html.j2",
@@ -97,7 +101,7 @@ async def show_job(request: Request) -> Response:
         options=[(name.replace("_", " "), _short(value)) for name, value in _options(detail).items()],
         links=_links(request, detail, has_run),
         job_acts=_actions(row.state),
-        history=await ops.history(queue, job_id) if offers(ops, "history") else detail.history,
+        history=await ops.history(queue, job_id),
         fall=None,
         drawing=drawing,
         drawing_title="Flow",
@@ -108,7 +112,7 @@ async def show_job(request: Request) -> Response:
 async def show_run(request: Request) -> Response:
     """Show a run of a workflow as a waterfall."""
     queue, job_id = visible_queue(request), str(request.path_params["job"])
-    ops = core(request)
+    ops = ops_of(request)
     detail = await ops.job(queue, job_id)
     fall, drawing = await _waterfall(ops, queue, job_id)
     return render(
@@ -146,9 +150,11 @@ class _Key:
     total: int = 1
 
 
-def _by_key(jobs: list[Any]) -> list[_Key]:
+def _by_key(jobs: Sequence[JobRow]) -> list[_Key]:
     found: dict[tuple[str, str], _Key] = {}
     for job in jobs:
+        if job.key is None or job.created_at is None:
+            continue
         each = found.setdefault((job.queue, job.key), _Key(job.queue, job.key))
         if job.state == "active":
             each.running += 1
@@ -161,21 +167,20 @@ def _by_key(jobs: list[Any]) -> list[_Key]:
     return sorted(found.values(), key=lambda each: (-each.running, -each.waiting, each.key))
 
 
-async def _find(request: Request, text: str, cursor: str | None, limit: int = PAGE) -> Any:
-    identity = identity_of(request)
-    ops = core(request)
-    if identity.sees_all:
-        return await ops.find(text, limit=limit, cursor=cursor)
-    names = identity.visible(await ops.queue_names())
-    allowed = " ".join([text, "queue:" + ",".join(json.dumps(name) for name in names)]) if names else 'queue:""'
-    return await ops.find(allowed, limit=limit, cursor=cursor)
+async def _find(request: Request, text: str, cursor: str | None, limit: int = PAGE) -> JobPage:
+    ops, context = ops_of(request), context_of(request)
+    wanted = await narrowed_filter(context, ops, text)
+    if wanted is None:
+        return JobPage([], None, 0, datetime.now(UTC))
+    found: JobPage = context.shown(await ops.find(wanted, limit=limit, cursor=cursor))
+    return found
 
 
-async def _explanation(ops: Any, row: Any) -> Any:
+async def _explanation(ops: Ops, row: JobRow) -> Explanation | None:
     return None if row.state in _ENDED else await ops.explain(row.queue, row.id)
 
 
-async def _flow(ops: Any, queue: str, job_id: str) -> Markup | None:
+async def _flow(ops: Ops, queue: str, job_id: str) -> Markup | None:
     try:
         graph = await ops.flow_graph(queue, job_id)
     except GlideMQError:
@@ -183,7 +188,7 @@ async def _flow(ops: Any, queue: str, job_id: str) -> Markup | None:
     return Markup(graph.to_svg(styled=False))  # noqa: S704 - the drawing escapes its texts
 
 
-async def _waterfall(ops: Any, queue: str, job_id: str) -> tuple[Any, Markup | None]:
+async def _waterfall(ops: Ops, queue: str, job_id: str) -> tuple[Any, Markup | None]:
     try:
         fall = await ops.waterfall(queue, job_id)
     except GlideMQError:
@@ -215,10 +220,8 @@ def _actions(state: str) -> list[tuple[str, str, str]]:
     ]
 
 
-def _options(detail: Any) -> dict[str, Any]:
-    options = detail.options
-    found = as_document(explicit(options) if isinstance(options, JobOptions) else options)
-    return {name: value for name, value in found.items() if name != "key"} if isinstance(found, dict) else {}
+def _options(detail: JobDetail) -> dict[str, object]:
+    return {name: as_document(value) for name, value in detail.options.items() if name != "key"}
 
 
 def _short(value: object) -> str:
@@ -226,17 +229,12 @@ def _short(value: object) -> str:
     return text if len(text) <= 120 else text[:119] + "…"
 
 
-def _links(request: Request, detail: Any, has_run: bool) -> list[tuple[str, str]]:
+def _links(request: Request, detail: JobDetail, has_run: bool) -> list[tuple[str, str]]:
     row, links = detail.row, list[tuple[str, str]]()
     here = f"queues/{quote(row.queue, safe='')}/runs/{quote(row.id, safe='')}"
     if has_run:
         links.append(("Waterfall of the run", url_of(request, here)))
-    for target in getattr(detail, "parents", ()):
-        path = f"queues/{quote(target.queue, safe='')}/jobs/{quote(target.id, safe='')}"
-        links.append((f"Parent {target.id}", url_of(request, path)))
+    for target in detail.parents:
+        path = f"queues/{quote(target.queue, safe='')}/jobs/{quote(target.job_id, safe='')}"
+        links.append((f"Parent {target.job_id}", url_of(request, path)))
     return links
-
-
-def readable(request: Request) -> bool:
-    """Return whether the user may see payloads."""
-    return context_of(request).identity.payloads

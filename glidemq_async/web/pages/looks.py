@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
+
+from glidemq_async.ops.history import HistoryEntry
+from glidemq_async.ops.overview import QueueWorker, ScheduleRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,17 @@ _GATES: Final = {
     "behind": Look("wait", "c-run"),
     "running": Look("play", "c-run"),
     "ended": Look("check", "c-good"),
+}
+
+_RUNS: Final = {
+    "completed": Look("check", "c-good"),
+    "failed": Look("cross", "c-bad"),
+    "revoked": Look("stop", "c-bad"),
+    "stalled": Look("alert", "c-warn"),
+    "retrying": Look("retry", "c-warn"),
+    "delayed": Look("clock", "c-later"),
+    "suspended": Look("signal", "c-later"),
+    "waiting-children": Look("branch", "c-later"),
 }
 
 OPERATIONS: Final = {
@@ -127,30 +141,23 @@ def gate_look(kind: str) -> Look:
     return _GATES.get(kind, Look("info", "c-run"))
 
 
-def entry_look(entry: Any) -> Look:
+def entry_look(entry: HistoryEntry) -> Look:
     """Return the look of an entry of a job's history."""
     if entry.kind == "action":
         return Look("user", "c-later")
-    outcome = str(getattr(entry, "outcome", "") or "")
-    if entry.kind == "attempt":
-        return Look(
-            *{"completed": ("check", "c-good"), "failed": ("cross", "c-bad"), "retry": ("retry", "c-warn")}.get(
-                outcome, ("play", "c-run")
-            )
-        )
-    return Look("info", "c-run")
+    if entry.kind == "event":
+        return Look("alert", "c-bad")
+    return _RUNS.get(entry.outcome, Look("play", "c-run"))
 
 
-def entry_title(entry: Any) -> str:
+def entry_title(entry: HistoryEntry) -> str:
     """Return the title of an entry of a job's history."""
-    outcome = str(getattr(entry, "outcome", "") or "")
     if entry.kind == "attempt":
-        number = getattr(entry, "number", None)
-        return f"Attempt {number}: {outcome or 'running'}" if number else f"Run: {outcome or 'running'}"
-    return (outcome or getattr(entry, "note", "") or entry.kind).capitalize()
+        return f"Run {entry.number}: {entry.outcome}"
+    return entry.outcome.capitalize()
 
 
-def schedule_state(row: Any) -> Look:
+def schedule_state(row: ScheduleRow) -> Look:
     """Return the look of a schedule."""
     if row.is_paused:
         return Look("pause", "t-warn", "paused")
@@ -159,10 +166,10 @@ def schedule_state(row: Any) -> Look:
     return Look("check", "t-good", "in time")
 
 
-def worker_state(row: Any) -> Look:
+def worker_state(row: QueueWorker) -> Look:
     """Return the look of a worker."""
-    if getattr(row, "is_paused", False) or getattr(row, "state", "") in {"draining", "paused"}:
-        return Look("pause", "t-warn", getattr(row, "state", "") or "paused")
+    if row.state != "running":
+        return Look("stop" if row.state == "stopping" else "pause", "t-warn", row.state)
     if row.running:
         return Look("play", "t-run", "busy")
     return Look("check", "t-good", "idle")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from glidemq_async.durations import parse_duration
-from glidemq_async.web.context import checked_form, context_of
-from glidemq_async.web.pages.changes import BadField
-from glidemq_async.web.pages.handling import core, own_target, see_other
+from glidemq_async.errors import GlideMQError
+from glidemq_async.ops.access import AccessDenied, Role
+from glidemq_async.ops.bulk.documents import Operation
+from glidemq_async.web.context import checked_form, context_of, ops_of
+from glidemq_async.web.pages.changes import BadField, needed, seconds, value
+from glidemq_async.web.pages.handling import see_other
 from glidemq_async.web.pages.rendering import render, url_of
+from glidemq_async.web.permitted_filters import narrowed_filter, permitted_filter
+from glidemq_async.web.problems import status_of
 
 ACTIONS: Final = (
     ("retry", "Retry"),
@@ -19,14 +24,16 @@ ACTIONS: Final = (
     ("promote", "Start now"),
     ("delay", "Delay"),
     ("move", "Move to a queue"),
+    ("edit", "Edit and run again"),
     ("delete", "Delete"),
 )
-_VERBS: Final = {
+VERBS: Final = {
     "retry": "Retry",
     "cancel": "Cancel",
     "promote": "Start",
     "delay": "Delay",
     "move": "Move",
+    "edit": "Edit",
     "delete": "Delete",
 }
 
@@ -34,70 +41,110 @@ _VERBS: Final = {
 async def show_operations(request: Request) -> Response:
     """Show the operations, and the form of a new one."""
     query = request.query_params
+    found = await ops_of(request).operations()
     return render(
         request,
         "operations.html.j2",
-        operations=await core(request).operations(),
+        operations=[each for each in found if await _may_see(request, each)],
         actions=ACTIONS,
         chosen=query.get("action", "retry"),
         argument="",
         text=query.get("filter", ""),
+        error="",
+        reason="",
     )
 
 
 async def preview_operation(request: Request) -> Response:
     """Count the jobs that an operation would change. Nothing changes."""
-    form = await checked_form(request)
-    action = str(form.get("action", ""))
-    context_of(request).require("admin" if action == "delete" else "operator")
-    preview = await core(request).preview(
-        action, str(form.get("filter", "")), reason=str(form.get("reason", "")), **_argument(action, form)
-    )
-    return render(request, "preview.html.j2", p=preview, verb=_VERBS.get(preview.action, preview.action.capitalize()))
+    form = {name: str(value) for name, value in (await checked_form(request)).items()}
+    action, text = form.get("action", ""), form.get("filter", "")
+    context, ops = context_of(request), ops_of(request)
+    context.require_role(_role(action))
+    try:
+        arguments = _arguments(action, form.get("argument", "").strip())
+        if "to" in arguments:
+            context.require("operator", str(arguments["to"]))
+        wanted = await narrowed_filter(context, ops, text)
+        if wanted is None:
+            raise BadField("you see no queue, so no job can be selected")
+        found = await ops.preview(action, wanted, reason=form.get("reason", ""), **arguments)
+    except (AccessDenied, GlideMQError, ValueError, TypeError) as error:
+        return render(
+            request,
+            "operations.html.j2",
+            status=status_of(error),
+            operations=[],
+            actions=ACTIONS,
+            chosen=action,
+            argument=form.get("argument", ""),
+            text=text,
+            error=str(error),
+            reason=form.get("reason", ""),
+        )
+    return render(request, "preview.html.j2", p=context.shown(found), verb=VERBS.get(action, action))
 
 
 async def start_operation(request: Request) -> Response:
     """Start an operation that was previewed."""
-    form = await checked_form(request)
-    context_of(request).require("operator")
-    identifier = str(request.path_params["operation"])
-    rate, stop = _figure(form, "rate"), _figure(form, "stop")
-    await core(request).start(
-        identifier, str(form.get("ticket", "")), rate=rate, stop_if_failing=None if stop is None else stop / 100
+    form = {name: str(value) for name, value in (await checked_form(request)).items()}
+    found = await _permitted(request)
+    context_of(request).require_role(_role(found.action))
+    stop = _figure(form, "stop")
+    await ops_of(request).start(
+        found.id,
+        form.get("ticket", ""),
+        rate=_figure(form, "rate"),
+        stop_if_failing=None if stop is None else stop / 100,
     )
-    return see_other(request, url_of(request, f"operations/{identifier}"), "The operation runs in the background.")
+    return see_other(request, url_of(request, f"operations/{found.id}"), "The operation runs in the background.")
 
 
 async def show_operation(request: Request) -> Response:
     """Show the progress of an operation."""
-    found = await core(request).operation(str(request.path_params["operation"]))
+    found = await _permitted(request)
     refused = sum(found.refused.values())
     left = max(0, found.count - found.done - refused)
-    return render(request, "operation.html.j2", o=found, refused=refused, left=left)
+    return render(
+        request, "operation.html.j2", o=found, refused=refused, left=left, verb=VERBS.get(found.action, found.action)
+    )
 
 
-def _argument(action: str, form: dict[str, Any]) -> dict[str, Any]:
-    text = str(form.get("argument", "")).strip()
+async def _permitted(request: Request) -> Operation:
+    """Return the operation of the path. Raises AccessDenied if its filter selects queues that the user may not see."""
+    ops = ops_of(request)
+    found = await ops.operation(str(request.path_params["operation"]))
+    await permitted_filter(context_of(request), ops, found.filter)
+    return found
+
+
+async def _may_see(request: Request, operation: Operation) -> bool:
+    try:
+        await permitted_filter(context_of(request), ops_of(request), operation.filter)
+    except AccessDenied:
+        return False
+    return True
+
+
+def _role(action: str) -> Role:
+    return "admin" if action in {"delete", "edit"} else "operator"
+
+
+def _arguments(action: str, text: str) -> dict[str, object]:
     if action == "move":
-        return {"to": text}
+        return {"to": needed(text or None, "the queue, as the argument,")}
     if action == "delay":
-        seconds = float(text) if text.isdigit() else parse_duration(text)
-        if seconds is None:
-            raise BadField("a delay is needed, for example 10m")
-        return {"delay": seconds}
+        return {"delay": needed(seconds({"delay": text}, "delay"), "the delay, as the argument,")}
+    if action == "edit":
+        return {"data": needed(value({"data": text}, "data"), "the new data, as the argument,")}
     return {}
 
 
-def _figure(form: dict[str, Any], name: str) -> float | None:
-    text = str(form.get(name, "")).strip()
+def _figure(form: Mapping[str, str], name: str) -> float | None:
+    text = form.get(name, "").strip()
     if not text:
         return None
     try:
         return float(text)
     except ValueError as error:
         raise BadField(f"{text!r} is no number") from error
-
-
-def target_of(request: Request, form: dict[str, Any]) -> str:
-    """Return the page to which a form leads back."""
-    return own_target(request, form.get("next"))

@@ -8,10 +8,11 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, only
-from glidemq_async.web.context import identity_of
+from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, QueueSummary, QueueWorker, only
+from glidemq_async.ops.settings import Setting
+from glidemq_async.web.context import identity_of, ops_of
 from glidemq_async.web.pages import formats
-from glidemq_async.web.pages.handling import core, visible_queue
+from glidemq_async.web.pages.handling import visible_queue
 from glidemq_async.web.pages.looks import HEADLINES
 from glidemq_async.web.pages.rendering import render
 
@@ -22,7 +23,7 @@ _READY: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
 async def show_overview(request: Request) -> Response:
     """Show whether the work is done in time, and why not."""
     view = await _overview(request)
-    groups = [group for group in await core(request).failures() if identity_of(request).sees(group.queue)]
+    groups = [group for group in await ops_of(request).failures() if identity_of(request).sees(group.queue)]
     running = sum(each.running for each in view.queues)
     slots = sum(each.slots for each in view.queues)
     series = (
@@ -57,7 +58,7 @@ async def show_queues(request: Request) -> Response:
 async def show_queue(request: Request) -> Response:
     """Show one queue: its states, speed, settings, failures and workers."""
     name = visible_queue(request)
-    ops = core(request)
+    ops = ops_of(request)
     detail = await ops.queue_detail(name)
     groups = await ops.failures(name)
     return render(
@@ -76,7 +77,7 @@ async def show_queue(request: Request) -> Response:
 async def show_workers(request: Request) -> Response:
     """Show the workers with their versions."""
     identity = identity_of(request)
-    workers = [each for each in await core(request).workers() if identity.sees(each.queue)]
+    workers = [each for each in await ops_of(request).workers() if identity.sees(each.queue)]
     counts = Counter(_version(each) for each in workers)
     versions = [(name, count, count / len(workers)) for name, count in sorted(counts.items(), reverse=True)]
     shown = versions if any(name for name, _, _ in versions) else []
@@ -86,12 +87,12 @@ async def show_workers(request: Request) -> Response:
 async def show_schedules(request: Request) -> Response:
     """Show the schedules with their lateness."""
     identity = identity_of(request)
-    rows = [each for each in await core(request).schedules() if identity.sees(each.queue)]
+    rows = [each for each in await ops_of(request).schedules() if identity.sees(each.queue)]
     return render(request, "schedules.html.j2", schedules=rows)
 
 
 async def _overview(request: Request) -> Overview:
-    view: Overview = await core(request).overview()
+    view: Overview = await ops_of(request).overview()
     identity = identity_of(request)
     return view if identity.sees_all else only(view, identity.visible([each.name for each in view.queues]))
 
@@ -101,24 +102,24 @@ def _totals(totals: dict[Any, int]) -> list[tuple[str, int]]:
     return [(state, count) for state, count in totals.items() if count or state in always]
 
 
-def _version(worker: Any) -> str:
-    return str(getattr(worker, "version", "") or "")
+def _version(worker: QueueWorker) -> str:
+    return worker.version
 
 
-def _waiting(queue: Any) -> int:
+def _waiting(queue: QueueSummary) -> int:
     return sum(queue.counts.get(state, 0) for state in _READY)
 
 
-def _queue(worker: Any) -> str:
-    return str(worker.queue)
+def _queue(worker: QueueWorker) -> str:
+    return worker.queue
 
 
-def _setting_name(setting: Any) -> str:
-    name = str(setting.name).replace("_", " ")
+def _setting_name(setting: Setting) -> str:
+    name = setting.name.replace("_", " ")
     return name if setting.key is None else f"{name} of {setting.key or 'every key'}"
 
 
-def _setting_value(setting: Any) -> str:
+def _setting_value(setting: Setting) -> str:
     return formats.DASH if setting.value is None else str(setting.value)
 
 

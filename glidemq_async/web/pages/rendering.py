@@ -18,7 +18,6 @@ from glidemq_async._internal.control_characters import escape
 from glidemq_async.web.context import context_of
 from glidemq_async.web.pages import drawings, formats, looks
 from glidemq_async.web.pages.changes import CHANGES
-from glidemq_async.web.pages.stand_ins import offers
 from glidemq_async.web.pages.static_files import STATIC_PATH, mark
 
 THEMES: Final = ("auto", "light", "dark")
@@ -79,9 +78,7 @@ def _common(request: Request) -> dict[str, object]:
         return f"{root}/{STATIC_PATH}/{name}"
 
     def may(change: str) -> bool:
-        form = CHANGES[change]
-        is_offered = offers(context.web.ops, form.call or change)
-        return is_offered and identity.has(form.role) and not context.web.read_only
+        return identity.has(CHANGES[change].role) and not context.web.read_only
 
     return {
         "actor": identity.name,
@@ -92,7 +89,7 @@ def _common(request: Request) -> dict[str, object]:
         "is_dangerous": _is_dangerous,
         "job_url": job_url,
         "may": may,
-        "may_operate": identity.has("operator") and not context.web.read_only and offers(context.web.ops, "preview"),
+        "may_operate": identity.has("operator") and not context.web.read_only,
         "navigation": looks.NAVIGATION,
         "notice": _notice(request),
         "now": datetime.now(UTC),

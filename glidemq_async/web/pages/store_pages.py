@@ -8,9 +8,9 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from glidemq_async.web.context import context_of, identity_of
+from glidemq_async.ops.core import Ops
+from glidemq_async.web.context import context_of, identity_of, ops_of
 from glidemq_async.web.pages import formats
-from glidemq_async.web.pages.handling import core
 from glidemq_async.web.pages.rendering import render
 
 LETTERS: Final = 20
@@ -38,7 +38,7 @@ class _Letter:
 
 async def show_dead_letters(request: Request) -> Response:
     """Show the dead-letter queues with their newest letters."""
-    ops, identity = core(request), identity_of(request)
+    ops, identity = ops_of(request), identity_of(request)
     names = identity.visible(await ops.queue_names())
     sources: dict[str, list[str]] = {}
     for name in names:
@@ -49,7 +49,7 @@ async def show_dead_letters(request: Request) -> Response:
     return render(request, "dead_letters.html.j2", letters=letters)
 
 
-async def _letters(ops: Any, name: str, sources: list[str]) -> _Letters:
+async def _letters(ops: Ops, name: str, sources: list[str]) -> _Letters:
     queue = await ops.queue(name)
     jobs = await queue.get_dead_letter_jobs(0, LETTERS - 1)
     rows = [_letter(job) for job in jobs]
@@ -72,7 +72,7 @@ class _Node:
 
 async def show_store(request: Request) -> Response:
     """Show the servers of the store."""
-    info = await core(request).server()
+    info = await ops_of(request).server()
     nodes = [_node(each) for each in info.nodes]
     if not nodes:
         nodes = [_Node(info.url, [], None, None, [("Prefix", info.prefix)])]
@@ -100,5 +100,5 @@ def _node(node: Any) -> _Node:
 async def show_audit(request: Request) -> Response:
     """Show the audit lines, the newest first."""
     context_of(request).require("viewer")
-    page = await core(request).audit.read(50, request.query_params.get("cursor") or None)
+    page = await ops_of(request).audit.read(50, request.query_params.get("cursor") or None)
     return render(request, "audit.html.j2", page=page)
