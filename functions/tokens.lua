@@ -1,6 +1,6 @@
 -- tokens: the access tokens of the web app. Its base key is the one of the queue `system/ops`.
 --   putToken     channel number digest expires record -> 1 | 0   0: there are as many tokens as may exist. digest: of
---                the secret; expires: ms, 0 = never; record: msgpack, at most 4 KiB
+--                the token itself; expires: ms, 0 = never; record: msgpack, at most 4 KiB
 --   getToken     digest -> record | ''       '' for an unknown or expired token
 --   listTokens   -> { digest record }…       also the expired ones, until the next token is stored
 --   removeToken  channel number digest -> 1 | 0

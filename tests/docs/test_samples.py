@@ -28,7 +28,7 @@ from tests.docs.settings import AFTER, AT, BEFORE, COMMON, PYTEST_AT, PYTEST_PAG
 from tests.support.helpers import soon
 from tests.support.servers import Server, standalone
 
-LANGUAGES = {"", "py", "python", "sh", "text", "toml", "ts", "yaml"}
+LANGUAGES = {"", "py", "python", "sh", "text", "json", "toml", "ts", "yaml"}
 """`py` and `ts` mark the code of other libraries, which does not run."""
 FRAGMENTS_AT_MOST = 2
 """The number of fragments outside the pages about Spark."""
