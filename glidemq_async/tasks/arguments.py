@@ -165,6 +165,22 @@ class Arguments:
         values = [self._decoded(self._name_at(index), value) for index, value in enumerate(args)]
         return values, {name: self._decoded(name, value) for name, value in kwargs.items()}
 
+    def known(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a stored call by parameter, with defaults, without the result of another job."""
+        if not comes_after(data):
+            args, kwargs = self.read(data)
+            bound = self.signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            return bound.arguments
+        rest = [self._decoded(self._name_at(place), value) for place, value in enumerate(data["rest"], 1)]
+        named = {name: self._decoded(name, value) for name, value in data["k"].items()}
+        bound = self.signature.bind(None, *rest, **named)
+        bound.apply_defaults()
+        first = next(iter(bound.arguments))
+        if self.signature.parameters[first].kind is Parameter.VAR_POSITIONAL:
+            return {**bound.arguments, first: bound.arguments[first][1:]}
+        return {name: value for name, value in bound.arguments.items() if name != first}
+
     def split(self, data: Any) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of a stored call in their stored form. Raises the same errors as `read`."""
         try:

@@ -280,11 +280,12 @@ class AppCore:
             await self._start_listening()
         for cron in self.crons if self.settings.stores_crons else ():
             definition = definition_of(cron.task)
+            call = definition.arguments.stored((), {})
             await self.queue(definition.queue).upsert_job_scheduler(
                 definition.name,
                 cron.schedule,
-                data=definition.arguments.stored((), {}),
-                **explicit(definition.options),
+                data=call,
+                **explicit(definition.options_of(definition.options, call)),
             )
 
     async def _start_listening(self) -> None:
@@ -331,7 +332,7 @@ class AppCore:
     async def add_call(self, definition: TaskDefinition, call: dict[str, Any], options: JobOptions) -> Job[Any, Any]:
         """Add one job for a stored call; see Enqueuer."""
         task = self.tasks[definition.name]
-        options = await self.chain.before_add(task, options)
+        options = await self.chain.before_add(task, definition.options_of(options, call))
         try:
             job = await add_prepared(self.queue(definition.queue), definition.name, call, options)
         except SerializationError as error:
@@ -351,7 +352,8 @@ class AppCore:
     ) -> JobBatch[Any, Any]:
         """Add one job for each stored call; see Enqueuer."""
         task = self.tasks[definition.name]
-        chosen = [await self.chain.before_add(task, options) for _ in calls]
+        keyed = [definition.options_of(options, call) for call in calls]
+        chosen = [await self.chain.before_add(task, each) for each in keyed]
         rows = [(definition.name, call, given) for call, given in zip(calls, chosen, strict=True)]
         try:
             queue = self.queue(definition.queue)
@@ -374,7 +376,8 @@ class AppCore:
 
     async def _flow_of(self, call: FlowCall[Any]) -> FlowJob:
         definition = call.definition
-        options = await self.chain.before_add(self.tasks[definition.name], call.job_options)
+        keyed = definition.options_of(call.job_options, call.data)
+        options = await self.chain.before_add(self.tasks[definition.name], keyed)
         children = [await self._flow_of(child) for child in call.children]
         return FlowJob(definition.name, definition.queue, call.data, options, children, call.policy)
 

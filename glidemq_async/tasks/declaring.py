@@ -10,13 +10,14 @@ from typing import Any, Final, Literal, Protocol, TypeVar, Unpack, cast, overloa
 from glidemq_async.executors.permissions import Permissions
 from glidemq_async.executors.protocol import Executor
 from glidemq_async.executors.registry import check_executor, check_permissions
-from glidemq_async.options.job_options import JobOptionsDict, merge
+from glidemq_async.options.job_options import JobOptions, JobOptionsDict, explicit, merge
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.validation import refuse_unknown
 from glidemq_async.schedules.schedule import Schedule, ScheduleOptionsDict
 from glidemq_async.stored.names import check_name
 from glidemq_async.tasks.core import AppCore, CronTask
 from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
+from glidemq_async.tasks.key_functions import KeyFunction
 from glidemq_async.tasks.registry import job_name
 from glidemq_async.tasks.signals import declare_signal
 from glidemq_async.tasks.steps import Step, StepDecorator, StepOptionsDict, step_of
@@ -44,6 +45,7 @@ class TaskOptionsDict(JobOptionsDict, total=False):
     version: int | None
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
+    key: str | KeyFunction | None  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class CronOptionsDict(TaskOptionsDict, ScheduleOptionsDict, total=False):
@@ -61,6 +63,7 @@ class WorkflowOptionsDict(JobOptionsDict, total=False):
     give_up_on: ErrorTypes | None
     on_divergence: OnDivergence
     new_code: NewCode
+    key: str | KeyFunction | None  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
 
 
 class TaskDecorator(Protocol):
@@ -120,10 +123,14 @@ class Declaring:
         - `retry_on`: exception types that are retried while attempts are left; all other types fail the job without
           another attempt. `give_up_on`: exception types that fail the job without another attempt, even if `retry_on`
           includes them. If one of them is set, both options of the worker are ignored for this task.
+        - `key`: the ordering key of its jobs, or a function that returns the key of each job, a str or None:
+          `key=lambda tenant, **_: tenant`. Each add calls it with all arguments by name, with their defaults, unless
+          the job has another `key`.
         - the options of JobOptions: defaults for its jobs, which override the defaults of the app. `job_id` and `at`
           are not allowed, because they belong to a single job.
 
-        Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, and when
+        Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, for a key
+        function that cannot take the arguments, and when
         the app already has a task of this name.
         """
         given = cast("dict[str, Any]", options)
@@ -323,6 +330,10 @@ class Declaring:
         _check_options(given)
         own = {name: given[name] for name in _OWN if given.get(name) is not None}
         of_jobs = {name: given[name] for name in given if name not in _OWN}
+        defaults = self._core.settings.default_options
+        key = given.get("key")
+        if callable(key):
+            defaults, of_jobs = _without_key(defaults), {name: of_jobs[name] for name in of_jobs if name != "key"}
         version = own.get("version")
         return TaskSettings(
             name=job_name(own.get("name", function.__name__), version),
@@ -332,11 +343,18 @@ class Declaring:
             aliases=_names(own.get("aliases", ())),
             version=version,
             retry_rules=RetryRules.checked(own.get("retry_on"), own.get("give_up_on")),
-            options=merge(self._core.settings.default_options, of_jobs),
+            options=merge(defaults, of_jobs),
+            key_function=cast("KeyFunction", key) if callable(key) else None,
         )
 
 
 _SCHEDULE: Final = tuple(CronOptionsDict.__annotations__.keys() - TaskOptionsDict.__annotations__.keys())
+
+
+def _without_key(options: JobOptions) -> JobOptions:
+    given = explicit(options)
+    given.pop("key", None)
+    return JobOptions(**given)
 
 
 def _names(aliases: object) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import Arguments
 from glidemq_async.tasks.dependencies import Dependency, ProviderNode, injected
+from glidemq_async.tasks.key_functions import KeyFunction, KeyOfCall
 
 Call: TypeAlias = "tuple[Any, ...] | Mapping[str, Any]"
 """The arguments of one job of `add_many`: positional ones, or by name."""
@@ -36,6 +37,7 @@ class TaskSettings:
     version: int | None
     retry_rules: RetryRules | None
     options: JobOptions
+    key_function: KeyFunction | None = None
 
 
 class TaskDefinition:
@@ -51,6 +53,7 @@ class TaskDefinition:
         self.is_async = inspect.iscoroutinefunction(function)
         self.dependencies: dict[str, ProviderNode] = injected(function)
         """The parameters that workers provide."""
+        self._key_of = self._checked_key(settings.key_function)
         self.runs_here: bool = settings.permissions is None and _is_here(settings.executor)
         """True if its function is called in the worker's process, where values need no stored form."""
 
@@ -60,6 +63,18 @@ class TaskDefinition:
         # Not in `__init__`: a decorator runs while its module is being imported, and an annotation may name a class
         # further down.
         return Arguments(self.name, self.function, frozenset(self.dependencies))
+
+    def _checked_key(self, key: KeyFunction | None) -> KeyOfCall | None:
+        if key is None:
+            return None
+        parameters = inspect.signature(self.function).parameters
+        return KeyOfCall(
+            self.name, key, {name: parameters[name] for name in parameters if name not in self.dependencies}
+        )
+
+    def options_of(self, options: JobOptions, call: dict[str, Any]) -> JobOptions:
+        """Return the options of the job of a stored call, with the key that the task computes. Raises TypeError."""
+        return options if self._key_of is None else self._key_of.options(options, self.arguments, call)
 
     @property
     def reads_result(self) -> bool:

@@ -62,6 +62,8 @@ def subscribed(
 ) -> SubscribedTask:
     """Declare the task of a subscription. Raises TypeError or ValueError for bad options."""
     _check_one_argument(function)
+    if callable(given.get("key")):
+        raise TypeError("key= of a subscription must be a str: publish messages with key=, which their jobs keep")
     name = cast("str", given.get("name") or function.__name__)
     queue = subscription_queue(topic, name)
     checked = check_patterns(patterns)

@@ -11,6 +11,7 @@ from glidemq_async.flows.nodes import FlowJob
 from glidemq_async.flows.producer import App, FlowProducer
 from glidemq_async.jobs.context import current_job
 from glidemq_async.jobs.job import Job, run_of
+from glidemq_async.options.job_options import merge
 from glidemq_async.queues.queue import client_of
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.names import QueueKeys
@@ -79,4 +80,4 @@ def _arguments(call: FlowCall[Any]) -> list[Any]:
 
 
 def _with_id(call: FlowCall[Any], child_id: str) -> FlowCall[Any]:
-    return replace(call, job_options=replace(call.job_options, job_id=child_id), policy="collect")
+    return replace(call, job_options=merge(call.job_options, {"job_id": child_id}), policy="collect")
