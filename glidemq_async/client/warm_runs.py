@@ -6,11 +6,22 @@ import asyncio
 from collections import OrderedDict
 from typing import Final, Protocol
 
+from glidemq_async.functions.calling import Record
+from glidemq_async.functions.reading import ReadingCalls
+from glidemq_async.stored.record import FINAL, claim_of, place_of
+
 DEFAULT_WARM_RUNS: Final = 1_000
+REVIEWED: Final = 50
+"""The number of warm runs whose jobs a worker looks at with each of its sweeps."""
 
 
 class WarmRun(Protocol):
     """The function of a suspended run, which waits."""
+
+    @property
+    def fence(self) -> int:
+        """The fencing token of the suspended run."""
+        ...
 
     async def leave(self) -> None:
         """Cancel the function, and wait until it has ended."""
@@ -24,6 +35,7 @@ class WarmRuns:
         self.most = most
         self._kept: OrderedDict[str, WarmRun] = OrderedDict()
         self._leaving: set[asyncio.Task[None]] = set()
+        self._reviewed = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -45,6 +57,22 @@ class WarmRuns:
         if run is not None:
             self.leave(run)
 
+    async def review(self, reading: ReadingCalls) -> None:
+        """Leave runs that cannot continue, because their jobs have ended or another worker has run them.
+
+        Looks at some of the runs, and at the following ones in the next call.
+        """
+        if not self._kept:
+            return
+        if self._reviewed >= len(self._kept):
+            self._reviewed = 0
+        seen = dict(list(self._kept.items())[self._reviewed : self._reviewed + REVIEWED])
+        self._reviewed += REVIEWED
+        for (job_id, run), record in zip(seen.items(), await reading.get_heads(list(seen)), strict=True):
+            # The run may have continued since, and may have been suspended again.
+            if _is_over(record, run.fence) and self._kept.get(job_id) is run:
+                self.drop(job_id)
+
     async def close(self) -> None:
         """Leave all warm runs, and wait until their functions have ended. Idempotent."""
         for job_id in list(self._kept):
@@ -57,3 +85,11 @@ class WarmRuns:
         task = asyncio.create_task(run.leave())
         self._leaving.add(task)
         task.add_done_callback(self._leaving.discard)
+
+
+def _is_over(record: Record, fence: int) -> bool:
+    """Return whether a run of a job with this fencing token cannot be continued."""
+    if not record or place_of(record).state in FINAL:
+        return True
+    claim = claim_of(record)
+    return claim is not None and claim.fence != fence

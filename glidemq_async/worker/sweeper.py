@@ -8,6 +8,7 @@ from typing import Final
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.client.warm_runs import WarmRuns
 from glidemq_async.functions.stalled import SweepReply
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
@@ -37,6 +38,8 @@ class Sweeper:
         """Sweep until cancelled."""
         while True:
             swept = await self._sweep()
+            if self._client.warm_runs is not None:
+                await self._review(self._client.warm_runs)
             pause = self._interval if swept else self._rest
             # Not shorter than the interval: the store refuses an early sweep, and the pause after a refusal is long.
             await asyncio.sleep(pause * random.uniform(1.02, 1.2))
@@ -60,6 +63,12 @@ class Sweeper:
         except Exception as error:  # noqa: BLE001 - a sweep that fails once must not end sweeping
             self._reports.error(error)
             return False
+
+    async def _review(self, warm_runs: WarmRuns) -> None:
+        try:
+            await warm_runs.review(self._client.functions.reading)
+        except Exception as error:  # noqa: BLE001 - as for a sweep
+            self._reports.error(error)
 
     def _handle(self, reply: SweepReply) -> None:
         if reply.recovered or reply.failed:

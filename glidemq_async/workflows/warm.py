@@ -24,6 +24,11 @@ class WarmWorkflow:
         self.client = client_of(job)
         self.run = run
 
+    @property
+    def fence(self) -> int:
+        """The fencing token of the last run of the function."""
+        return self._job.fence
+
     # A worker may keep a function for a suspension that is over: another worker has run the job since, or an operator
     # has started it again. The function must then not go on, because it does not know what happened meanwhile:
     #

@@ -7,6 +7,7 @@ import os
 import random
 import time
 from collections import Counter
+from functools import partial
 from typing import Any, Final, cast
 
 import pytest
@@ -20,13 +21,16 @@ from glidemq_async.workflows import waiting
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun, running
 from glidemq_async.workflows.waiting import RECEIVE, Given
+from glidemq_async.workflows.warm import WarmWorkflow, keep_warm, take_warm
 from tests.support.helpers import AnyJob, AnyQueue, worker_of
 from tests.support.random_workflows import (
     LEAVES,
     TURN,
+    WARM,
     Program,
     RunStore,
     TurnLoop,
+    WarmProgram,
     World,
     execute,
     expected,
@@ -43,6 +47,10 @@ LEAST: Final = 5_000
 MOST_KILLS: Final = 4
 PROGRAMS: Final = 60
 """The number of programs that run on a server."""
+
+
+continued: Counter[str] = Counter()
+"""How many runs have continued the function of the run before."""
 
 
 def program_of(seed: int) -> Program:
@@ -67,6 +75,8 @@ async def live(program: Program, seed: int) -> int:
             given = world.resume(result, given)
         elif result is not None or kill_at is None:
             break
+    for kept in world.warm.values():
+        await kept.leave()
     while world.in_flight:  # noqa: ASYNC110 - calls whose callers were cancelled
         await asyncio.sleep(TURN)
     assert world.recorded.total() == len(world.journal), "a step was recorded twice"
@@ -78,6 +88,7 @@ async def live(program: Program, seed: int) -> int:
         assert result == expected(program)
         assert not journal.steps_not_asked(), "a recorded step was not found again"
         assert len(received) == len(signal_names(program)), "a signal was not received"
+    continued["runs"] += world.continued
     return number
 
 
@@ -111,7 +122,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("turns")
 def test_each_recorded_step_is_executed_once_in_any_order() -> None:
-    assert run_programs(RUNS) >= min(RUNS, LEAST)
+    continued.clear()
+    made = run_programs(RUNS)
+    assert made >= min(RUNS, LEAST)
+    assert continued.total() > made / 50, "hardly any run has continued a function"
 
 
 def _ignored(*_: object) -> None:
@@ -168,13 +182,21 @@ async def test_programs_run_on_a_server(queue: AnyQueue, monkeypatch: pytest.Mon
     monkeypatch.setattr(waiting, "GRACE", 0.01)
     worlds = {seed: World(random.Random(seed)) for seed in range(PROGRAMS)}
     left: list[Any] = []
+    continued.clear()
 
     async def handler(job: AnyJob) -> Any:
         program, world = server_program_of(job.data), worlds[job.data]
-        run = WorkflowRun(journal_of(job), "random", "code", "fail", given_to(job))
+        given, clock = given_to(job), RunClock()
+        warm = take_warm(job, given)
+        run = warm.run if warm else WorkflowRun(journal_of(job), "random", "code", "fail", given, clock)
+        keep = partial(keep_warm, warm or WarmWorkflow(job, run), is_allowed=world.draw.random() < WARM)
         forget_last_step()
         with running(run):
-            work = asyncio.ensure_future(run.waiting.drive(lambda: execute(program, RunStore(world))))
+            if warm is None:
+                work = asyncio.ensure_future(run.waiting.drive(lambda: execute(program, RunStore(world)), keep))
+            else:
+                continued["on a server"] += 1
+                work = asyncio.ensure_future(warm.go_on(job, given, clock, keep))
             if job.fence <= MOST_KILLS and world.draw.random() < 0.7:
                 await asyncio.wait([work], timeout=world.draw.random() / 50)
                 if not work.done():
@@ -192,6 +214,7 @@ async def test_programs_run_on_a_server(queue: AnyQueue, monkeypatch: pytest.Mon
         jobs = await queue.add_bulk(("n", seed, JobOptions(attempts=MOST_KILLS + 1)) for seed in worlds)
         await asyncio.gather(*(converse(job) for job in jobs))
     assert not left
+    assert continued.total(), "no run has continued a function"
     assert not await queue.check()
     for job in jobs:
         names = [step for step in await job.get_steps() if not step.name.startswith("workflow.")]
@@ -206,7 +229,7 @@ def _nothing_received(*_: object) -> list[object]:
 def test_the_programs_detect_signals_that_are_received_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "_receipts", _nothing_received)
     with pytest.raises(AssertionError):
-        run_programs(2_000)
+        run_programs(10_000)
 
 
 @pytest.mark.usefixtures("turns")
@@ -218,4 +241,14 @@ def test_the_programs_detect_signals_that_do_not_return(monkeypatch: pytest.Monk
     resume = World.resume
     monkeypatch.setattr(World, "resume", kept)
     with pytest.raises(AssertionError):
-        run_programs(5_000)
+        run_programs(10_000)
+
+
+@pytest.mark.usefixtures("turns")
+def test_the_programs_detect_a_function_that_continues_after_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fits(self: WarmProgram, _: int, given: Given) -> bool:
+        return self.run.waiting.can_go_on(given)
+
+    monkeypatch.setattr(WarmProgram, "fits", fits)
+    with pytest.raises(AssertionError):
+        run_programs(10_000)

@@ -22,12 +22,15 @@ from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.tasks.steps import Step, step_of
+from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun, running
 from glidemq_async.workflows.waiting import Given
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
 TURN: Final = 0.001
 """The time that one turn of the loop takes, in its own time."""
+WARM: Final = 0.5
+"""The part of the suspended runs whose worker keeps the function."""
 LONGEST: Final = 50
 """The time in which every run must end, in the loop's own time."""
 
@@ -119,6 +122,10 @@ class World:
         """The signals that nobody has sent yet."""
         self.mailbox: list[Signal] = []
         self.suspensions = 0
+        self.warm: dict[int, WarmProgram] = {}
+        """The function that each worker keeps of a suspended run."""
+        self.continued = 0
+        """The number of runs that have continued such a function."""
 
     def write(self, program: Program) -> None:
         """Prepare one signal for each wait of a program."""
@@ -283,16 +290,39 @@ def _steps_of(store: RunStore) -> tuple[Step[[str, int], Any], Step[..., Any]]:
     return step_of(effect, {}), step_of(flaky, {})
 
 
+@dataclass(slots=True)
+class WarmProgram:
+    """A program in a worker: its run, the store as it sees it, and the fencing token of the run."""
+
+    run: WorkflowRun
+    store: RunStore
+    number: int
+
+    def fits(self, number: int, given: Given) -> bool:
+        """Return whether the run with this fencing token can continue the function."""
+        return number == self.number + 1 and self.run.waiting.can_go_on(given)
+
+    async def leave(self) -> None:
+        """Cancel the function, and wait until it has ended."""
+        await self.run.waiting.leave()
+
+
 async def run_once(
     program: Program, world: World, number: int, given: Given, *, kill_at: int | None
 ) -> tuple[Journal, Any]:
-    """Run a program. Kill the run when the journal has `kill_at` steps.
+    """Run a program in one of two workers. Kill the worker when the journal has `kill_at` steps.
 
     Return its journal and its result: None for a killed run, and Suspended for one that only waits.
     """
-    store = RunStore(world)
-    journal = Journal(store, "1", "p1-1", number)
-    task = asyncio.ensure_future(_body(program, store, journal, given))
+    worker = world.draw.randrange(2)
+    warm = world.warm.pop(worker, None)
+    if warm is not None and not warm.fits(number, given):
+        await warm.leave()
+        warm = None
+    store = RunStore(world) if warm is None else warm.store
+    journal = Journal(store, "1", "p1-1", number) if warm is None else warm.run.journal
+    new = WarmProgram(WorkflowRun(journal, "random", "code", "fail", given), store, number)
+    task = asyncio.ensure_future(_body(program, worker, warm, new, given))
     if kill_at is not None:
         while len(world.journal) < kill_at and not task.done():  # noqa: ASYNC110 - in the time of the loop
             await asyncio.sleep(TURN)
@@ -300,20 +330,37 @@ async def run_once(
         task.cancel()
         await asyncio.wait([task], timeout=LONGEST)
         assert task.done(), "a killed run did not end"
+        if (kept := world.warm.pop(worker, None)) is not None:
+            await kept.leave()
         if task.cancelled() or task.exception() is not None:
             return journal, None
     async with asyncio.timeout(LONGEST):
         return journal, await task
 
 
-async def _body(program: Program, store: RunStore, journal: Journal, given: Given) -> Any:
-    run = WorkflowRun(journal, "random", "code", "fail", given)
+async def _body(program: Program, worker: int, warm: WarmProgram | None, new: WarmProgram, given: Given) -> Any:
+    world = new.store.world
+    present = warm or new
+    present.number = new.number
+    run = present.run
     forget_last_step()
-    for _ in range(store.world.draw.randrange(3)):
-        run.loop.call_later(TURN * store.world.draw.randrange(60), store.world.send)
+    for _ in range(world.draw.randrange(3)):
+        run.loop.call_later(TURN * world.draw.randrange(60), world.send)
+
+    def keep() -> bool:
+        if world.draw.random() < WARM and present.store.is_alive:
+            world.warm[worker] = present
+        return world.warm.get(worker) is present
+
     with running(run):
         try:
-            result = await run.waiting.drive(lambda: execute(program, store))
+            if warm is None:
+                result = await run.waiting.drive(lambda: execute(program, present.store), keep)
+            else:
+                world.continued += 1
+                run.journal.reopen("p1-1", new.number)
+                run.clock = RunClock()
+                result = await run.waiting.go_on(given, run.clock, keep)
         except Suspended as suspended:
             return suspended
     run.end()

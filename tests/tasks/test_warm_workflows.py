@@ -203,6 +203,46 @@ async def test_a_run_that_was_started_again_does_not_continue(mq: GlideMQ[Any]) 
         assert calls == ["started", "started"]
 
 
+@pytest.mark.parametrize("cause", ["revoked", "removed", "run elsewhere"])
+async def test_a_worker_leaves_a_function_that_cannot_continue(mq: GlideMQ[Any], cause: str) -> None:
+    blocked, free, left = asyncio.Event(), asyncio.Event(), asyncio.Queue[None]()
+
+    @mq.task
+    async def block() -> None:
+        blocked.set()
+        await free.wait()
+
+    @mq.workflow
+    async def order() -> None:
+        try:
+            await workflows.receive("said")
+        finally:
+            left.put_nowait(None)
+
+    async with mq, mq.worker(concurrency=1, lock_duration=1):
+        run = await order.start()
+        await reaches(run, "suspended")
+        other = await order.start()
+        await reaches(other, "suspended")
+        assert left.empty()
+        if cause == "revoked":
+            await run.cancel()
+        elif cause == "removed":
+            await run.job.remove()
+        else:
+            await block.add()
+            await blocked.wait()
+            async with mq.worker():
+                await run.signal("said")
+                await run.result(PATIENCE)
+            await left.get()
+        await asyncio.wait_for(left.get(), PATIENCE)
+        assert left.empty()
+        free.set()
+        await other.signal("said")
+        await other.result(PATIENCE)
+
+
 async def test_a_signal_for_nobody_leaves_the_function_waiting(mq: GlideMQ[Any]) -> None:
     @mq.workflow
     async def order() -> list[Any]:
