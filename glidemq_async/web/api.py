@@ -14,7 +14,16 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from glidemq_async.web import change_endpoints, event_endpoints, job_endpoints, producer_endpoints, queue_endpoints
+from glidemq_async.web import (
+    audit_endpoints,
+    change_endpoints,
+    event_endpoints,
+    failure_endpoints,
+    graph_endpoints,
+    job_endpoints,
+    producer_endpoints,
+    queue_endpoints,
+)
 from glidemq_async.web.endpoints import ApiRoute, json_response, serve
 from glidemq_async.web.openapi import describe
 from glidemq_async.web.problems import problem
@@ -23,6 +32,9 @@ ENDPOINTS: Final[tuple[ApiRoute, ...]] = (
     *queue_endpoints.ENDPOINTS,
     *change_endpoints.ENDPOINTS,
     *job_endpoints.ENDPOINTS,
+    *failure_endpoints.ENDPOINTS,
+    *graph_endpoints.ENDPOINTS,
+    *audit_endpoints.ENDPOINTS,
     *producer_endpoints.ENDPOINTS,
     *event_endpoints.ENDPOINTS,
 )

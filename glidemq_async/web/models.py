@@ -52,6 +52,13 @@ class PageQuery(Strict):
     limit: Annotated[Limit, Field(description="Maximum number of rows.")] = 50
 
 
+class FailureQuery(Strict):
+    """The query of a list of failure groups."""
+
+    queue: Annotated[Text | None, Field(description="Only groups of this queue.")] = None
+    limit: Annotated[Limit, Field(description="Maximum number of groups.")] = 50
+
+
 class ResultQuery(Strict):
     """The query of a result."""
 

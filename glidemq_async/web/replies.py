@@ -7,6 +7,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from glidemq_async.ops.bulk.documents import Operation
+from glidemq_async.ops.failures import FailureGroup
+from glidemq_async.ops.history import HistoryEntry
 from glidemq_async.ops.overview import QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.settings import Setting
 
@@ -80,6 +82,23 @@ class SettingList:
     """The settings of a queue."""
 
     settings: list[Setting]
+
+
+@dataclass(frozen=True, slots=True)
+class FailureList:
+    """Groups of failures, the one that failed last first. `more` is true if the limit has left some out."""
+
+    failures: list[FailureGroup]
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JobHistory:
+    """The history of a job, the oldest entry first."""
+
+    queue: str
+    id: str
+    entries: list[HistoryEntry]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,13 +7,20 @@ from dataclasses import is_dataclass, replace
 from typing import Any, Final, cast
 
 from glidemq_async.ops.access import Identity
+from glidemq_async.ops.graph_parts import GraphNode
+from glidemq_async.ops.graphs import FlowGraph
 from glidemq_async.ops.overview import Overview, only
+from glidemq_async.ops.waterfall import Waterfall
 
 
 def visible_part(document: Any, identity: Identity) -> Any:
     """Return the part of a document of the operations core that an identity may see."""
     if isinstance(document, Overview):
         return _overview(document, identity)
+    if isinstance(document, FlowGraph):
+        return replace(document, nodes=tuple(_node(each, identity) for each in document.nodes))
+    if isinstance(document, Waterfall):
+        return _waterfall(document, identity)
     if isinstance(document, list | tuple):
         rows = [each for each in cast("list[Any]", document) if _is_seen(each, identity)]
         return [visible_part(each, identity) for each in rows]
@@ -23,7 +30,26 @@ def visible_part(document: Any, identity: Identity) -> Any:
 def _overview(document: Overview, identity: Identity) -> Overview:
     if not identity.sees_all:
         document = only(document, identity.visible(each.name for each in document.queues))
-    return replace(document, failures=tuple(visible_part(document.failures, identity)))
+    failures = tuple(visible_part(document.failures, identity))
+    audit = document.audit if identity.payloads else tuple(without_payloads(line) for line in document.audit)
+    return replace(document, failures=failures, audit=audit)
+
+
+def _node(node: GraphNode, identity: Identity) -> GraphNode:
+    """Return a node of a graph. Of a job in a queue that the user does not see, only the state is left."""
+    if not identity.sees(node.queue):
+        return replace(node, queue="", id="", name="hidden", reason="")
+    return node if identity.payloads else replace(node, reason="")
+
+
+def _waterfall(document: Waterfall, identity: Identity) -> Waterfall:
+    # Details are errors, except that those of children are their ids. A child may be in a queue that the user does not
+    # see.
+    rows = [
+        row if (identity.sees_all if row.kind == "child" else identity.payloads) else replace(row, detail="")
+        for row in document.rows
+    ]
+    return replace(document, rows=tuple(rows))
 
 
 def _is_seen(row: Any, identity: Identity) -> bool:
@@ -46,6 +72,8 @@ HIDDEN: Final[Mapping[str, object]] = {
     "dead_letter": None,
 }
 """The fields with payloads, and what stands for them."""
+PRIVATE_ARGUMENTS: Final = frozenset({"data", "options"})
+"""The arguments of changes that have payloads."""
 
 
 def without_payloads(document: Any) -> Any:
@@ -54,6 +82,10 @@ def without_payloads(document: Any) -> Any:
         return document
     names: Any = document.__dataclass_fields__
     hidden = {name: value for name, value in HIDDEN.items() if name in names}
+    if "arguments" in names:
+        hidden["arguments"] = {
+            name: value for name, value in document.arguments.items() if name not in PRIVATE_ARGUMENTS
+        }
     nested = {
         name: tuple(without_payloads(each) for each in cast("list[Any]", value))
         for name in names

@@ -1,0 +1,127 @@
+"""Failures, histories, audit lines and drawings over HTTP, and what users without some rights see of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from glidemq_async import FlowJob, FlowProducer, Job, Queue
+from glidemq_async.ops import Ops
+from glidemq_async.storage import Storage
+from tests.support.helpers import AnyQueue, ended, worker_of
+from tests.web.clients import serving, user
+
+pytestmark = pytest.mark.only_on("memory")
+SECRET = "4111-1111"
+READER = user("viewer", payloads=True)
+
+
+async def fail(job: Job[Any, Any]) -> None:
+    """Fail with an error that has a payload in its message."""
+    await job.log(SECRET)
+    raise ValueError(SECRET)
+
+
+async def failed_job(queue: AnyQueue) -> str:
+    """Return the id of a job that has failed."""
+    job = await queue.add("charge", {"card": SECRET})
+    async with worker_of(queue, fail):
+        await ended(job)
+    return job.id
+
+
+async def test_failure_groups_are_listed_and_shown(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue:
+        await failed_job(queue)
+        async with serving(storage, READER) as client:
+            listed = (await client.get("/api/v1/failures")).json()
+            [group] = listed["failures"]
+            assert (group["queue"], group["name"], group["message"], listed["more"]) == (name, "charge", SECRET, False)
+            assert (await client.get(f"/api/v1/failures?queue={name}")).json() == listed
+            assert (await client.get(f"/api/v1/failures/{group['fingerprint']}")).json() == listed
+            missing = await client.get("/api/v1/failures/unknown")
+            assert (missing.status_code, missing.json()["type"]) == (404, "urn:glidemq:error:failure-not-found")
+            assert (await client.get("/api/v1/failures?queue=nowhere")).status_code == 404
+        async with serving(storage, user("viewer", queues=("other-*",), payloads=True)) as client:
+            assert (await client.get("/api/v1/failures")).json()["failures"] == []
+            assert (await client.get(f"/api/v1/failures?queue={name}")).status_code == 403
+            assert (await client.get(f"/api/v1/failures/{group['fingerprint']}")).status_code == 404
+
+
+async def test_the_history_of_a_job_has_its_runs(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue:
+        job_id = await failed_job(queue)
+        waiting = await queue.add("x")
+        async with serving(storage, READER) as client:
+            [run] = (await client.get(f"/api/v1/queues/{name}/jobs/{job_id}/history")).json()["entries"]
+            assert (run["kind"], run["outcome"], run["log"][0][1]) == ("attempt", "failed", SECRET)
+            assert SECRET in run["error"]
+            assert (await client.get(f"/api/v1/queues/{name}/jobs/{waiting.id}/history")).json()["entries"] == []
+            assert (await client.get(f"/api/v1/queues/{name}/jobs/unknown/history")).status_code == 404
+
+
+async def test_audit_lines_are_read_in_pages_and_exported(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage), Ops(storage) as ops, serving(storage, READER) as client:
+        for number in range(3):
+            async with ops.changing("edit", name, str(number), data={"card": SECRET}, force=True):
+                pass
+        first = await client.get("/api/v1/audit?limit=2")
+        assert [line["target"] for line in first.json()["lines"]] == ["2", "1"]
+        assert first.json()["lines"][0]["arguments"] == {"data": {"card": SECRET}, "force": True}
+        rest = await client.get(first.links["next"]["url"])
+        assert ([line["target"] for line in rest.json()["lines"]], rest.json()["cursor"]) == (["0"], None)
+        assert (await client.get("/api/v1/audit?cursor=x")).status_code == 422
+        export = await client.get("/api/v1/audit/export")
+        assert export.headers["content-type"].startswith("application/x-ndjson")
+        assert [json.loads(line)["target"] for line in export.text.splitlines()] == ["2", "1", "0"]
+
+
+async def test_flows_and_runs_are_drawn(storage: Storage, name: str) -> None:
+    other = f"{name}-other"
+    async with FlowProducer(storage) as producer, Queue[Any, Any](name, storage), Queue[Any, Any](other, storage):
+        flow = await producer.add(FlowJob("parent", name, children=[FlowJob("secret-child", other)]))
+        path = f"/api/v1/queues/{name}/jobs/{flow.job.id}"
+        async with serving(storage, READER) as client:
+            graph = (await client.get(f"{path}/graph")).json()
+            assert {node["name"] for node in graph["nodes"]} == {"parent", "secret-child"}
+            assert graph["edges"]
+            rows = (await client.get(f"{path}/waterfall")).json()["rows"]
+            assert rows[0]["kind"] == "job"
+            for drawing in ("graph.svg", "waterfall.svg"):
+                reply = await client.get(f"{path}/{drawing}")
+                assert reply.headers["content-type"].startswith("image/svg+xml")
+                assert ElementTree.fromstring(reply.text).tag.endswith("svg")
+                assert (await client.get(f"/api/v1/queues/{name}/jobs/unknown/{drawing}")).status_code == 404
+        async with serving(storage, user("viewer", queues=(name,))) as client:
+            for document in ("graph", "graph.svg"):
+                reply = await client.get(f"{path}/{document}")
+                assert "parent" in reply.text
+                assert "secret-child" not in reply.text
+
+
+async def test_payloads_are_hidden_from_users_without_the_right(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, Ops(storage) as ops:
+        job_id = await failed_job(queue)
+        async with ops.changing("edit", name, job_id, data={"card": SECRET}):
+            pass
+        [group] = await ops.failures(name)
+        job = f"/api/v1/queues/{name}/jobs/{job_id}"
+        async with serving(storage, user("admin")) as client:
+            for path in (
+                "/api/v1/overview",
+                "/api/v1/failures",
+                f"/api/v1/failures/{group.fingerprint}",
+                f"{job}/history",
+                f"{job}/graph",
+                f"{job}/graph.svg",
+                f"{job}/waterfall",
+                f"{job}/waterfall.svg",
+                "/api/v1/audit",
+                "/api/v1/audit/export",
+            ):
+                reply = await client.get(path)
+                assert reply.status_code == 200, path
+                assert SECRET not in reply.text, path
