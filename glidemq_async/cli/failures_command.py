@@ -43,6 +43,6 @@ def _show(document: Document) -> None:
         for one in document["failures"]
     ]
     group = tables.Column("group", fixed=True)
-    headings = [group, "queue", "name", "error", "count", "last", "place", "message"]
+    headings: list[str | tables.Column] = [group, "queue", "name", "error", "count", "last", "place", "message"]
     tables.print_table(headings, rows, empty="no failures")
     hint_at_more(document, "failures", "groups", "a higher --limit shows more")

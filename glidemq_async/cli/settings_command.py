@@ -66,5 +66,15 @@ def _show(document: Document) -> None:
         ]
         for one in document["settings"]
     ]
-    headings = [tables.Column("setting", fixed=True), "key", "value", "origin", "by", "age", "note", "declared", "ends"]
+    headings: list[str | tables.Column] = [
+        tables.Column("setting", fixed=True),
+        "key",
+        "value",
+        "origin",
+        "by",
+        "age",
+        "note",
+        "declared",
+        "ends",
+    ]
     tables.print_table(headings, rows, empty="no settings")

@@ -83,9 +83,8 @@ def without_payloads(document: Any) -> Any:
     names: Any = document.__dataclass_fields__
     hidden = {name: value for name, value in HIDDEN.items() if name in names}
     if "arguments" in names:
-        hidden["arguments"] = {
-            name: value for name, value in document.arguments.items() if name not in PRIVATE_ARGUMENTS
-        }
+        arguments: Mapping[str, object] = getattr(document, "arguments")  # noqa: B009 - not every document has them
+        hidden["arguments"] = {name: value for name, value in arguments.items() if name not in PRIVATE_ARGUMENTS}
     nested = {
         name: tuple(without_payloads(each) for each in cast("list[Any]", value))
         for name in names

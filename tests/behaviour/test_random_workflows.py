@@ -30,7 +30,6 @@ from tests.support.random_workflows import (
     Program,
     RunStore,
     TurnLoop,
-    WarmProgram,
     World,
     execute,
     expected,
@@ -240,15 +239,5 @@ def test_the_programs_detect_signals_that_do_not_return(monkeypatch: pytest.Monk
 
     resume = World.resume
     monkeypatch.setattr(World, "resume", kept)
-    with pytest.raises(AssertionError):
-        run_programs(10_000)
-
-
-@pytest.mark.usefixtures("turns")
-def test_the_programs_detect_a_function_that_continues_after_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fits(self: WarmProgram, _: int, given: Given) -> bool:
-        return self.run.waiting.can_go_on(given)
-
-    monkeypatch.setattr(WarmProgram, "fits", fits)
     with pytest.raises(AssertionError):
         run_programs(10_000)
