@@ -145,7 +145,7 @@ async def app_of(spec: str, found: object) -> GlideMQ:
     if not isinstance(found, GlideMQ):
         kind = type(found).__name__
         raise _bad(spec, f"it is of type {kind}; use a GlideMQ app or a function that returns one (--app '' for none)")
-    app: GlideMQ[Any] = found
+    app: GlideMQ[Any] = found  # pyright: ignore[reportUnknownVariableType]
     try:
         core_of(app).settings.included.load()
     except ImportError as error:
