@@ -21,7 +21,7 @@ KEPT_SECONDS: Final = 5.0
 
 
 async def read_failures(queues: Sequence[Queue[Any, Any]], fingerprint: str | None = None) -> list[FailureGroup]:
-    """Return the groups of these queues, the one that failed last first; with a fingerprint only those that have it."""
+    """Return the groups of these queues, the one that failed last first; with a fingerprint only its groups."""
     found = [group for queue in queues for group in await queue.get_failure_groups()]
     if fingerprint is not None:
         found = [group for group in found if group.fingerprint == fingerprint]

@@ -24,7 +24,7 @@ class HistoryEntry:
     """One entry of the history of a job.
 
     `kind` is "attempt" for a run, "event" for an end that the server has decided, and "action" for a change by an
-    operator. `at` is the time of the end of a run, or of the entry. Times are those of the server's clock.
+    operator. `at` is the time of the end of a run, or of the entry. Times are measured by the server's clock.
 
     `started_at` and `ended_at` are the start and the end of a run, `group` is the fingerprint of its failure group.
 

@@ -37,7 +37,7 @@ class KeyOfCall:
         except (TypeError, ValueError) as error:
             raise TypeError(
                 f"task {task!r}: the function of key= cannot take the arguments ({', '.join(parameters)}): {error}; "
-                "it gets all of them, so name those that it needs and add **_, as in key=lambda tenant, **_: tenant"
+                "it gets all of them, so name the needed ones and add **_, as in key=lambda tenant, **_: tenant"
             ) from None
 
     def options(self, options: JobOptions, arguments: Arguments, data: dict[str, Any]) -> JobOptions:
@@ -65,7 +65,7 @@ class KeyOfCall:
 
 
 def _split(parameters: Mapping[str, Parameter], values: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return the arguments for a call by name, except those that can only be passed by position."""
+    """Return the arguments for a call by name, without arguments that can only be passed by position."""
     has_rest = any(each.kind is Parameter.VAR_POSITIONAL for each in parameters.values())
     args: list[Any] = []
     kwargs: dict[str, Any] = {}

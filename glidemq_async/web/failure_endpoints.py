@@ -5,7 +5,7 @@ from __future__ import annotations
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 from glidemq_async.web.models import FailureQuery
 from glidemq_async.web.problems import RequestError
-from glidemq_async.web.replies import FailureList, JobHistory
+from glidemq_async.web.replies import FailureList, HistoryDocument
 
 
 async def failures(call: ApiCall) -> Reply:
@@ -32,7 +32,7 @@ async def history(call: ApiCall) -> Reply:
     """Return the history of a job."""
     queue, job_id = call.path["queue"], call.path["job"]
     entries = await call.ops.history(queue, job_id)
-    return Reply(call.context.shown(JobHistory(queue, job_id, entries)))
+    return Reply(call.context.shown(HistoryDocument(queue, job_id, entries)))
 
 
 ENDPOINTS = (
@@ -61,7 +61,7 @@ ENDPOINTS = (
         name="getJobHistory",
         summary="Show the runs of a job with their workers, errors and log lines, and the actions of operators.",
         handle=history,
-        result=JobHistory,
+        result=HistoryDocument,
         tool=True,
     ),
 )

@@ -236,7 +236,7 @@ class EditBody(Strict):
 
 
 class NewOperation(Strict):
-    """A bulk operation. `arguments` are those of the action: `delay` in seconds, `to`, `data`, `options`, `force`."""
+    """A bulk operation. `arguments` depend on the action: `delay` in seconds, `to`, `data`, `options`, `force`."""
 
     action: Literal["retry", "cancel", "promote", "delay", "move", "delete", "edit"]
     filter: Annotated[str, Field(min_length=1, max_length=2_000)]

@@ -93,7 +93,7 @@ class FailureList:
 
 
 @dataclass(frozen=True, slots=True)
-class JobHistory:
+class HistoryDocument:
     """The history of a job, the oldest entry first."""
 
     queue: str

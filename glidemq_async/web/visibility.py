@@ -43,7 +43,7 @@ def _node(node: GraphNode, identity: Identity) -> GraphNode:
 
 
 def _waterfall(document: Waterfall, identity: Identity) -> Waterfall:
-    # Details are errors, except that those of children are their ids. A child may be in a queue that the user does not
+    # Details are errors, but the details of children are ids. A child may be in a queue that the user does not
     # see.
     rows = [
         row if (identity.sees_all if row.kind == "child" else identity.payloads) else replace(row, detail="")

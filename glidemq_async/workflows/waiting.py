@@ -182,7 +182,7 @@ class Waiting:
         return await self._drive(cast("asyncio.Task[Any]", self._main), keep)
 
     def _renew_context(self) -> None:
-        """Give the function the context variables of the present run, but those that it has set itself."""
+        """Give the function the context variables of the present run, but not the ones that it has set itself."""
         # For example the span of the run, to which the spans of its steps belong.
         outer = copy_context()
         for variable, value in outer.items():
