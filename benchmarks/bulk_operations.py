@@ -31,7 +31,7 @@ _DELAYED = JobOptions(delay=86_400)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an operation came to."""
+    """The result of an operation."""
 
     operation: Operation
     previewed: int
@@ -47,7 +47,7 @@ class Outcome:
 
 
 async def promote_under_load(url: str, count: int, kills: int) -> Outcome:
-    """Promote `count` delayed jobs under load, and kill the runner of the operation so many times."""
+    """Promote `count` delayed jobs under load, and kill the runner of the operation several times."""
     runs: Counter[str] = Counter()
 
     async def work(job: Any) -> None:
