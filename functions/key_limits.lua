@@ -1,7 +1,8 @@
 -- key_limits: sets and reads the limits of the queue and of its keys. Only these calls change limits; an add never
 -- does.
 --   setLimits     channel number { name value }*  -> "ok"         of the queue; value '' removes a limit
---                 names: concurrency, rate ("<max> <ms>"), max_waiting; and `by`, see settings.lua
+--                 names: concurrency, rate ("<max> <ms>"), max_waiting; `by`, see settings.lua; and `version`, which
+--                 refuses the call with CHANGED if the limits have another version
 --   getLimits     -> { concurrency | '', rate_max | '', rate_ms | '', gate | '', max_waiting | '' }
 --   setKeyLimits  channel number key { name value }* -> "ok"      key '' = the default of all keys; value '' removes
 --                 names: concurrency, rate ("<max> <ms>"), bucket ("<capacity> <refill a second>", thousandths), `by`
@@ -20,13 +21,16 @@ local function numbers_in(value)
   return numbers
 end
 
--- Return the named limits { name value }…, and the author of the change. Raises an error if a name or a value is wrong.
+-- Return the named limits { name value }…, the author of the change, and the version that the limits must have. Raises
+-- an error if a name or a value is wrong.
 local function parse(args, from)
-  local named, by = {}, nil
+  local named, by, version = {}, nil, nil
   for i = from, #args, 2 do
     local name, value = args[i], args[i + 1]
     if name == 'by' then
       by = settings.author(value)
+    elseif name == 'version' then
+      version = value
     else
       if not FIELDS[name] then fail('ARGUMENT', 'unknown limit ' .. name) end
       if value ~= '' and #numbers_in(value) ~= #FIELDS[name] then
@@ -35,7 +39,7 @@ local function parse(args, from)
       named[#named + 1] = {name, value}
     end
   end
-  return named, by
+  return named, by, version
 end
 
 -- Write the fields of named limits into a hash. suffix: what follows the name of a limit in the name of its setting.
@@ -56,7 +60,10 @@ local function all_of(key, fields)
 end
 
 request.register('setLimits', function(base, args)
-  local named, by = parse(args, 3)
+  local named, by, version = parse(args, 3)
+  if version and version ~= settings.version(base) then
+    fail('CHANGED', 'the limits of ' .. base .. ' have another version')
+  end
   local call = queue_flags.call(base)
   set(base, queue_flags.create(base, 'limits', call.seen), named, '', by, call.now)
   local length = redis.call('HGET', base .. ':limits', 'rate_ms')

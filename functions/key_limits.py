@@ -34,8 +34,13 @@ class LimitCalls(Calls):
 
     __slots__ = ()
 
-    async def set(self, by: Author | None = None, **limits: str) -> None:
-        """Set limits of the queue: concurrency, rate ("<max> <ms>"), max_waiting. "" removes a limit."""
+    async def set(self, by: Author | None = None, version: str = "", **limits: str) -> None:
+        """Set limits of the queue: concurrency, rate ("<max> <ms>"), max_waiting. "" removes a limit.
+
+        With a version, the server refuses the call with CHANGED if the limits have changed since.
+        """
+        if version:
+            limits["version"] = version
         # Only the named limits are sent, so two clients that change different limits at the same time do not overwrite
         # each other.
         await self._caller.once("setLimits", _flat(limits, by))

@@ -1,6 +1,6 @@
 -- settings: who has set the limits and the pause of a queue. An operator's setting holds over the code's declaration
 -- until it is released.
---   getSettings  -> { paused | '', now, flat limits of the queue, flat settings }
+--   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue }
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
 --                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
 --     names: paused; concurrency, rate, max_waiting; and for keys "<limit> <key>", the empty key for the default
@@ -74,8 +74,23 @@ function settings.pause_of(base)
   if readable and type(found) == 'table' then return found[2], found[3], found[4] end
 end
 
+-- Return the version of the limits of the queue: another text after each change of a limit, of its author, or of a
+-- declared value. A client that has read this version can make its change depend on it.
+function settings.version(base)
+  local parts = {}
+  local function add(key, ...)
+    for _, value in ipairs(redis.call('HMGET', key, ...)) do
+      value = value or ''
+      parts[#parts + 1] = digits(#value) .. SEP .. value
+    end
+  end
+  add(base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'max_waiting')
+  add(base .. ':settings', 'oconcurrency', 'orate', 'omax_waiting', 'cconcurrency', 'crate', 'cmax_waiting')
+  return redis.sha1hex(table.concat(parts))
+end
+
 register('getSettings', function(base)
   local paused = redis.call('HGET', base .. ':meta2', 'paused')
   local set, kept = redis.call('HGETALL', base .. ':limits'), redis.call('HGETALL', base .. ':settings')
-  return {paused or '', clock.now(), set, kept}
+  return {paused or '', clock.now(), set, kept, settings.version(base)}
 end, {'no-writes'})

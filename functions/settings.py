@@ -39,6 +39,8 @@ class StoredSettings(NamedTuple):
     """By name: the values that operators have set."""
     declared: dict[str, Declared]
     """By name: the values that the code has declared."""
+    version: str = ""
+    """The version of the limits of the queue."""
 
 
 class SettingCalls(Calls):
@@ -48,7 +50,7 @@ class SettingCalls(Calls):
 
     async def get(self) -> StoredSettings:
         """Return the limits and the pause of a queue, and who has set them."""
-        paused, now, limits, kept = cast("list[object]", await self._caller.read("getSettings"))
+        paused, now, limits, kept, version = cast("list[object]", await self._caller.read("getSettings"))
         found: dict[str, dict[str, Declared]] = {"o": {}, "c": {}}
         flat = cast("list[bytes]", kept)
         for name, packed in zip(flat[::2], flat[1::2], strict=True):
@@ -56,7 +58,7 @@ class SettingCalls(Calls):
             found[whole[0]][whole[1:]] = Declared(*cast("tuple[str, str, int]", msgpack.unpackb(packed)))
         words = [word.decode() for word in cast("list[bytes]", limits)]
         by_name = dict(zip(words[::2], words[1::2], strict=True))
-        return StoredSettings(text(paused), cast("int", now), by_name, found["o"], found["c"])
+        return StoredSettings(text(paused), cast("int", now), by_name, found["o"], found["c"], text(version))
 
 
 def packed_author(by: Author | None) -> bytes:

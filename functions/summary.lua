@@ -1,4 +1,5 @@
 -- summary: the figures of a queue for an overview, in one read.
+-- A queue of layout 1 is refused with MIGRATE, because its structures would look empty.
 --   summarize  workers -> { now, counts, paused, oldest, limits, completed, failed, workers, alive, schedules }
 --     counts     flat { state, count }, as countJobs
 --     paused     1 | 0
@@ -56,6 +57,7 @@ do
   end
 
   register('summarize', function(base, args)
+    if not exists(base .. ':meta2') and layout.find(base) == 'old' then layout.require_migration(base) end
     local most, now = math.min(math.max(integer('workers', args[1]), 1), MOST_WORKERS), clock.now()
     local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate',
       'max_waiting')

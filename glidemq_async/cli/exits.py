@@ -35,7 +35,7 @@ class CommandError(Exception):
 def code_of(error: Exception) -> int:
     """Return the exit code for an error of the library."""
     from glidemq_async import errors
-    from glidemq_async.ops.errors import NoSuchHold, OperationNotFound, OperationRefused, QueueNotFound
+    from glidemq_async.ops.errors import NoSuchHold, OperationNotFound, OperationRefused, QueueNotFound, SettingsChanged
 
     if isinstance(error, CommandError):
         return error.code
@@ -43,7 +43,7 @@ def code_of(error: Exception) -> int:
         return USAGE
     if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound | OperationNotFound):
         return NOT_FOUND
-    if isinstance(error, errors.JobStateError | errors.QueueBusy | OperationRefused | NoSuchHold):
+    if isinstance(error, errors.JobStateError | errors.QueueBusy | OperationRefused | NoSuchHold | SettingsChanged):
         return REFUSED
     if isinstance(error, errors.StorageUnavailable | errors.LibraryVersionError):
         return UNAVAILABLE

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from glidemq_async.cli.command_runner import answer
-from glidemq_async.cli.exits import USAGE, CommandError
+from glidemq_async.cli.exits import UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.options import AsJson, CommandTarget, with_target
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from glidemq_async.cli.output import Document
     from glidemq_async.ops.tokens import Tokens
 
@@ -44,7 +46,7 @@ def serve(
     """Serve the pages at / and the HTTP API at /api/v1."""
     if context.invoked_subcommand is not None:
         return
-    from glidemq_async.cli import targets
+    from glidemq_async.cli.loops import run_in_loop
     from glidemq_async.web.settings import Access, ProxyUsers
 
     if auth not in {"loopback", "tokens", "proxy"}:
@@ -52,7 +54,7 @@ def serve(
     refuse_open_door(host, auth)
     proxy = ProxyUsers(user_header, tuple(trusted_proxy or ("127.0.0.1", "::1"))) if auth == "proxy" else None
     access = Access(proxy=proxy, open_on_loopback=auth == "loopback")
-    targets.run(_serve(target, access, host, port, read_only=read_only))
+    run_in_loop(_serve(target, access, host, port, read_only=read_only))
 
 
 ui.callback()(with_target(serve))
@@ -71,23 +73,31 @@ def refuse_open_door(host: str, auth: str) -> None:
 
 
 async def _serve(target: CommandTarget, access: Any, host: str, port: int, *, read_only: bool) -> None:
-    import uvicorn
-
     from glidemq_async.cli import targets
     from glidemq_async.web.app import operations_app
+    from glidemq_async.web.server import address_of, serve_app
 
     async with targets.open_store(target) as store:
         app = operations_app(store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only)
-        config = uvicorn.Config(
-            app, host=host, port=port, log_level="warning", proxy_headers=False, server_header=False
-        )
-        server = uvicorn.Server(config)
-        typer.echo(f"glidemq ui: http://{host}:{port}/ ({'read-only' if read_only else 'read and write'})", err=True)
-        if read_only:
-            await server.serve()
-        else:
-            async with app.state.web.ops.worker():  # runs the bulk operations
-                await server.serve()
+        with _listening(host, port) as listener:
+            typer.echo(
+                f"glidemq ui: {address_of(listener)} ({'read-only' if read_only else 'read and write'})", err=True
+            )
+            if read_only:
+                await serve_app(app, listener)
+            else:
+                async with app.state.web.ops.worker():  # runs the bulk operations
+                    await serve_app(app, listener)
+
+
+def _listening(host: str, port: int) -> socket:
+    from glidemq_async._internal.http_endpoint import port_problem
+    from glidemq_async.web.server import listen
+
+    try:
+        return listen(host, port)
+    except OSError as error:
+        raise CommandError(str(port_problem("ui", host, port, error)), UNAVAILABLE) from None
 
 
 # -- tokens -----------------------------------------------------------------------------------------------------------

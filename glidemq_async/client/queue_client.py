@@ -37,6 +37,14 @@ from glidemq_async.stored.names import QueueKeys
 DEFAULT_PREFIX: Final = "glide"
 
 
+def older_layout(queue: str) -> str:
+    """Return the text for a queue that an older version has written and nobody has migrated."""
+    return (
+        f"queue {queue!r} has the layout of an older version; the first worker or producer of this version that opens "
+        "it migrates it"
+    )
+
+
 class QueueClient:
     """The connection of one process to one queue. `close` also closes the storage if this object has opened it.
 
@@ -70,6 +78,8 @@ class QueueClient:
         """The budget of the worker for each run; None for clients of queues."""
         self.version = ""
         """The version of the worker's code, "" for clients of queues."""
+        self.is_observer = False
+        """True for tools that look at a queue: they fire no job schedulers, and migrate no queue."""
         self._mode = mode
         self._dead_letter_queue = dead_letter_queue
         self._begin()
@@ -149,6 +159,8 @@ class QueueClient:
     def keep_time(self) -> None:
         """Start to fire the queue's job schedulers. Idempotent. Only for an open client."""
         assert self.state is not None  # noqa: S101 - open
+        if self.is_observer:
+            return
         self.scheduler_runner.start(any_scheduled=self.state.has_schedulers)
 
     async def _declare(self) -> None:
@@ -166,6 +178,8 @@ class QueueClient:
             except FunctionError as error:
                 if error.code != "MIGRATE":
                     raise
+                if self.is_observer:
+                    raise IncompatibleQueueError(older_layout(self.queue)) from None
             # In a loop, because the queue may be lost and created again by an older version.
             await migrate(self.functions, self.queue)
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from glidemq_async.errors import IncompatibleQueueError
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.queues.listing import list_queues
-from glidemq_async.queues.queue import Queue
+from glidemq_async.queues.queue import Queue, observing
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.names import SYSTEM_QUEUE, QueueKeys
 from glidemq_async.tasks.app import GlideMQ, core_of
 
 Part = TypeVar("Part")
+NAMES_SECONDS: Final = 5.0
+"""Time for which the list of queues is used again."""
+NAMES_SHARE: Final = 0.05
+"""The share of the time that is spent on reading the list of queues at most, on a server with millions of keys."""
 
 
 @runtime_checkable
@@ -37,6 +42,8 @@ class Connections:
         self._queues: dict[str, Queue[Any, Any]] = {}
         self._system_queue: Queue[Any, Any] | None = None
         self._opening = asyncio.Lock()
+        self._naming = asyncio.Lock()
+        self._names: tuple[float, list[str]] = (0.0, [])
         self._parts: dict[type, object] = {}
 
     def part(self, kind: Callable[[Connections], Part]) -> Part:
@@ -57,9 +64,8 @@ class Connections:
             if isinstance(part, _Closing):
                 await part.close()
         queues, self._queues = self._queues, {}
-        if self.app is None:
-            for queue in queues.values():
-                await queue.close()
+        for queue in queues.values():
+            await queue.close()
         if self._system_queue is not None:
             await self._system_queue.close()
             self._system_queue = None
@@ -89,22 +95,27 @@ class Connections:
     async def _opened(self, name: str) -> Queue[Any, Any]:
         await self.open()
         if not await self.calls_of(name).queue.exists():
-            raise QueueNotFound(name, await self.queue_names())
-        queue = Queue[Any, Any](name, self.storage, prefix=self.prefix) if self.app is None else self.app.queue(name)
-        await queue.connect()
+            raise QueueNotFound(name, await self.known_names())
+        if self.app is None:
+            queue = Queue[Any, Any](name, self.storage, prefix=self.prefix)
+        else:
+            # Not the queue of the app: an operator who looks at a queue must not let this process fire its schedulers.
+            queue = core_of(self.app).separate_queue(name)
+        await observing(queue).connect()
         return queue
 
     def calls_of(self, name: str) -> Functions:
         """Return calls to a queue that need not be open. Raises ValueError for a bad name."""
         return Functions(self.storage, QueueKeys(self.prefix, name).base)
 
-    async def searched_queues(self, plan: FilterPlan) -> list[str]:
-        """Return the names of the queues in which a filter can find jobs.
+    async def searched_queues(self, plan: FilterPlan, *, known: bool = False) -> list[str]:
+        """Return the names of the queues in which a filter can find jobs, with `known` from the list of `known_names`.
 
         Raises QueueNotFound if the filter names one queue, which does not exist.
         """
         if plan.only_queue is None:
-            return [name for name in await self.queue_names() if plan.may_be_in(name)]
+            names = await (self.known_names() if known else self.queue_names())
+            return [name for name in names if plan.may_be_in(name)]
         # One call instead of a scan of all store keys.
         await self.queue(plan.only_queue)
         return [plan.only_queue] if plan.may_be_in(plan.only_queue) else []
@@ -112,7 +123,18 @@ class Connections:
     async def queue_names(self, *, system: bool = False) -> list[str]:
         """Return the names of the queues."""
         await self.open()
-        return await list_queues(self.storage, prefix=self.prefix, system=system)
+        began = time.monotonic()
+        names = await list_queues(self.storage, prefix=self.prefix, system=system)
+        if not system:
+            used = time.monotonic() - began
+            self._names = began + max(NAMES_SECONDS, used / NAMES_SHARE), names
+        return names
+
+    async def known_names(self) -> list[str]:
+        """Return the names of the queues, 5 seconds old at most, or older if reading them is slow."""
+        async with self._naming:
+            until, names = self._names
+            return names if names and time.monotonic() < until else await self.queue_names()
 
     async def open_system_queue(self) -> None:
         """Create the queue `system/ops` if it does not exist, because a bulk operation is one of its jobs."""

@@ -127,4 +127,4 @@ class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explana
     async def _queues_of(self, queue: str | None) -> list[Queue[Any, Any]]:
         if queue is not None:
             return [await self.queue(queue)]
-        return await self._connections.readable_queues(await self.queue_names())
+        return await self._connections.readable_queues(await self._connections.known_names())

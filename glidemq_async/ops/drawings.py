@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable
 from typing import Final
 from xml.sax.saxutils import escape, quoteattr
@@ -56,9 +58,14 @@ STYLE: Final = _style()
 """The style sheet of the drawings. Its colours are variables with the prefix `--gq-`, which a page may set."""
 
 
+_SHEET: Final = STYLE + _DARK
+STYLE_SOURCE: Final = f"'sha256-{base64.b64encode(hashlib.sha256(_SHEET.encode()).digest()).decode()}'"
+"""The source of the style sheet of a drawing, for a content security policy."""
+
+
 def frame(width: float, height: float, title: str, description: str, body: Iterable[str], *, styled: bool) -> str:
     """Return a drawing of this size in pixels with a title and a description for screen readers."""
-    style = f"<style>{STYLE}{_DARK}</style>" if styled else ""
+    style = f"<style>{_SHEET}</style>" if styled else ""
     size = f'width="{_n(width)}" height="{_n(height)}" viewBox="0 0 {_n(width)} {_n(height)}"'
     plain = "" if styled else " gq-plain"
     return (

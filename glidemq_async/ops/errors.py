@@ -36,6 +36,17 @@ class NoSuchHold(GlideMQError, LookupError):
         return type(self), (self.queue, self.setting, self.held)
 
 
+class SettingsChanged(GlideMQError):
+    """Raised when the limits of a queue are to be set and are no longer the ones that were read before."""
+
+    def __init__(self, queue: str) -> None:
+        super().__init__(f"the limits of queue {queue!r} have changed since they were read; read them again")
+        self.queue = queue
+
+    def __reduce__(self) -> tuple[type[SettingsChanged], tuple[str]]:
+        return type(self), (self.queue,)
+
+
 class WrongTicket(GlideMQError, ValueError):
     """Raised when a change is to be made with a ticket that does not belong to a preview of this state."""
 

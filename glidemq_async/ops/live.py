@@ -167,6 +167,11 @@ class Live:
                 await self._changes.wait(seen)
 
     @property
+    def is_reading(self) -> bool:
+        """Whether the documents are read at the moment."""
+        return self._is_reading
+
+    @property
     def kinds(self) -> frozenset[str]:
         """The kinds of topics."""
         return frozenset(self._readers)

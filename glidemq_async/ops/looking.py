@@ -2,16 +2,41 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from glidemq_async.ops.audit import AuditLog
+from glidemq_async.ops.bulk.methods import read_operations
 from glidemq_async.ops.connections import Connections
-from glidemq_async.ops.live import Live
+from glidemq_async.ops.live import TICK_SECONDS, Live
 from glidemq_async.ops.overview import Overview, Overviews, QueueDetail, QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.server_info import ServerInfo, read_server
 
-AUDIT_LINES = 10
+AUDIT_LINES: Final = 10
 """Number of audit lines in an overview."""
+OPERATIONS: Final = 50
+"""Number of bulk operations whose progress is watched."""
+RECENT_SECONDS: Final = 30.0
+"""Greatest age of a reading for pages that only follow what viewers see."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pulse:
+    """The state of all queues, for viewers who only ask whether it has changed: its time does not count."""
+
+    overview: Overview
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pulse) and replace(self.overview, as_of=other.overview.as_of) == other.overview
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def document(self) -> dict[str, object]:
+        """The verdict and the numbers of jobs."""
+        return {"verdict": self.overview.verdict, "totals": self.overview.totals}
 
 
 class Looking:
@@ -30,6 +55,10 @@ class Looking:
     async def overview(self) -> Overview:
         """Return the state of all queues, with a verdict and its reasons."""
         return await self._connections.part(Watched).overview()
+
+    async def recent_overview(self) -> Overview:
+        """Return the state of all queues as the viewers of this process have seen it last, or a new one without any."""
+        return await self._connections.part(Watched).recent_overview()
 
     async def queue_detail(self, name: str) -> QueueDetail:
         """Return a queue with its minutes, workers and schedules. Raises QueueNotFound."""
@@ -58,17 +87,20 @@ class Looking:
 
 
 class Watched:
-    """The documents that viewers watch, and their reader."""
+    """The documents that viewers watch, and their reader. One reading of the queues serves all topics of a tick."""
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
         self._figures = connections.part(Overviews)
+        self._recent: tuple[float, Overview] | None = None
         readers = {
             "overview": self._overview,
+            "pulse": self._pulse,
             "queues": self._queues,
             "queue": self._queue,
             "workers": self._workers,
             "schedules": self._schedules,
+            "operations": self._operations,
         }
         self.live = Live(readers, rows=["queues"])
 
@@ -79,19 +111,36 @@ class Watched:
     async def overview(self) -> Overview:
         """Return the state of all queues."""
         audit = await AuditLog(self._connections.system.audit).read(AUDIT_LINES)
-        return await self._figures.overview(audit=audit.lines)
+        found = await self._figures.overview(audit=audit.lines)
+        self._recent = time.monotonic(), found
+        return found
 
-    async def _overview(self, _topic: str) -> object:
+    async def recent_overview(self) -> Overview:
+        """Return the state of all queues as viewers have seen it last, if there are viewers."""
+        if self._recent is not None and self.live.is_reading and time.monotonic() - self._recent[0] < RECENT_SECONDS:
+            return self._recent[1]
         return await self.overview()
 
-    async def _queues(self, _topic: str) -> object:
-        return await self._figures.summaries()
+    async def _overview(self, _topic: str) -> Overview:
+        if self._recent is not None and time.monotonic() - self._recent[0] < TICK_SECONDS / 2:
+            return self._recent[1]
+        return await self.overview()
+
+    async def _pulse(self, topic: str) -> object:
+        return Pulse(await self._overview(topic))
+
+    async def _queues(self, topic: str) -> object:
+        return (await self._overview(topic)).queues
 
     async def _queue(self, topic: str) -> object:
         return await self._figures.detail(topic.partition(":")[2])
 
-    async def _workers(self, _topic: str) -> object:
-        return await self._figures.workers()
+    async def _workers(self, topic: str) -> object:
+        return await self._figures.workers([each.name for each in (await self._overview(topic)).queues if each.workers])
 
-    async def _schedules(self, _topic: str) -> object:
-        return await self._figures.schedules()
+    async def _schedules(self, topic: str) -> object:
+        names = [each.name for each in (await self._overview(topic)).queues if each.schedules]
+        return await self._figures.schedules(names)
+
+    async def _operations(self, _topic: str) -> object:
+        return await read_operations(self._connections, OPERATIONS)

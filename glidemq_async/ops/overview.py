@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgpack
 
 from glidemq_async._internal.waits import together
+from glidemq_async.client.queue_client import older_layout
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.summary import QueueFigures
@@ -37,8 +38,6 @@ FEW_FAILURES: Final = 5
 LATE_SECONDS: Final = 10.0
 """Time after a fire time after which a scheduler is late."""
 RATE_MINUTES: Final = 5
-NAMES_SECONDS: Final = 5.0
-"""Time for which the list of queues is used again."""
 AT_ONCE: Final = 200
 """Number of queues that are read at the same time."""
 CHART_MINUTES: Final = 60
@@ -192,26 +191,21 @@ class Overviews:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._names: tuple[float, list[str]] = (0.0, [])
+        self._names: list[str] = []
         self._calls: dict[str, Functions] = {}
         self._seen: dict[str, _Seen] = {}
         self._slots: dict[bytes, int] = {}
         self._unreadable: dict[str, str] = {}
 
     async def names(self) -> list[str]:
-        """Return the names of the queues, which may be 5 seconds old."""
-        read_at, names = self._names
-        if time.monotonic() - read_at > NAMES_SECONDS or not names:
-            names = await self._connections.queue_names()
-            self._names = time.monotonic(), names
+        """Return the names of the queues; see `Connections.known_names`."""
+        names = await self._connections.known_names()
+        if names is not self._names:
+            self._names = names
             known = set(names)
             self._seen = {name: seen for name, seen in self._seen.items() if name in known}
             self._unreadable = {name: why for name, why in self._unreadable.items() if name in known}
         return names
-
-    def forget_names(self) -> None:
-        """Read the list of queues again at the next call."""
-        self._names = 0.0, []
 
     async def summaries(self, names: Sequence[str] | None = None) -> list[QueueSummary]:
         """Return the figures of these queues, or of all. A queue that cannot be read is left out."""
@@ -289,9 +283,9 @@ class Overviews:
             pause = await _pause(calls) if figures.paused else None
         except FunctionError as error:
             # Such a queue belongs to another program, or to another version of this one.
-            if error.code not in {"INCOMPATIBLE", "WRONGTYPE"}:
+            if error.code not in {"INCOMPATIBLE", "WRONGTYPE", "MIGRATE"}:
                 raise
-            self._unreadable[name] = error.message
+            self._unreadable[name] = older_layout(name) if error.code == "MIGRATE" else error.message
             return None
         self._unreadable.pop(name, None)
         return figures, pause

@@ -9,12 +9,13 @@ from typing import Any
 
 from glidemq_async.durations import instant_to_ms
 from glidemq_async.jobs.job import Job
-from glidemq_async.ops.errors import WrongTicket
+from glidemq_async.ops.errors import SettingsChanged, WrongTicket
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.queues.limits import UNCHANGED, Unchanged, change_key_limits, change_limits, change_pause
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.rates import RateLimit, TokenBucket
+from glidemq_async.storage import FunctionError
 from glidemq_async.stored.record import State
 
 
@@ -71,16 +72,23 @@ class QueueChanges(OpsPart):
         rate_limit: RateLimit | Unchanged | None = UNCHANGED,
         max_waiting: int | Unchanged | None = UNCHANGED,
         note: str = "",
+        version: str = "",
         reason: str = "",
     ) -> None:
         """Set limits of a queue. None removes a limit, also one that the code declares; what is left out stays.
 
-        Raises TypeError or ValueError for a bad limit, and TypeError without one.
+        With a `version` of `settings_and_version`, raises SettingsChanged if the limits have changed since. The server
+        compares and changes them in one step. Raises TypeError or ValueError for a bad limit, and TypeError without
+        one.
         """
         given = _given(concurrency=concurrency, rate_limit=rate_limit, max_waiting=max_waiting)
         opened = await self.queue(queue)
         async with self.changing("set limits", queue, reason=reason or note, limits=given):
-            await change_limits(opened, self._author(note or reason), concurrency, rate_limit, max_waiting)
+            author = self._author(note or reason)
+            try:
+                await change_limits(opened, author, concurrency, rate_limit, max_waiting, version)
+            except FunctionError as error:
+                raise SettingsChanged(queue) if error.code == "CHANGED" else error from None
 
     async def set_key_limits(
         self,

@@ -76,6 +76,7 @@ def row_of(job: Job[Any, Any]) -> JobRow:
         job.due_at,
         job.finished_at,
         job.failed_reason,
+        job.failure_group,
     )
 
 

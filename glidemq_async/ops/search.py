@@ -84,7 +84,7 @@ class Search:
 
     async def run(self) -> JobPage:
         """Return the page. Raises QueueNotFound if the filter names one queue that does not exist."""
-        names = await self._connections.searched_queues(self._plan)
+        names = await self._connections.searched_queues(self._plan, known=bool(self._place.queue))
         as_of = from_ms(await self._connections.system.reading.now())
         is_complete = True
         for name in names:

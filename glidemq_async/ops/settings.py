@@ -46,9 +46,13 @@ class Settings(OpsPart):
 
         Raises QueueNotFound.
         """
+        return (await self.settings_and_version(queue))[0]
+
+    async def settings_and_version(self, queue: str) -> tuple[list[Setting], str]:
+        """Return the settings of a queue, and the version of its limits for `set_limits`. Raises QueueNotFound."""
         stored = await stored_settings(await self.queue(queue))
         names = {PAUSED, "concurrency", "rate", "max_waiting", *stored.holds, *stored.declared}
-        return [_setting(name, stored) for name in sorted(names, key=_place)]
+        return [_setting(name, stored) for name in sorted(names, key=_place)], stored.version
 
     async def release_hold(self, queue: str, name: str, *, key: str | None = None, reason: str = "") -> None:
         """Release a setting that an operator holds: the value that the code declares applies again, or none.

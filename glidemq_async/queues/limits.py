@@ -161,8 +161,12 @@ async def change_limits(
     concurrency: int | Unchanged | None = UNCHANGED,
     rate_limit: RateLimit | Unchanged | None = UNCHANGED,
     max_waiting: int | Unchanged | None = UNCHANGED,
+    version: str = "",
 ) -> None:
-    """Set limits of a queue in the name of an author. Raises TypeError or ValueError."""
+    """Set limits of a queue in the name of an author. Raises TypeError or ValueError.
+
+    With a version of `stored_settings`, raises FunctionError with the code CHANGED if the limits have changed since.
+    """
     limits: dict[str, str] = {}
     if not isinstance(concurrency, Unchanged):
         limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
@@ -173,7 +177,7 @@ async def change_limits(
     if not limits:
         raise TypeError("name at least one limit: concurrency=, rate_limit= or max_waiting=")
     await queue.connect()
-    await _functions(queue).limits.set(by, **limits)
+    await _functions(queue).limits.set(by, version, **limits)
 
 
 async def change_key_limits(

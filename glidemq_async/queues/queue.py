@@ -481,6 +481,12 @@ def prepare_request(
     return queue._request(name, data, chosen, None), chosen  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
+def observing(queue: Queue[Any, Any]) -> Queue[Any, Any]:
+    """Return the queue, for a tool that looks at it: it fires no job schedulers, and is not migrated by the tool."""
+    client_of(queue).is_observer = True
+    return queue
+
+
 def client_of(queue: Queue[Any, Any]) -> QueueClient:
     """Return the connection of a queue, for flows."""
     return queue._client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -161,11 +161,16 @@ class AppCore:
         """Return one of the app's queues, always the same object. It is closed together with the app."""
         found = self._queues.get(name)
         if found is None:
-            settings = self.settings
-            found = self._queues[name] = Queue(
-                name, self.storage, default_options=settings.default_options, ids=settings.ids, **self.shared_of(name)
-            )
-            use_tasks(found, partial(self.tasks.parameters, name))
+            found = self._queues[name] = self.separate_queue(name)
+        return found
+
+    def separate_queue(self, name: str) -> Queue[Any, Any]:
+        """Return a new object for one of the app's queues. Its user closes it."""
+        settings = self.settings
+        found: Queue[Any, Any] = Queue(
+            name, self.storage, default_options=settings.default_options, ids=settings.ids, **self.shared_of(name)
+        )
+        use_tasks(found, partial(self.tasks.parameters, name))
         return found
 
     def shared_of(self, queue: str) -> Mapping[str, Any]:

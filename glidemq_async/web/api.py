@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Final
 from urllib.parse import unquote
@@ -26,7 +26,7 @@ from glidemq_async.web import (
 )
 from glidemq_async.web.endpoints import ApiRoute, json_response, serve
 from glidemq_async.web.openapi import describe
-from glidemq_async.web.problems import problem
+from glidemq_async.web.problems import problem_of
 
 ENDPOINTS: Final[tuple[ApiRoute, ...]] = (
     *queue_endpoints.ENDPOINTS,
@@ -79,17 +79,13 @@ async def _openapi(request: Request) -> Response:
     return json_response({**document, "servers": [{"url": base or "/"}]})
 
 
-async def serve_problem(request: Request, error: Exception) -> Response:
-    """Return the problem document for a path or method that does not exist."""
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    headers = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
-    slug = {404: "not-found", 405: "method-not-allowed"}.get(status, "defect")
-    return problem(status, slug, f"{request.method} {request.url.path} is not served here", headers=headers)
-
-
 async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    response = await serve_problem(Request(scope), HTTPException(404))
-    await response(scope, receive, send)
+    await problem_of(not_served(Request(scope), 404))(scope, receive, send)
+
+
+def not_served(request: Request, status: int, headers: Mapping[str, str] | None = None) -> HTTPException:
+    """Return the error for a path or a method that does not exist."""
+    return HTTPException(status, f"{request.method} {request.url.path} is not served here", headers)
 
 
 # Names and ids may contain slashes, which a client encodes as %2F. Servers decode the path before the routes are

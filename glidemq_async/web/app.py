@@ -10,7 +10,10 @@ from typing import Any, Final, cast
 
 try:
     from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
     from starlette.middleware import Middleware
+    from starlette.requests import Request
+    from starlette.responses import Response
     from starlette.routing import BaseRoute, Mount
 except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[ui]'") from error
@@ -19,14 +22,14 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.ops.core import Ops
 from glidemq_async.storage import StorageLike
 from glidemq_async.tasks.app import GlideMQ
-from glidemq_async.web.api import api_app, serve_problem
+from glidemq_async.web.api import api_app, not_served
+from glidemq_async.web.browsers import API_PATH
 from glidemq_async.web.gate import RequestGate
 from glidemq_async.web.settings import Access, Authenticate, WebLimits
-from glidemq_async.web.state import WebState
+from glidemq_async.web.state import GatePages, WebState
 
 __all__ = ["operations_app", "running"]
 
-API_PATH: Final = "/api/v1"
 _PAGES: Final = "glidemq_async.web.pages.routes"
 
 
@@ -53,12 +56,17 @@ def operations_app(
     """
     ops = Ops.of(storage) if isinstance(storage, GlideMQ) else Ops(storage, prefix=prefix)
     web = WebState(ops, _access(access), limits or WebLimits(), read_only=read_only)
-    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_page_routes()]
+    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_page_routes(web)]
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
+        return web.refusal(request, not_served(request, status, headers))
+
     app = Starlette(
         routes=routes,
         middleware=[Middleware(RequestGate, web)],
         lifespan=running,
-        exception_handlers={404: serve_problem, 405: serve_problem},
+        exception_handlers={404: refuse, 405: refuse},
     )
     app.state.web = web
     return app
@@ -84,9 +92,10 @@ def _access(given: Access | Authenticate | None) -> Access:
     return given if isinstance(given, Access) else Access(authenticate=given, tokens=False)
 
 
-def _page_routes() -> Sequence[BaseRoute]:
+def _page_routes(web: WebState) -> Sequence[BaseRoute]:
     # The pages need Jinja, which the API does not need.
     if find_spec("jinja2") is None or find_spec("glidemq_async.web.pages") is None or find_spec(_PAGES) is None:
         return ()
-    make = cast("Callable[[], Sequence[BaseRoute]]", import_module(_PAGES).page_routes)
-    return make()
+    pages = import_module(_PAGES)
+    web.pages = cast("Callable[[], GatePages]", pages.gate_pages)()
+    return cast("Callable[[], Sequence[BaseRoute]]", pages.page_routes)()

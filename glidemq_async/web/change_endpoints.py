@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from glidemq_async.errors import SchedulerNotFound
 from glidemq_async.ops.core import Ops
-from glidemq_async.ops.documents import as_document
+from glidemq_async.ops.errors import SettingsChanged
 from glidemq_async.ops.queue_changes import ObliteratePreview
 from glidemq_async.queues.explanation import Explanation
 from glidemq_async.queues.rates import RateLimit
@@ -28,31 +26,36 @@ async def explain(call: ApiCall) -> Reply:
 
 async def settings(call: ApiCall) -> Reply:
     """Return the settings of a queue."""
-    found = SettingList(await call.ops.settings(call.path["queue"]))
-    return Reply(found, headers={"ETag": etag(found)})
+    found, version = await call.ops.settings_and_version(call.path["queue"])
+    return Reply(SettingList(found), headers={"ETag": f'"{version}"'})
 
 
 async def set_limits(call: ApiCall) -> Reply:
     """Set limits of a queue."""
     queue, body = call.path["queue"], call.body
-    wanted = call.headers.get("if-match")
-    if wanted is not None:
-        current = etag(SettingList(await call.ops.settings(queue)))
-        if wanted not in {"*", current}:
-            detail = "the settings of the queue have changed since you have read them; read them again"
-            raise RequestError(412, "changed-meanwhile", detail, {"ETag": current})
     given: dict[str, Any] = {name: getattr(body, name) for name in body.model_fields_set - {"note"}}
     if (rate := given.get("rate_limit")) is not None:
         given["rate_limit"] = RateLimit(rate.max, rate.duration)
     if not given:
         raise RequestError(422, "invalid-body", "name at least one of concurrency, rate_limit and max_waiting")
-    await call.ops.set_limits(queue, note=body.note, reason=call.reason, **given)
+    version = await _expected(call, queue)
+    await call.ops.set_limits(queue, note=body.note, version=version, reason=call.reason, **given)
     return Reply(Done("set limits", queue, ""))
 
 
-def etag(value: object) -> str:
-    """Return the ETag of a document."""
-    return f'"{hashlib.sha256(json.dumps(as_document(value)).encode()).hexdigest()[:20]}"'
+async def _expected(call: ApiCall, queue: str) -> str:
+    """Return the version that the header If-Match expects, "" for any. Raises SettingsChanged."""
+    wanted = call.headers.get("if-match")
+    if wanted is None or wanted.strip() == "*":
+        return ""
+    tags = [tag.strip().removeprefix("W/").strip('"') for tag in wanted.split(",")]
+    if len(tags) > 1:
+        # The server compares one version. Which of several it is may be decided before.
+        current = (await call.ops.settings_and_version(queue))[1]
+        tags = [tag for tag in tags if tag == current]
+    if not tags or not tags[0]:
+        raise SettingsChanged(queue)
+    return tags[0]
 
 
 def changing(action: str, change: Change, part: str = "") -> Callable[[ApiCall], Awaitable[Reply]]:

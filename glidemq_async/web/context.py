@@ -12,6 +12,7 @@ from starlette.requests import HTTPConnection, Request
 from glidemq_async.ops.access import PAYLOADS, AccessDenied, Identity, Role
 from glidemq_async.ops.actor import Actor, Source
 from glidemq_async.ops.core import Ops
+from glidemq_async.web.problems import FormRefused
 from glidemq_async.web.visibility import visible_part
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
 CONTEXT: Final = "glidemq.operations"
 FORM_COOKIE: Final = "glidemq_form"
 FORM_FIELD: Final = "form_token"
-
-
-class FormRefused(Exception):
-    """Raised for a form without the token of its page."""
 
 
 @dataclass(slots=True)
@@ -86,7 +83,7 @@ async def checked_form(request: Request) -> dict[str, Any]:
     sent = form.pop(FORM_FIELD, "")
     known = request.cookies.get(FORM_COOKIE, "")
     if not known or not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), known.encode()):
-        raise FormRefused("the form has no valid token; load the page again")
+        raise FormRefused
     return form
 
 

@@ -64,14 +64,14 @@ class LiveResponse(Response):
         web = self._context.web
         web.streams += 1
         sending = asyncio.create_task(self._send_all(send))
-        leaving = asyncio.create_task(_disconnected(receive))
+        others = [asyncio.create_task(_disconnected(receive)), asyncio.create_task(web.ending.wait())]
         try:
-            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([sending, *others], return_when=asyncio.FIRST_COMPLETED)
         finally:
             web.streams -= 1
-            for task in (sending, leaving):
+            for task in (sending, *others):
                 task.cancel()
-            await asyncio.wait([sending, leaving])
+            await asyncio.wait([sending, *others])
         if not sending.cancelled():
             sending.result()
 
@@ -101,7 +101,15 @@ class LiveResponse(Response):
 
     def _view(self) -> View:
         context = self._context
-        return View((context.identity.queues, context.identity.payloads), lambda _topic, found: context.shown(found))
+
+        def shown(topic: str, found: object) -> object:
+            # Pages load their new state themselves, so they only need to know that there is one, and when to ask.
+            if topic == "operations":
+                return {"pace": context.web.pace}
+            part = context.shown(found)
+            return {**part, "pace": context.web.pace} if topic == "pulse" else part
+
+        return View((context.identity.queues, context.identity.payloads), shown)
 
 
 def event_of(document: LiveDocument) -> bytes:

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import HTTPConnection
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from glidemq_async.web.authentication import bearer_token
+from glidemq_async.web.browsers import LOG_IN, STATIC, path_of
 from glidemq_async.web.context import CONTEXT, FORM_COOKIE, RequestContext, new_form_token
-from glidemq_async.web.problems import RequestError, problem_of
+from glidemq_async.web.problems import RequestError
 from glidemq_async.web.settings import WebLimits
 
 if TYPE_CHECKING:
@@ -75,30 +77,51 @@ class RequestGate:
         connection = HTTPConnection(scope)
         guarded_send = _Headers(scope, send)
         try:
+            if path_of(connection).startswith(STATIC):
+                await self._app(scope, receive, guarded_send)
+                return
+            if self._logs_in(connection):
+                await (await self._log_in(connection, receive))(scope, receive, guarded_send)
+                return
             context = await self._admit(connection)
             limited = self._limited(connection, receive)
         except Exception as error:  # noqa: BLE001 - each becomes a response
-            await problem_of(error)(scope, receive, guarded_send)
+            await self._web.refusal(connection, error)(scope, receive, guarded_send)
             return
         scope[CONTEXT] = context
         try:
             await self._app(scope, limited, guarded_send)
         except RequestError as error:
             # A handler that reads a body which is too large. Nothing was sent yet.
-            await problem_of(error)(scope, receive, guarded_send)
+            await self._web.refusal(connection, error)(scope, receive, guarded_send)
+
+    def _logs_in(self, connection: HTTPConnection) -> bool:
+        is_form = connection.scope["method"] == "POST" and path_of(connection) == LOG_IN
+        return is_form and self._web.pages is not None and self._web.access.tokens
+
+    async def _log_in(self, connection: HTTPConnection, receive: Receive) -> Response:
+        assert self._web.pages is not None  # noqa: S101 - checked before
+        check_origin(connection)
+        self._count("log in", connection)
+        await self._web.open()
+        limited = self._limited(connection, receive)
+        return await self._web.pages.log_in(Request(connection.scope, limited), self._web)
 
     async def _admit(self, connection: HTTPConnection) -> RequestContext:
-        address = connection.client.host if connection.client else ""
+        address = address_of(connection)
         await self._web.open()
         identity = await self._web.authentication.identify(connection, address)
         if connection.scope["method"] not in SAFE and not bearer_token(connection):
             check_origin(connection)
-        pause = self._rates.take(f"{identity.name}\n{address}")
+        self._count(identity.name, connection)
+        known = connection.cookies.get(FORM_COOKIE, "")
+        return RequestContext(self._web, identity, address, known or new_form_token(), not known)
+
+    def _count(self, name: str, connection: HTTPConnection) -> None:
+        pause = self._rates.take(f"{name}\n{address_of(connection)}")
         if pause:
             detail = f"this client sends more than {self._web.limits.requests_per_second:g} requests a second"
             raise RequestError(429, "too-many-requests", detail, {"Retry-After": str(int(pause) + 1)})
-        known = connection.cookies.get(FORM_COOKIE, "")
-        return RequestContext(self._web, identity, address, known or new_form_token(), not known)
 
     def _limited(self, connection: HTTPConnection, receive: Receive) -> Receive:
         """Return a `receive` that refuses a body which is too large."""
@@ -118,6 +141,11 @@ class RequestGate:
             return message
 
         return counted
+
+
+def address_of(connection: HTTPConnection) -> str:
+    """Return the network address of a client, "" if it is not known."""
+    return connection.client.host if connection.client else ""
 
 
 def _too_large(limit: int) -> RequestError:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from glidemq_async.ops.drawings import STYLE_SOURCE
 from glidemq_async.ops.graphs import FlowGraph
 from glidemq_async.ops.waterfall import Waterfall
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 
 SVG = "image/svg+xml"
+# The drawing of a browser window has its style sheet in it, so its policy permits exactly this one.
+_POLICY = {"Content-Security-Policy": f"default-src 'none'; style-src {STYLE_SOURCE}; frame-ancestors 'none'"}
 
 
 async def graph(call: ApiCall) -> Reply:
@@ -18,7 +21,7 @@ async def graph(call: ApiCall) -> Reply:
 
 async def graph_drawing(call: ApiCall) -> Response:
     """Return the graph of the flow of a job as SVG."""
-    return Response((await _graph(call)).to_svg(), media_type=SVG)
+    return Response((await _graph(call)).to_svg(), media_type=SVG, headers=_POLICY)
 
 
 async def waterfall(call: ApiCall) -> Reply:
@@ -28,7 +31,7 @@ async def waterfall(call: ApiCall) -> Reply:
 
 async def waterfall_drawing(call: ApiCall) -> Response:
     """Return the waterfall of a job as SVG."""
-    return Response((await _waterfall(call)).to_svg(), media_type=SVG)
+    return Response((await _waterfall(call)).to_svg(), media_type=SVG, headers=_POLICY)
 
 
 async def _graph(call: ApiCall) -> FlowGraph:

@@ -28,7 +28,7 @@ async def permitted_filter(context: RequestContext, ops: Ops, text: str) -> Filt
         raise AccessDenied(identity.name, PAYLOADS)
     if not identity.sees_all:
         plan = FilterPlan(wanted)
-        for queue in await ops.queue_names():
+        for queue in await ops.known_queue_names():
             if plan.may_be_in(queue):
                 context.require("viewer", queue)
     return wanted
@@ -41,7 +41,7 @@ async def narrowed_filter(context: RequestContext, ops: Ops, text: str) -> Filte
     """
     if context.identity.sees_all:
         return await permitted_filter(context, ops, text)
-    names = context.identity.visible(await ops.queue_names())
+    names = context.identity.visible(await ops.known_queue_names())
     if not names:
         return None
     Filter(text)  # The place of a mistake is reported in the text of the user.

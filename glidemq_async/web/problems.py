@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from glidemq_async import errors
 from glidemq_async.ops.access import AccessDenied
 from glidemq_async.ops.documents import as_document
-from glidemq_async.ops.errors import NoSuchHold, OperationNotFound, OperationRefused, QueueNotFound, WrongTicket
+from glidemq_async.ops.errors import (
+    NoSuchHold,
+    OperationNotFound,
+    OperationRefused,
+    QueueNotFound,
+    SettingsChanged,
+    WrongTicket,
+)
 
 MEDIA_TYPE: Final = "application/problem+json"
 TYPE_PREFIX: Final = "urn:glidemq:error:"
@@ -60,6 +69,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     errors.GlideMQError: 500,
     QueueNotFound: 404,
     NoSuchHold: 404,
+    SettingsChanged: 412,
     WrongTicket: 409,
     OperationNotFound: 404,
     OperationRefused: 409,
@@ -71,8 +81,11 @@ _SHOWN: Final = ("queue", "position", "path", "found", "to_do", "limit", "size",
 """Attributes of errors that the document shows. None of them contains a payload."""
 
 
+_OF_ROUTES: Final = {404: "not-found", 405: "method-not-allowed"}
+
+
 class RequestError(Exception):
-    """A request that is refused before the library is asked. `fields` are added to its document."""
+    """A request that is refused before the library is asked."""
 
     def __init__(self, status: int, slug: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -80,6 +93,39 @@ class RequestError(Exception):
         self.slug = slug
         self.detail = detail
         self.headers = dict(headers or {})
+
+
+class FormRefused(RequestError):
+    """Raised for a form without the token of its page."""
+
+    def __init__(self) -> None:
+        super().__init__(403, "form-refused", "the form has no valid token; load the page again")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as it is shown to a client. `fields` are added to its document."""
+
+    status: int
+    slug: str
+    detail: str
+    fields: Mapping[str, object] = field(default_factory=dict[str, object])
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def response(self) -> Response:
+        """Return the problem document."""
+        document = {
+            "type": TYPE_PREFIX + self.slug,
+            "title": self.slug.replace("-", " "),
+            "status": self.status,
+            "detail": self.detail,
+            **self.fields,
+        }
+        text = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        return Response(text, self.status, headers=dict(self.headers), media_type=MEDIA_TYPE)
+
+
+_DEFECT: Final = Problem(500, "defect", "the request met a defect of the server; its log has the error")
 
 
 def slug_of(kind: type[BaseException]) -> str:
@@ -95,34 +141,22 @@ def status_of(error: Exception) -> int:
     return 422 if isinstance(error, ValueError | TypeError) else 500
 
 
-def problem_of(error: Exception) -> Response:
-    """Return the response for an error."""
+def described(error: Exception) -> Problem:
+    """Return an error as it is shown to a client."""
     if isinstance(error, RequestError):
-        return problem(error.status, error.slug, error.detail, headers=error.headers)
+        return Problem(error.status, error.slug, error.detail, headers=error.headers)
+    if isinstance(error, HTTPException):
+        return Problem(
+            error.status_code, _OF_ROUTES.get(error.status_code, "defect"), error.detail, headers=error.headers or {}
+        )
     status = status_of(error)
-    is_ours = isinstance(error, errors.GlideMQError)
-    slug = slug_of(type(error)) if is_ours else "invalid-value" if status == 422 else "defect"
-    detail = str(error) if is_ours or status == 422 else "the request met a defect of the server; its log has the error"
+    if not isinstance(error, errors.GlideMQError):
+        return Problem(422, "invalid-value", str(error)) if status == 422 else _DEFECT
     fields = {name: as_document(value) for name in _SHOWN if (value := getattr(error, name, None)) is not None}
     headers = {"Retry-After": "1"} if status in {429, 503} else {}
-    return problem(status, slug, detail, fields if is_ours else {}, headers=headers)
+    return Problem(status, slug_of(type(error)), str(error), fields, headers)
 
 
-def problem(
-    status: int,
-    slug: str,
-    detail: str,
-    fields: Mapping[str, object] | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-) -> Response:
-    """Return a problem document."""
-    document = {
-        "type": TYPE_PREFIX + slug,
-        "title": slug.replace("-", " "),
-        "status": status,
-        "detail": detail,
-        **(fields or {}),
-    }
-    text = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-    return Response(text, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+def problem_of(error: Exception) -> Response:
+    """Return the problem document for an error."""
+    return described(error).response()

@@ -9,12 +9,15 @@ from typing import Any, Final, cast
 from glidemq_async.ops.access import Identity
 from glidemq_async.ops.graph_parts import GraphNode
 from glidemq_async.ops.graphs import FlowGraph
+from glidemq_async.ops.looking import Pulse
 from glidemq_async.ops.overview import Overview, only
 from glidemq_async.ops.waterfall import Waterfall
 
 
 def visible_part(document: Any, identity: Identity) -> Any:
     """Return the part of a document of the operations core that an identity may see."""
+    if isinstance(document, Pulse):
+        return Pulse(_overview(document.overview, identity)).document
     if isinstance(document, Overview):
         return _overview(document, identity)
     if isinstance(document, FlowGraph):

@@ -67,6 +67,14 @@ class Running:
 
         return await soon(read(), 20)
 
+    async def heard(self) -> None:
+        """Wait for the next line that is not JSON."""
+        assert self._process.stderr is not None
+        line = await self._process.stderr.readline()
+        if not line:
+            raise EOFError(f"the command ended: {self.lines} {self.noise}")
+        self.noise.append(line.decode())
+
     async def event(self, name: str) -> dict[str, Any]:
         """Wait for the next line of the supervisor about this event."""
         return await self.line(lambda line: line.get("event") == name)

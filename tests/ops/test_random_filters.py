@@ -15,14 +15,15 @@ from glidemq_async.storage import Storage
 from glidemq_async.storage.redis.server import ServerStorage
 from tests.support.helpers import AnyQueue
 from tests.support.random_filters import add_facts, random_facts, random_filter
+from tests.web.clients import serving
 
 JOBS = 40
 
 
 async def compare(storage: Storage, queue: AnyQueue, name: str, cases: int) -> None:
-    """Compare the jobs that random filters select by the queues, by the operations core and by the command line."""
+    """Compare the jobs that random filters select in Python, by HTTP and on the command line."""
     draw = random.Random(cases)
-    async with Queue[Any, Any](f"{name}-b", storage) as other, Ops(storage) as ops:
+    async with Queue[Any, Any](f"{name}-b", storage) as other, Ops(storage) as ops, serving(storage) as client:
         facts = {one: {f"{n}": random_facts(draw) for n in range(JOBS)} for one in (queue, other)}
         for one, its in facts.items():
             await add_facts(one, its)
@@ -34,7 +35,9 @@ async def compare(storage: Storage, queue: AnyQueue, name: str, cases: int) -> N
             by_core = {(row.queue, row.id) for row in (await ops.find(text, limit=2 * JOBS)).jobs}
             listed = await list_jobs(store, None, JobSelection(Filter(text), None, None, None, None, 2 * JOBS))
             by_command = {(job["queue"], job["id"]) for job in listed["jobs"]}
-            assert by_queue == by_core == by_command == wanted, text
+            reply = (await client.get("/api/v1/jobs", params={"filter": text, "limit": 2 * JOBS})).json()
+            by_http = {(job["queue"], job["id"]) for job in reply["jobs"]}
+            assert by_queue == by_core == by_http == by_command == wanted, text
 
 
 async def test_a_filter_selects_the_same_jobs_by_each_face(storage: Storage, queue: AnyQueue, name: str) -> None:

@@ -68,7 +68,7 @@ async def served(mq: GlideMQ[Any], role: str = "admin", **settings: Any) -> Asyn
     """Yield a client of the pages, who is logged in with a role."""
     app = operations_app(mq, access=Access(authenticate=_authenticate, tokens=False), **settings)
     transport = httpx2.ASGITransport(app=app)
-    headers = {"x-user": role}
+    headers = {"x-user": role, "accept": "text/html"}
     async with running(app), httpx2.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
         yield client
 

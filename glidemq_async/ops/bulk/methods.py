@@ -16,6 +16,7 @@ from glidemq_async.ops.bulk.action import ActionCall
 from glidemq_async.ops.bulk.documents import Operation, Preview, Stored, packed_plan
 from glidemq_async.ops.bulk.runner import run_operation, stored_operation
 from glidemq_async.ops.bulk.target_search import TargetSearch
+from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import OperationNotFound, OperationRefused
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.options.validation import optional_seconds
@@ -109,9 +110,7 @@ class OperationMethods(OpsPart):
 
     async def operations(self, limit: int = 50) -> list[Operation]:
         """Return up to `limit` operations (at most 100), the newest first."""
-        ids = (await self._connections.system.operations.list_ids())[:limit]
-        records = await self._connections.system.operations.get(ids) if ids else []
-        return [Stored(one, record).document for one, record in zip(ids, records, strict=True) if b"document" in record]
+        return await read_operations(self._connections, limit)
 
     async def cancel_operation(self, operation_id: str, *, reason: str = "") -> Operation:
         """Cancel an operation. Jobs that it has changed stay changed; the others are refused as `not reached`.
@@ -137,6 +136,13 @@ class OperationMethods(OpsPart):
                     return found
                 await asyncio.sleep(WAIT_STEP)
 
+    async def operation_workers(self) -> int:
+        """Return the number of workers, in all processes, that run bulk operations and gave a sign of life lately.
+
+        A worker that was killed is counted for up to a minute more.
+        """
+        return (await self._connections.system.summary.read()).alive
+
     def worker(self, *, concurrency: int = 4, lock_duration: float = 30.0) -> Worker[Any, Any]:
         """Return a worker that runs bulk operations. Any number of processes may have one.
 
@@ -156,6 +162,13 @@ class OperationMethods(OpsPart):
             lock_duration=lock_duration,
             max_stalled=1_000,
         )
+
+
+async def read_operations(connections: Connections, limit: int) -> list[Operation]:
+    """Return the newest operations."""
+    ids = (await connections.system.operations.list_ids())[:limit]
+    records = await connections.system.operations.get(ids) if ids else []
+    return [Stored(one, record).document for one, record in zip(ids, records, strict=True) if b"document" in record]
 
 
 def _change_of(stored: Stored) -> Change:

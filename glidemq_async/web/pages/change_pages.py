@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
+from urllib.parse import urlsplit
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -11,12 +13,12 @@ from starlette.responses import Response
 
 from glidemq_async.errors import GlideMQError
 from glidemq_async.ops.core import Ops
+from glidemq_async.ops.errors import SettingsChanged
 from glidemq_async.web.context import checked_form, context_of, ops_of
-from glidemq_async.web.pages import formats
 from glidemq_async.web.pages.changes import CHANGES, ChangeForm, FormField
 from glidemq_async.web.pages.handling import own_target, see_other
 from glidemq_async.web.pages.rendering import THEME_COOKIE, THEMES, render, root_of, url_of
-from glidemq_async.web.problems import status_of
+from glidemq_async.web.problems import RequestError, status_of
 
 _TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name", "scope")
 _TYPED: Final = FormField("typed", "Type the name of the queue", required=True)
@@ -27,7 +29,10 @@ async def show_change(request: Request) -> Response:
     name, change = _change(request)
     target = {part: request.query_params[part] for part in _TARGETS if part in request.query_params}
     _require(request, change, target)
-    return await _form(request, name, change, target, {}, "")
+    try:
+        return await _form(request, name, change, target, {}, "")
+    except KeyError as missing:
+        raise RequestError(404, "not-found", f"the address of this form names no {missing.args[0]}") from None
 
 
 async def make_change(request: Request) -> Response:
@@ -44,7 +49,9 @@ async def make_change(request: Request) -> Response:
             raise ValueError("the name that was typed is not the name of the queue")
         notice = await change.run(ops, form, form.get("reason", ""))
     except (GlideMQError, ValueError, TypeError, KeyError) as error:
-        return await _form(request, name, change, target, form, str(error), status_of(error))
+        # After a change by somebody else, the form begins again with the present values.
+        given = {"next": form.get("next", "")} if isinstance(error, SettingsChanged) else form
+        return await _form(request, name, change, target, given, str(error), status_of(error))
     return see_other(request, own_target(request, form.get("next")), notice)
 
 
@@ -85,7 +92,11 @@ async def _form(
     status: int = 200,
 ) -> Response:
     words = _words(target)
-    fields = [*change.fields, *([_TYPED] if change.typed else [])]
+    values = {**await _present(request, name, change, target), **given}
+    fields = [
+        replace(each, value=values.get(each.name, each.value))
+        for each in (*change.fields, *([_TYPED] if change.typed else ()))
+    ]
     back = given.get("next") or request.headers.get("referer", "")
     return render(
         request,
@@ -100,7 +111,7 @@ async def _form(
         dangerous=change.is_dangerous,
         action_url=url_of(request, f"change/{name}"),
         hidden_fields=list(target.items()),
-        fields=[await _filled(request, name, field, target, given) for field in fields],
+        fields=fields,
         next_url=own_target(request, _path_of(request, back)),
     )
 
@@ -112,17 +123,10 @@ async def _ticket(ops: Ops, name: str, target: Mapping[str, str]) -> str:
     return str((await ops.preview_obliterate(target["queue"])).ticket)
 
 
-async def _filled(
-    request: Request, name: str, field: FormField, target: Mapping[str, str], given: Mapping[str, str]
-) -> Any:
-    from dataclasses import replace
-
-    if field.name in given:
-        return replace(field, value=given[field.name])
-    if name == "edit_and_replay" and context_of(request).identity.payloads:
-        detail = await ops_of(request).job(target["queue"], target["job"])
-        return replace(field, value=formats.pretty(detail.data))
-    return field
+async def _present(request: Request, name: str, change: ChangeForm, target: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the present values of the fields."""
+    hides = name == "edit_and_replay" and not context_of(request).identity.payloads
+    return {} if change.present is None or hides else await change.present(ops_of(request), target)
 
 
 async def _facts(ops: Ops, name: str, target: Mapping[str, str]) -> list[str]:
@@ -147,8 +151,6 @@ def _words(target: Mapping[str, str]) -> dict[str, str]:
 
 
 def _path_of(request: Request, address: str) -> str:
-    from urllib.parse import urlsplit
-
     parts = urlsplit(address)
     if parts.netloc and parts.netloc != request.url.netloc:
         return ""

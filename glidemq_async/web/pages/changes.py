@@ -13,8 +13,11 @@ from glidemq_async.ops.access import Role
 from glidemq_async.ops.core import Ops
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.queues.rates import RateLimit
+from glidemq_async.web.pages import formats
 
 Form: TypeAlias = Mapping[str, str]
+Present: TypeAlias = "Callable[[Ops, Form], Awaitable[Form]]"
+"""Takes the core and the target. Returns the present values of the fields, for the form."""
 Run: TypeAlias = "Callable[[Ops, Form, str], Awaitable[str]]"
 """Takes the core, the fields of the form with its target, and the reason. Returns a sentence about what happened."""
 
@@ -25,7 +28,7 @@ class BadField(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FormField:
-    """A field of a form. `kind` is "text", "number", "area" or "choice"."""
+    """A field of a form. `kind` is "text", "number", "area", "choice" or "hidden"."""
 
     name: str
     label: str
@@ -41,7 +44,8 @@ class FormField:
 class ChangeForm:
     """A change. `title` and `text` name its target by the fields of the form, for example `{queue}`.
 
-    A change with `typed` happens only if the name of the queue was typed.
+    `present` returns the values with which the form begins. A change with `typed` happens only if the name of the queue
+    was typed.
     """
 
     title: str
@@ -50,6 +54,7 @@ class ChangeForm:
     run: Run
     role: Role = "operator"
     fields: tuple[FormField, ...] = ()
+    present: Present | None = None
     is_dangerous: bool = False
     typed: bool = False
 
@@ -165,9 +170,45 @@ async def _resume(ops: Ops, form: Form, reason: str) -> str:
     return f"Queue {form['queue']} is resumed."
 
 
+# A limit that is sent becomes the operator's, and holds over the code. So only changed limits are sent. The version
+# lets the server refuse the form if somebody has changed the limits since it was shown.
 async def _limits(ops: Ops, form: Form, reason: str) -> str:
-    await ops.set_limits(form["queue"], reason=reason, note=form.get("note", ""), **_limit_values(form))
-    return f"The limits of {form['queue']} are set, and stay until an operator releases them."
+    queue = form["queue"]
+    before = await _limits_now(ops, form)
+    given = {**_limit_values(form), "max_waiting": whole(form, "waiting")}
+    known = {**_limit_values(before), "max_waiting": whole(before, "waiting")}
+    changed: Any = {name: limit for name, limit in given.items() if limit != known[name]}
+    if not changed:
+        raise BadField("no limit has another value than now")
+    await ops.set_limits(queue, reason=reason, note=form.get("note", ""), version=form.get("version", ""), **changed)
+    return f"The limits of {queue} are set, and stay until an operator releases them."
+
+
+async def _limits_now(ops: Ops, form: Form) -> Form:
+    queue = await ops.queue(form["queue"])
+    _, version = await ops.settings_and_version(form["queue"])
+    return {
+        "version": version,
+        "concurrency": _text(await queue.get_global_concurrency()),
+        "waiting": _text(await queue.get_max_waiting()),
+        **_rate_texts(await queue.get_global_rate_limit()),
+    }
+
+
+async def _key_limits_now(ops: Ops, form: Form) -> Form:
+    found = await (await ops.queue(form["queue"])).get_key_limits(form["key"])
+    return {"concurrency": _text(found.concurrency), **_rate_texts(found.rate_limit)}
+
+
+def _rate_texts(limit: RateLimit | None) -> dict[str, str]:
+    if limit is None:
+        return {"rate": "", "per": ""}
+    length = limit.duration.total_seconds() if isinstance(limit.duration, timedelta) else limit.duration
+    return {"rate": str(limit.max), "per": f"{length:g}s"}
+
+
+def _text(number: int | None) -> str:
+    return "" if number is None else str(number)
 
 
 class _LimitValues(TypedDict):
@@ -181,6 +222,19 @@ def _limit_values(form: Form) -> _LimitValues:
         raise BadField("a rate limit needs both the number of jobs and the window")
     limit = None if count is None or window is None else RateLimit(count, window)
     return {"concurrency": whole(form, "concurrency"), "rate_limit": limit}
+
+
+async def _data_now(ops: Ops, form: Form) -> Form:
+    return {"data": formats.pretty((await ops.job(form["queue"], form["job"])).data)}
+
+
+async def _priority_now(ops: Ops, form: Form) -> Form:
+    return {"priority": str((await ops.job(form["queue"], form["job"])).row.priority)}
+
+
+async def _slots_now(ops: Ops, form: Form) -> Form:
+    rows = await ops.workers([form["queue"]])
+    return {"concurrency": next((str(each.concurrency) for each in rows if each.name == form["worker"]), "")}
 
 
 async def _pause_key(ops: Ops, form: Form, reason: str) -> str:
@@ -308,6 +362,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         verb="Change",
         run=_priority,
         fields=(FormField("priority", "Priority", kind="number", value="0", required=True),),
+        present=_priority_now,
     ),
     "move": ChangeForm(
         title="Move job {job}",
@@ -331,6 +386,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         run=_edit,
         role="admin",
         fields=(FormField("data", "Data as JSON", kind="area"),),
+        present=_data_now,
     ),
     "signal": ChangeForm(
         title="Send a signal to job {job}",
@@ -356,7 +412,13 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         verb="Set the limits",
         run=_limits,
         role="admin",
-        fields=(*_LIMITS, FormField("note", "Note")),
+        fields=(
+            FormField("version", "Version", kind="hidden"),
+            *_LIMITS,
+            FormField("waiting", "Waiting jobs", "Further adds are refused. Empty: no limit.", kind="number"),
+            FormField("note", "Note"),
+        ),
+        present=_limits_now,
     ),
     "pause_key": ChangeForm(
         title="Pause key {key}",
@@ -375,6 +437,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         run=_key_limits,
         role="admin",
         fields=_LIMITS,
+        present=_key_limits_now,
     ),
     "drain": ChangeForm(
         title="Delete the waiting jobs of {queue}",
@@ -452,6 +515,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         run=_set_concurrency,
         role="admin",
         fields=(FormField("concurrency", "Slots", kind="number", required=True),),
+        present=_slots_now,
     ),
     "stop_worker": ChangeForm(
         title="Stop {worker}",

@@ -10,7 +10,8 @@ from starlette.responses import Response
 
 from glidemq_async.errors import GlideMQError
 from glidemq_async.ops.access import AccessDenied, Role
-from glidemq_async.ops.bulk.documents import Operation
+from glidemq_async.ops.bulk.documents import Operation, Preview
+from glidemq_async.ops.errors import OperationNotFound, OperationRefused
 from glidemq_async.web.context import checked_form, context_of, ops_of
 from glidemq_async.web.pages.changes import BadField, needed, seconds, value
 from glidemq_async.web.pages.handling import see_other
@@ -41,17 +42,32 @@ VERBS: Final = {
 async def show_operations(request: Request) -> Response:
     """Show the operations, and the form of a new one."""
     query = request.query_params
-    found = await ops_of(request).operations()
+    return await _show_list(request, chosen=query.get("action", "retry"), text=query.get("filter", ""))
+
+
+async def _show_list(
+    request: Request,
+    *,
+    status: int = 200,
+    chosen: str = "retry",
+    argument: str = "",
+    text: str = "",
+    error: str = "",
+    reason: str = "",
+) -> Response:
+    ops = ops_of(request)
     return render(
         request,
         "operations.html.j2",
-        operations=[each for each in found if await _may_see(request, each)],
+        status=status,
+        operations=[each for each in await ops.operations() if await _may_see(request, each)],
         actions=ACTIONS,
-        chosen=query.get("action", "retry"),
-        argument="",
-        text=query.get("filter", ""),
-        error="",
-        reason="",
+        chosen=chosen,
+        argument=argument,
+        text=text,
+        error=error,
+        reason=reason,
+        runners=await ops.operation_workers(),
     )
 
 
@@ -70,33 +86,52 @@ async def preview_operation(request: Request) -> Response:
             raise BadField("you see no queue, so no job can be selected")
         found = await ops.preview(action, wanted, reason=form.get("reason", ""), **arguments)
     except (AccessDenied, GlideMQError, ValueError, TypeError) as error:
-        return render(
+        return await _show_list(
             request,
-            "operations.html.j2",
             status=status_of(error),
-            operations=[],
-            actions=ACTIONS,
             chosen=action,
             argument=form.get("argument", ""),
             text=text,
             error=str(error),
             reason=form.get("reason", ""),
         )
-    return render(request, "preview.html.j2", p=context.shown(found), verb=VERBS.get(action, action))
+    return await _show_preview(request, found)
+
+
+async def _show_preview(request: Request, found: Preview, *, status: int = 200, warning: str = "") -> Response:
+    return render(
+        request,
+        "preview.html.j2",
+        status=status,
+        p=context_of(request).shown(found),
+        verb=VERBS.get(found.action, found.action),
+        warning=warning,
+        runners=await ops_of(request).operation_workers(),
+    )
 
 
 async def start_operation(request: Request) -> Response:
-    """Start an operation that was previewed."""
+    """Start an operation that was previewed. If it cannot be started with this ticket, show a new preview."""
     form = {name: str(value) for name, value in (await checked_form(request)).items()}
-    found = await _permitted(request)
+    ops = ops_of(request)
+    try:
+        found = await _permitted(request)
+    except OperationNotFound as error:
+        return await _show_list(request, status=404, error=str(error), text=form.get("filter", ""))
     context_of(request).require_role(_role(found.action))
     stop = _figure(form, "stop")
-    await ops_of(request).start(
-        found.id,
-        form.get("ticket", ""),
-        rate=_figure(form, "rate"),
-        stop_if_failing=None if stop is None else stop / 100,
-    )
+    try:
+        await ops.start(
+            found.id,
+            form.get("ticket", ""),
+            rate=_figure(form, "rate"),
+            stop_if_failing=None if stop is None else stop / 100,
+        )
+    except OperationRefused as error:
+        if "to" in found.arguments:
+            context_of(request).require("operator", str(found.arguments["to"]))
+        fresh = await ops.preview(found.action, found.filter, reason=found.reason, **found.arguments)
+        return await _show_preview(request, fresh, status=409, warning=f"Nothing was started: {error}. This is one.")
     return see_other(request, url_of(request, f"operations/{found.id}"), "The operation runs in the background.")
 
 
@@ -106,7 +141,13 @@ async def show_operation(request: Request) -> Response:
     refused = sum(found.refused.values())
     left = max(0, found.count - found.done - refused)
     return render(
-        request, "operation.html.j2", o=found, refused=refused, left=left, verb=VERBS.get(found.action, found.action)
+        request,
+        "operation.html.j2",
+        o=found,
+        refused=refused,
+        left=left,
+        verb=VERBS.get(found.action, found.action),
+        runners=await ops_of(request).operation_workers(),
     )
 
 

@@ -8,22 +8,26 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, QueueSummary, QueueWorker, only
+from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, QueueSummary, QueueWorker, judge, only
 from glidemq_async.ops.settings import Setting
 from glidemq_async.web.context import identity_of, ops_of
 from glidemq_async.web.pages import formats
 from glidemq_async.web.pages.handling import visible_queue
 from glidemq_async.web.pages.looks import HEADLINES
-from glidemq_async.web.pages.rendering import render
+from glidemq_async.web.pages.rendering import is_refresh, render
 
 _FIRST: Final = 6
+MOST_ROWS: Final = 25
+"""Number of queues in the overview."""
+PAGE: Final = 100
+"""Number of queues on a page of them."""
 _READY: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
 
 
 async def show_overview(request: Request) -> Response:
     """Show whether the work is done in time, and why not."""
     view = await _overview(request)
-    groups = [group for group in await ops_of(request).failures() if identity_of(request).sees(group.queue)]
+    groups = [group for group in view.failures if identity_of(request).sees(group.queue)]
     running = sum(each.running for each in view.queues)
     slots = sum(each.slots for each in view.queues)
     series = (
@@ -35,6 +39,7 @@ async def show_overview(request: Request) -> Response:
         request,
         "overview.html.j2",
         view=view,
+        rows=sorted(view.queues, key=_by_need)[:MOST_ROWS],
         headline=HEADLINES[view.verdict],
         totals=_totals(view.totals),
         running=running,
@@ -49,10 +54,31 @@ async def show_overview(request: Request) -> Response:
 
 
 async def show_queues(request: Request) -> Response:
-    """Show all queues with their pauses."""
+    """Show the queues with their pauses, a page of them at a time."""
     view = await _overview(request)
-    paused = [each for each in view.queues if each.paused]
-    return render(request, "queues.html.j2", view=view, paused=paused, **_of_queues())
+    text = request.query_params.get("name", "").strip()
+    found = [each for each in view.queues if text.lower() in each.name.lower()]
+    number = request.query_params.get("page", "1")
+    start = (int(number) - 1) * PAGE if number.isascii() and number.isdigit() and int(number) else 0
+    return render(
+        request,
+        "queues.html.j2",
+        view=view,
+        rows=found[start : start + PAGE],
+        found=len(found),
+        start=start,
+        following=start // PAGE + 2 if start + PAGE < len(found) else None,
+        previous=start // PAGE if start else None,
+        text=text,
+        paused=[each for each in found if each.paused][:PAGE],
+        **_of_queues(),
+    )
+
+
+def _by_need(queue: QueueSummary) -> tuple[object, ...]:
+    """Return the place of a queue in the overview: first the queues that need somebody."""
+    needs = judge([queue])[0] != "ok"
+    return not needs, -(queue.oldest_waiting_seconds or 0.0), -queue.ready, -queue.out_rate, queue.name
 
 
 async def show_queue(request: Request) -> Response:
@@ -92,7 +118,8 @@ async def show_schedules(request: Request) -> Response:
 
 
 async def _overview(request: Request) -> Overview:
-    view: Overview = await ops_of(request).overview()
+    ops = ops_of(request)
+    view: Overview = await (ops.recent_overview() if is_refresh(request) else ops.overview())
     identity = identity_of(request)
     return view if identity.sees_all else only(view, identity.visible([each.name for each in view.queues]))
 

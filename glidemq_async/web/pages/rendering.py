@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from glidemq_async._internal.control_characters import escape
+from glidemq_async.web.authentication import SESSION_COOKIE
 from glidemq_async.web.context import context_of
 from glidemq_async.web.pages import drawings, formats, looks
 from glidemq_async.web.pages.changes import CHANGES
@@ -23,6 +24,7 @@ from glidemq_async.web.pages.static_files import STATIC_PATH, mark
 THEMES: Final = ("auto", "light", "dark")
 THEME_COOKIE: Final = "glidemq_theme"
 NOTICE_COOKIE: Final = "glidemq_notice"
+REFRESH_HEADER: Final = "X-Refresh"
 COLLAPSED_AT: Final = 2048
 """Length of a payload in characters above which it is collapsed."""
 
@@ -42,13 +44,28 @@ def environment() -> Environment:
     return found
 
 
-def render(request: Request, template: str, *, status: int = 200, **values: object) -> Response:
+def render(
+    request: Request, template: str, *, status: int = 200, headers: Mapping[str, str] | None = None, **values: object
+) -> Response:
     """Return the page of a template."""
     text = environment().get_template(template).render(_common(request) | values)
-    response = HTMLResponse(text.encode("utf-8", "replace"), status)
-    if NOTICE_COOKIE in request.cookies:
+    response = HTMLResponse(text.encode("utf-8", "replace"), status, dict(headers or {}))
+    if NOTICE_COOKIE in request.cookies and not is_refresh(request):
         response.delete_cookie(NOTICE_COOKIE, path=root_of(request) or "/")
     return response
+
+
+def render_alone(
+    request: Request, template: str, status: int, headers: Mapping[str, str], **values: object
+) -> Response:
+    """Return the page of a template for a client that was not admitted, without the navigation."""
+    text = environment().get_template(template).render(_outside(request) | values)
+    return HTMLResponse(text.encode("utf-8", "replace"), status, dict(headers))
+
+
+def is_refresh(request: Request) -> bool:
+    """Return whether an open page loads its new state."""
+    return request.method == "GET" and REFRESH_HEADER in request.headers
 
 
 def root_of(request: Request) -> str:
@@ -62,30 +79,38 @@ def url_of(request: Request, path: str, **query: object) -> str:
     return f"{root_of(request)}/{path}" + (f"?{urlencode(given)}" if given else "")
 
 
+def _outside(request: Request) -> dict[str, object]:
+    """Return the values that templates use, without the ones that need an identity."""
+    root = root_of(request)
+
+    def url(path: str, **query: object) -> str:
+        return url_of(request, path, **query)
+
+    def static(name: str) -> str:
+        return f"{root}/{STATIC_PATH}/{name}"
+
+    here = f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path
+    return {"here_url": here, "static": static, "theme": theme_of(request), "url": url}
+
+
 def _common(request: Request) -> dict[str, object]:
     context = context_of(request)
     identity = context.identity
     root = root_of(request)
     here = request.url.path[len(root) :].strip("/").split("/")[0] if request.url.path.startswith(root) else ""
 
-    def url(path: str, **query: object) -> str:
-        return url_of(request, path, **query)
-
     def job_url(row: Any) -> str:
-        return url(f"queues/{quote(row.queue, safe='')}/jobs/{quote(row.id, safe='')}")
-
-    def static(name: str) -> str:
-        return f"{root}/{STATIC_PATH}/{name}"
+        return url_of(request, f"queues/{quote(row.queue, safe='')}/jobs/{quote(row.id, safe='')}")
 
     def may(change: str) -> bool:
         return identity.has(CHANGES[change].role) and not context.web.read_only
 
-    return {
+    return _outside(request) | {
         "actor": identity.name,
         "events_url": f"{root}/api/v1/events",
         "form_token": context.form_token,
+        "has_session": SESSION_COOKIE in request.cookies,
         "here": here,
-        "here_url": f"{request.url.path}?{request.url.query}" if request.url.query else request.url.path,
         "is_dangerous": _is_dangerous,
         "job_url": job_url,
         "may": may,
@@ -97,9 +122,6 @@ def _common(request: Request) -> dict[str, object]:
         "prefix": context.web.ops.prefix,
         "role": "read-only" if context.web.read_only else identity.role,
         "shortcuts": looks.SHORTCUTS,
-        "static": static,
-        "theme": theme_of(request),
-        "url": url,
     }
 
 
@@ -110,7 +132,7 @@ def theme_of(request: Request) -> str:
 
 
 def _notice(request: Request) -> str:
-    return unquote(request.cookies.get(NOTICE_COOKIE, ""))[:300]
+    return "" if is_refresh(request) else unquote(request.cookies.get(NOTICE_COOKIE, ""))[:300]
 
 
 def payload_view(text: str, is_long: bool) -> Markup:

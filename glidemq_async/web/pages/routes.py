@@ -7,9 +7,18 @@ from typing import Final
 
 from starlette.routing import BaseRoute, Route
 
-from glidemq_async.web.pages import change_pages, failure_pages, job_pages, operation_pages, overview_pages, store_pages
-from glidemq_async.web.pages.handling import Handler, page
+from glidemq_async.web.pages import (
+    change_pages,
+    failure_pages,
+    job_pages,
+    log_in,
+    operation_pages,
+    overview_pages,
+    store_pages,
+)
+from glidemq_async.web.pages.handling import Handler, error_page, page
 from glidemq_async.web.pages.static_files import STATIC_PATH, static_file
+from glidemq_async.web.state import GatePages
 
 # Names of queues and ids of jobs may contain slashes, so longer paths are before shorter ones.
 PAGES: Final[Sequence[tuple[str, Handler]]] = (
@@ -37,7 +46,13 @@ FORMS: Final[Sequence[tuple[str, Handler]]] = (
     ("/operations/{operation}/start", operation_pages.start_operation),
     ("/change/{change}", change_pages.make_change),
     ("/theme", change_pages.choose_theme),
+    ("/log-out", log_in.log_out),
 )
+
+
+def gate_pages() -> GatePages:
+    """Return the pages for clients that were not admitted."""
+    return GatePages(error_page, log_in.log_in)
 
 
 def page_routes() -> list[BaseRoute]:

@@ -39,7 +39,7 @@ class _Letter:
 async def show_dead_letters(request: Request) -> Response:
     """Show the dead-letter queues with their newest letters."""
     ops, identity = ops_of(request), identity_of(request)
-    names = identity.visible(await ops.queue_names())
+    names = identity.visible(await ops.known_queue_names())
     sources: dict[str, list[str]] = {}
     for name in names:
         target = await (await ops.queue(name)).get_dead_letter_queue()

@@ -14,9 +14,10 @@
   };
 
   // The browser parses the page of a request itself (responseType "document"): scripts in it do not run.
-  const load = (address) => new Promise((done, refused) => {
+  const load = (address, refreshes = false) => new Promise((done, refused) => {
     const request = new XMLHttpRequest();
     request.open("GET", address);
+    if (refreshes) request.setRequestHeader("X-Refresh", "1");
     request.responseType = "document";
     request.timeout = 15000;
     request.onload = () => (request.status < 400 && request.response ? done(request.response) : refused(request.status));
@@ -25,7 +26,7 @@
   });
 
   // --- Live pages: a message says that something changed, then the live parts of the page are replaced.
-  const live = { paused: false, state: "live", busy: false, last: 0, errors: 0, source: null, timer: 0, poll: 0 };
+  const live = { paused: false, state: "live", busy: false, last: 0, errors: 0, source: null, timer: 0, poll: 0, pace: 2 };
   const badge = make("button", { type: "button", class: "live", id: "live", title: "Pause updates (p)" }, make("i"), make("span"));
   const texts = { live: "Live", paused: "Paused", polling: "Polling every 5 s", lost: "Connection lost" };
   const show = (state) => {
@@ -55,13 +56,13 @@
     if (live.busy || engaged()) return;
     live.busy = true;
     live.last = Date.now();
-    try { replace(await load(location.href)); if (live.state === "lost") show(live.source ? "live" : "polling"); }
+    try { replace(await load(location.href, true)); if (live.state === "lost") show(live.source ? "live" : "polling"); }
     catch { show("lost"); }
     live.busy = false;
   };
   const soon = () => {
     if (live.timer) return;
-    live.timer = setTimeout(() => { live.timer = 0; refresh(); }, Math.max(0, live.last + 2000 - Date.now()));
+    live.timer = setTimeout(() => { live.timer = 0; refresh(); }, Math.max(0, live.last + live.pace * 1000 - Date.now()));
   };
   const poll = () => {
     if (live.source) { live.source.close(); live.source = null; }
@@ -71,7 +72,8 @@
   const numbers = (text) => {
     let told;
     try { told = JSON.parse(text); } catch { return; }
-    const found = (told && (told.document || told.data)) || told;
+    const found = (told && told.document) || {};
+    live.pace = found.pace || 2;
     for (const spot of all("[data-v]")) {
       const value = spot.dataset.v.split(".").reduce((from, name) => (from == null ? from : from[name]), found);
       if (typeof value === "number") spot.textContent = Math.round(value).toLocaleString("en");
