@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-peers bench-operations bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' passes options to it)"
@@ -44,6 +44,7 @@ help:
 	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
 	@echo "make bench-workflows  run the benchmarks of workflows and flows (ARGS='--scale 0.1' takes less time)"
 	@echo "make bench-operations  run a bulk operation under load, and kill its runner (ARGS='--count 5000' takes less time)"
+	@echo "make bench-dashboard  measure the dashboard with 1,000 queues, 50 browsers and 1,000,000 jobs (ARGS='--jobs 10000' takes less time)"
 	@echo "make bench-spark  run the benchmarks of Spark (needs Java 17; ARGS='--rows 20000' takes less time)"
 	@echo "make lint | format | types | wheel | clean"
 	@echo "make release-functions  record the fingerprint of the function library, as part of a release"
@@ -131,6 +132,9 @@ bench-workflows: $(STAMP)
 
 bench-operations: $(STAMP)
 	$(BIN)/python -m benchmarks.bulk_operations $(ARGS)
+
+bench-dashboard: $(STAMP)
+	$(BIN)/python -m benchmarks.dashboard $(ARGS)
 
 bench-spark: $(STAMP)
 	$(BIN)/python -m benchmarks --only spark $(ARGS)

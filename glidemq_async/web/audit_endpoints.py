@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import AsyncIterator
 
 from starlette.responses import Response, StreamingResponse
@@ -11,15 +10,12 @@ from starlette.responses import Response, StreamingResponse
 from glidemq_async.ops.audit import AuditPage
 from glidemq_async.ops.documents import as_document
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
-from glidemq_async.web.models import PageQuery
-from glidemq_async.web.problems import RequestError
-
-_CURSOR = r"\d+(-\d+)?"
+from glidemq_async.web.models import AuditQuery
 
 
 async def audit(call: ApiCall) -> Reply:
     """Return a page of audit lines, the newest first."""
-    page: AuditPage = await call.ops.audit.read(call.query.limit, _checked(call.query.cursor))
+    page: AuditPage = await call.ops.audit.read(call.query.limit, call.query.cursor)
     headers: dict[str, str] = {}
     if page.cursor is not None and call.request is not None:
         headers["Link"] = f'<{call.request.url.include_query_params(cursor=page.cursor)}>; rel="next"'
@@ -37,12 +33,6 @@ async def _lines(call: ApiCall) -> AsyncIterator[str]:
         yield json.dumps(as_document(call.context.shown(line)), ensure_ascii=False) + "\n"
 
 
-def _checked(cursor: str | None) -> str | None:
-    if cursor is not None and re.fullmatch(_CURSOR, cursor, re.ASCII) is None:
-        raise RequestError(422, "invalid-query", "cursor: use the cursor of the previous page")
-    return cursor
-
-
 ENDPOINTS = (
     ApiRoute(
         method="GET",
@@ -50,7 +40,7 @@ ENDPOINTS = (
         name="listAudit",
         summary="List the changes of queues and jobs, the newest first: who made them, when, and why.",
         handle=audit,
-        query=PageQuery,
+        query=AuditQuery,
         result=AuditPage,
         whole=True,
         tool=True,

@@ -15,16 +15,15 @@ from glidemq_async.web.models import (
     DelayBody,
     EditBody,
     JobQuery,
+    ListQuery,
     MoveBody,
     NewOperation,
     NoBody,
-    PageQuery,
     PriorityBody,
     RetryBody,
     StartBody,
 )
 from glidemq_async.web.permitted_filters import permitted_filter
-from glidemq_async.web.problems import RequestError
 from glidemq_async.web.replies import Done, OperationList
 
 
@@ -125,8 +124,6 @@ async def operation(call: ApiCall) -> Reply:
 
 async def operations(call: ApiCall) -> Reply:
     """Return the newest operations."""
-    if call.query.cursor is not None:
-        raise RequestError(422, "invalid-query", "cursor: this list has one page")
     return Reply(OperationList(await call.ops.operations(min(call.query.limit, 100))))
 
 
@@ -231,7 +228,7 @@ ENDPOINTS = (
         name="listOperations",
         summary="List the newest bulk operations.",
         handle=operations,
-        query=PageQuery,
+        query=ListQuery,
         result=OperationList,
         whole=True,
     ),

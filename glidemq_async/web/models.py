@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from glidemq_async.stored.names import MAX_ID_BYTES
 
@@ -27,14 +27,37 @@ def _number(value: object) -> object:
     return value
 
 
-Limit = Annotated[int, BeforeValidator(_digits), Field(ge=1, le=200)]
-Wait = Annotated[float, BeforeValidator(_number), Field(ge=0, le=60, allow_inf_nan=False)]
+# The validators take texts. The document shows the type of the value, and its bounds.
+_Limit = Annotated[int, Field(ge=1, le=200)]
+_Wait = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)]
+Limit = Annotated[_Limit, BeforeValidator(_digits, json_schema_input_type=_Limit)]
+Wait = Annotated[_Wait, BeforeValidator(_number, json_schema_input_type=_Wait)]
+
+
+def _has_int(annotation: object) -> bool:
+    return annotation is int or any(_has_int(part) for part in get_args(annotation))
 
 
 class Strict(BaseModel):
     """Base class of the models. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_whole_numbers(cls, given: object) -> object:
+        """Return the fields with 3 for 3.0, because JSON does not tell them apart."""
+        if not isinstance(given, dict):
+            return given
+        fields = cast("dict[str, object]", given)
+        return {
+            name: int(value) if isinstance(value, float) and value.is_integer() and cls._is_whole(name) else value
+            for name, value in fields.items()
+        }
+
+    @classmethod
+    def _is_whole(cls, name: str) -> bool:
+        return name in cls.model_fields and _has_int(cls.model_fields[name].annotation)
 
 
 class JobQuery(Strict):
@@ -45,11 +68,18 @@ class JobQuery(Strict):
     limit: Annotated[Limit, Field(description="Maximum number of jobs.")] = 50
 
 
-class PageQuery(Strict):
-    """The query of a list."""
+class ListQuery(Strict):
+    """The query of a list that has one page."""
 
-    cursor: Annotated[str | None, Field(max_length=200, description="The cursor of the previous page.")] = None
     limit: Annotated[Limit, Field(description="Maximum number of rows.")] = 50
+
+
+class AuditQuery(ListQuery):
+    """The query of the audit lines."""
+
+    cursor: Annotated[
+        str | None, Field(pattern=r"^[0-9]{1,20}(-[0-9]{1,20})?$", description="The cursor of the previous page.")
+    ] = None
 
 
 class FailureQuery(Strict):
@@ -174,8 +204,11 @@ class RateModel(Strict):
 
 
 class LimitsBody(Strict):
-    """Limits of a queue. null removes a limit."""
+    """Limits of a queue, at least one. null removes a limit."""
 
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": [name]} for name in ("concurrency", "rate_limit", "max_waiting")]}
+    )
     concurrency: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     rate_limit: RateModel | None = None
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None

@@ -113,8 +113,7 @@ def options_of(model: OptionsModel, key: str = "", line: int | None = None) -> J
             given[name] = make(given[name])
     if key:
         if "deduplication" in given:
-            detail = "send an Idempotency-Key or the option deduplication, not both"
-            raise RequestError(422, "invalid-body", detail)
+            raise ValueError("send an Idempotency-Key or the option deduplication, not both")
         number = "" if line is None else f":{line}"
         given["deduplication"] = Deduplication(f"http:{key}{number}", ttl=REPLAY_SECONDS, mode="throttle")
     return JobOptions(**given)
@@ -146,7 +145,7 @@ def data_of(model: NewJob) -> Any:
     if model.args is None and model.kwargs is None:
         return model.data
     if model.data is not None:
-        raise RequestError(422, "invalid-body", "data: give data, or args and kwargs, not both")
+        raise ValueError("data: give data, or args and kwargs, not both")
     return {"a": model.args or [], "k": model.kwargs or {}}
 
 
