@@ -46,7 +46,7 @@ FILTERS = (
 
 
 @dataclass
-class Page:
+class PageTimes:
     """The times of the requests of one address."""
 
     title: str
@@ -61,7 +61,7 @@ class Page:
 
 
 @dataclass
-class Watched:
+class WatchCost:
     """The cost of open pages."""
 
     viewers: int
@@ -72,7 +72,7 @@ class Watched:
 
 
 @dataclass
-class Searched:
+class SearchCost:
     """The time of the server in the requests of a search."""
 
     title: str
@@ -84,17 +84,17 @@ class Searched:
 
 
 @dataclass
-class Figures:
+class DashboardFigures:
     """All figures."""
 
     queues: int
     jobs: int
-    pages: list[Page] = field(default_factory=list[Page])
-    watched: list[Watched] = field(default_factory=list[Watched])
-    searches: list[Searched] = field(default_factory=list[Searched])
+    pages: list[PageTimes] = field(default_factory=list[PageTimes])
+    watched: list[WatchCost] = field(default_factory=list[WatchCost])
+    searches: list[SearchCost] = field(default_factory=list[SearchCost])
 
 
-class Client:
+class BrowserConnection:
     """A connection of a browser."""
 
     def __init__(self, base: str) -> None:
@@ -133,11 +133,11 @@ class Client:
             self._writer.close()
 
 
-class Viewer:
+class OpenPage:
     """An open page, which follows a topic and loads its new state, as the script of the pages does."""
 
     def __init__(self, base: str, path: str, topic: str) -> None:
-        self._stream, self._client = Client(base), Client(base)
+        self._stream, self._client = BrowserConnection(base), BrowserConnection(base)
         self._path, self._topic = path, topic
         self._last = 0.0
         self._pace = 2.0
@@ -190,21 +190,21 @@ def used_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-async def timed(base: str, title: str, path: str, requests: int) -> Page:
+async def timed(base: str, title: str, path: str, requests: int) -> PageTimes:
     """Request a page several times."""
-    client, seconds, size = Client(base), list[float](), 0
+    client, seconds, size = BrowserConnection(base), list[float](), 0
     for _ in range(requests):
         began = time.perf_counter()
         size = len(await client.get(path))
         seconds.append(time.perf_counter() - began)
     client.close()
-    return Page(title, seconds, size)
+    return PageTimes(title, seconds, size)
 
 
 # -- many queues ------------------------------------------------------------------------------------------------------
 
 
-async def many_queues(url: str, count: int, viewers: list[int], figures: Figures) -> None:
+async def many_queues(url: str, count: int, viewers: list[int], figures: DashboardFigures) -> None:
     """Measure the overview of many queues, alone and with viewers."""
     names = [f"team-{number // 50:02}-queue-{number:04}" for number in range(count)]
     busy = names[:: round(1 / BUSY_SHARE)]
@@ -245,8 +245,8 @@ async def _load(storage: Storage, busy: list[str], stop: asyncio.Event) -> None:
         await queue.close()
 
 
-async def _watched(url: str, base: str, pid: int, number: int) -> Watched:
-    pages = [Viewer(base, "/", "pulse") for _ in range(number)]
+async def _watched(url: str, base: str, pid: int, number: int) -> WatchCost:
+    pages = [OpenPage(base, "/", "pulse") for _ in range(number)]
     tasks = [asyncio.create_task(page.run()) for page in pages]
     try:
         await asyncio.sleep(WATCHED_SECONDS / 3)
@@ -262,7 +262,7 @@ async def _watched(url: str, base: str, pid: int, number: int) -> Watched:
             used = used_seconds(pid) - used
         refreshes = sum(page.refreshes - old for page, (old, _) in zip(pages, before, strict=True))
         updates = sum(page.updates - old for page, (_, old) in zip(pages, before, strict=True))
-        return Watched(number, used / seconds, spent / seconds, refreshes, updates)
+        return WatchCost(number, used / seconds, spent / seconds, refreshes, updates)
     finally:
         for task in tasks:
             task.cancel()
@@ -272,7 +272,7 @@ async def _watched(url: str, base: str, pid: int, number: int) -> Watched:
 # -- many jobs --------------------------------------------------------------------------------------------------------
 
 
-async def many_jobs(url: str, count: int, figures: Figures) -> None:
+async def many_jobs(url: str, count: int, figures: DashboardFigures) -> None:
     """Measure lists and searches in a queue with many jobs."""
     async with open_storage(url) as storage, Queue[Any, Any]("large", storage) as queue:
         await _fill(queue, count)
@@ -305,15 +305,15 @@ def _input(n: int, delayed: JobOptions) -> tuple[str, dict[str, int], JobOptions
     return name, {"n": n}, options
 
 
-async def _searched(url: str, title: str, act: Callable[[], Awaitable[tuple[list[float], int, int]]]) -> Searched:
+async def _searched(url: str, title: str, act: Callable[[], Awaitable[tuple[list[float], int, int]]]) -> SearchCost:
     async with connected(url) as wire, durations_of(wire) as taken:
         pages, found, searched = await act()
-    return Searched(title, len(taken.seconds), max(taken.seconds), pages, found, searched)
+    return SearchCost(title, len(taken.seconds), max(taken.seconds), pages, found, searched)
 
 
 async def _pages(base: str, path: str) -> tuple[list[float], int, int]:
     """Request up to five pages of a search. Return their times, the found jobs and the searched ones."""
-    client, seconds, found, searched, cursor = Client(base), list[float](), 0, 0, ""
+    client, seconds, found, searched, cursor = BrowserConnection(base), list[float](), 0, 0, ""
     for _ in range(5):
         began = time.perf_counter()
         document = json.loads(await client.get(path + (f"&cursor={cursor}" if cursor else "")))
@@ -333,7 +333,7 @@ async def _page(base: str, path: str) -> tuple[list[float], int, int]:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def report_of(found: Figures) -> str:
+def report_of(found: DashboardFigures) -> str:
     """Return the report."""
     pages = "\n".join(page.row for page in found.pages)
     watched = "\n".join(
@@ -382,7 +382,7 @@ next one. The longest call is the longest time for which the server was occupied
 
 async def measure(queues: int, viewers: list[int], jobs: int, *, write: bool) -> None:
     """Measure on embedded servers, and write the report."""
-    figures = Figures(queues, jobs)
+    figures = DashboardFigures(queues, jobs)
     with running_server() as url:
         await many_queues(url, queues, viewers, figures)
     if jobs:
