@@ -37,6 +37,7 @@ from glidemq_async.functions.queue import QueueCalls
 from glidemq_async.functions.reading import ReadingCalls
 from glidemq_async.functions.replaying import ReplayingCalls
 from glidemq_async.functions.result_ttl import ResultTtlCalls
+from glidemq_async.functions.retention import RetentionCalls
 from glidemq_async.functions.scheduler_list import SchedulerListCalls
 from glidemq_async.functions.schedulers import SchedulerCalls
 from glidemq_async.functions.searching import SearchingCalls
@@ -83,6 +84,7 @@ class Functions:
         self.deduplication = DeduplicationCalls(caller)
         self.settings = SettingCalls(caller)
         self.limits = LimitCalls(caller)
+        self.retention = RetentionCalls(caller)
         self.schedulers = SchedulerCalls(caller)
         self.scheduler_list = SchedulerListCalls(caller)
         self.reading = ReadingCalls(caller)

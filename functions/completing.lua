@@ -97,7 +97,7 @@ end
 -- gets a record costs several times as much as one whose outcome goes into `results`.
 function completing.step_end(base, args, group, from, to, call)
   local oldest, newest = numbers_in(args, from, to)
-  local count, age, ttl = finish.kept_by(group.policy)
+  local count, age, ttl = finish.kept_by(group.policy, call.seen)
   group.kept, group.ttl, group.newest = count, ttl, newest
   -- Retention removes outcomes in the order of the adds. A run that ended much later than its neighbours would keep
   -- theirs beyond their age.

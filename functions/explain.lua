@@ -128,11 +128,34 @@ do
     gate(gates, 'key-busy', {count = 1, by = rest, to = due and tonumber(due), detail = key})
   end
 
+  -- Return a waiting job of a key by its position in the line.
+  local function in_line(base, key, position)
+    local member = redis.call('ZRANGE', base .. ':keyq:' .. key, digits(position), digits(position))[1]
+    return member and string.sub(member, 18)
+  end
+
+  local function cost_of(base, id)
+    local route = keyed.route_of(base, id)
+    return route and tonumber(route.cost) or 0
+  end
+
+  -- Return when the bucket of a key can pay for the first job that has not expired, nil if no job of the key waits. A
+  -- claim takes the expired jobs before it too, and refunds their tokens.
+  local function bucket_opens(base, key, bucket, call)
+    local cost
+    for position = 0, MOST_HEADS - 1 do
+      local id = in_line(base, key, position)
+      if not id then break end
+      cost = math.max(cost or 0, cost_of(base, id))
+      if not is_expired(base, id, call) then break end
+    end
+    return cost and limits.affordable_at(base .. ':keybucket:' .. key, bucket, cost, call.now)
+  end
+
   local function explain_key(base, gates, id, key, call)
     local limits_now = keyed.limits_of(base, key, call)
-    local waits = exists(base .. ':keyq:' .. key)
-    local pause, window, bucket = keyed.opens(base, key,
-      waits and limits_now or {max = limits_now.max, length = limits_now.length}, call)
+    local pause, window = keyed.opens(base, key, {max = limits_now.max, length = limits_now.length}, call)
+    local bucket = limits_now.bucket and bucket_opens(base, key, limits_now.bucket, call)
     if pause and pause > call.now then gate(gates, 'key-paused', {to = pause, detail = key}) end
     if keyed.room(base, key, limits_now, call) <= 0 then
       local running = call.seen.running and redis.call('HGET', base .. ':running', key)
@@ -159,15 +182,6 @@ do
   heads.lifo = from_list('ZREVRANGE', 'lifo', 0)
   heads.prioritized = from_list('ZRANGE', 'prioritized', 16)
 
-  function heads.ready(base, place)
-    local keys = redis.call('ZCARD', base .. ':ready')
-    if keys == 0 then return nil end
-    local key = redis.call('ZRANGE', base .. ':ready', digits(place % keys), digits(place % keys))[1]
-    local round = digits(math.floor(place / keys))
-    local member = redis.call('ZRANGE', base .. ':keyq:' .. key, round, round)[1]
-    return member and string.sub(member, 18)
-  end
-
   -- One entry at a time, because an entry contains its payload.
   local function first_in_fifo(base, call)
     local fifo, bytes = base .. ':fifo', 0
@@ -184,8 +198,30 @@ do
     end
   end
 
+  local function can_pay(base, key, id, call)
+    local bucket, tokens = keyed.limits_of(base, key, call).bucket, base .. ':keybucket:' .. key
+    return not bucket or limits.affordable_at(tokens, bucket, cost_of(base, id), call.now) <= call.now
+  end
+
+  -- The keys take turns. A key whose first job has expired comes last, with its next job, unless its bucket cannot pay
+  -- for that one.
+  local function first_in_lines(base, call)
+    local keys, rank = redis.call('ZRANGE', base .. ':ready', '0', digits(MOST_HEADS - 1)), {}
+    for turn = 1, MOST_HEADS do
+      local key = keys[turn]
+      if not key then return nil end
+      local at = rank[key] or 0
+      local id = in_line(base, key, at)
+      if id and (at == 0 or can_pay(base, key, id, call)) then
+        if not is_expired(base, id, call) then return id end
+        keys[#keys + 1], rank[key] = key, at + 1
+      end
+    end
+  end
+
   local function first_of(base, name, call)
     if name == 'fifo' then return first_in_fifo(base, call) end
+    if name == 'ready' then return first_in_lines(base, call) end
     for place = 0, MOST_HEADS - 1 do
       local id = heads[name](base, place)
       if not id or not is_expired(base, id, call) then return id end

@@ -5,7 +5,8 @@
 --            otherwise "<state>? …"
 --   held     zset  id -> instant until which no retention policy may remove the job. A record with the field `drop` is
 --            deleted at that instant
---   meta2  hash  keep_completed, keep_failed: the policy that was last applied to the set
+--   meta2  hash  keep_completed, keep_failed: the policy that was last applied to the set; with HELD in front, an
+--                operator holds it, see retention.lua
 -- Text of a retention policy: "<count> <age ms>", -1 = without limit, count 0 = keep nothing; '' = the default. The job
 -- that ends applies its policy to the whole set. A suffix " t<ms>" (also after '') gives the job its own time to live:
 -- its record is kept for exactly that time, and no policy is applied to it or by it.
@@ -20,10 +21,11 @@ local REPLIES_MAX = 1000
 local PUBLISH_MAX = 65536
 local MOST_TURNS = 100
 local TRIM_STEP = 500            -- a call that ends n jobs removes at most n and this many older ones
+finish.HELD = '='
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
-  local count, age = string.match(text, '^(%-?%d+) (%-?%d+)$')
+  local count, age = string.match(text, '^=?(%-?%d+) (%-?%d+)$')
   return tonumber(count), tonumber(age)
 end
 
@@ -34,6 +36,19 @@ function finish.check_policy(policy)
   if kept ~= '' and not string.find(kept, '^%-?%d+ %-?%d+$') then
     fail('ARGUMENT', 'a retention policy is "<count> <age ms>[ t<ms>]", found ' .. policy)
   end
+end
+
+-- Check a policy that an operator holds; '' is none.
+function finish.check_held(policy)
+  if policy ~= '' and not string.find(policy, '^%-?%d+ %-?%d+$') then
+    fail('ARGUMENT', 'a held retention policy is "<count> <age ms>", found ' .. policy)
+  end
+end
+
+-- Return the policy that ended jobs with this one apply: the held one, if there is one.
+local function policy_in_force(state, policy, seen)
+  local kept = seen.keep[state]
+  return string.sub(kept, 1, 1) == finish.HELD and kept or policy
 end
 
 -- Publish the end of a job to the channels that wait for it.
@@ -268,11 +283,14 @@ function finish.trim_all(base, now, seen, most)
   return met
 end
 
--- Store the policy that now applies to the set, if it is another one.
+-- Store the policy that now applies to the set, if it is another one. Return the policy that applies.
 local function adopt_policy(base, state, policy, seen)
-  if seen.keep[state] == policy then return end
+  if seen.keep[state] == policy then return policy end
+  policy = policy_in_force(state, policy, seen)
+  if seen.keep[state] == policy then return policy end
   seen.keep[state] = policy
   redis.call('HSET', base .. ':meta2', 'keep_' .. state, policy)
+  return policy
 end
 
 -- Apply the policy "keep nothing": keep only records that a client waits for, for as long as they are held.
@@ -312,18 +330,20 @@ function finish.most_removed(n)
 end
 
 -- Return how many completed jobs a policy keeps (-1: all), for how long (ms, -1: for ever), and the time to live that
--- it gives a job, nil for none.
-function finish.kept_by(policy)
+-- it gives a job, nil for none. An operator may hold another policy over one that keeps nothing; a job that is stored is
+-- trimmed by the held policy later.
+function finish.kept_by(policy, seen)
   local ttl = string.match(policy, ' t(%d+)$')
   if ttl then return 0, -1, ttl end
   local count, age = policy_of('completed', policy)
+  if count == 0 then count, age = policy_of('completed', policy_in_force('completed', policy, seen)) end
   return count, age, nil
 end
 
 -- Apply the policy of n plain jobs that have just completed, and whose outcomes are stored.
 function finish.trim_results(base, policy, n, call)
+  policy = adopt_policy(base, 'completed', policy, call.seen)
   local count, age = policy_of('completed', policy)
-  adopt_policy(base, 'completed', policy, call.seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   local most = call.left or n + TRIM_STEP
   if most <= 0 then return end
@@ -339,15 +359,16 @@ local function store_group(base, group, now, seen, left)
     keep_until(base, state, ids, now + ttl, seen)
     return left
   end
-  local count, age = policy_of(state, group.policy)
+  local policy = policy_in_force(state, group.policy, seen)
+  local count, age = policy_of(state, policy)
   if count == 0 then ids = keep_waited(base, ids, waited, seen) end
   if #ids > 0 then put(base .. ':' .. state, ids, now) end
   if waited and waited[1] then finish.await_receipts(base, waited, now, seen) end
   if count == 0 then return left end
-  adopt_policy(base, state, group.policy, seen)
+  adopt_policy(base, state, policy, seen)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   if left == 0 then return 0 end
-  return left - trim(base, state, count, group.policy ~= '' and age or -1, now, seen, left)
+  return left - trim(base, state, count, policy ~= '' and age or -1, now, seen, left)
 end
 
 -- Collect a job that has ended. Its record already has its location and `ended`.

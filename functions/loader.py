@@ -88,6 +88,7 @@ FILES: Final = (
     "migration",
     "writes",
     "key_limits",
+    "retention",
     "reading",
     "watching",
     "history",

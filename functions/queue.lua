@@ -72,7 +72,7 @@ request.register('setPaused', function(base, args)
   if not call.seen.paused and not pauses then return 'ok' end
   local value = pauses and (ends > 0 and '1 ' .. digits(ends) or '1') or '0'
   if redis.call('HGET', base .. ':meta2', 'paused') ~= value or by then
-    settings.note_pause(base, pauses and value or '', by, call.now)
+    settings.note_hold(base, 'paused', pauses and value or '', by, call.now)
   end
   local paused_before = call.seen.paused
   redis.call('HSET', base .. ':meta2', 'paused', value)

@@ -13,7 +13,7 @@
 --   upsertScheduler  channel number process id rev next { spec limit overlap name data opts extra wait } new_next
 --                    -> { "ok" | "moved", now, at }        rev, next: as the caller read them, '' for none
 --   removeScheduler  channel number id -> 0 | 1
---   pauseScheduler   channel number id -> 0 | 1
+--   pauseScheduler   channel number id [by] -> 0 | 1     by: see settings.lua
 --   resumeScheduler  channel number process id rev next -> { "ok" | "moved", now, at }
 --   fireSchedulers   channel number n { id rev fire_time next skipped count fire_times… }*n -> { now, done… }
 --     fire_time: the stored next fire time that the caller saw; next: the one to store, '' when the schedule has ended
@@ -130,6 +130,7 @@ do
     local id, zset = args[3], base .. ':schedules'
     local removed = redis.call('ZREM', zset, id)
     redis.call('UNLINK', key_of(base, id))
+    settings.note_hold(base, 'schedule ' .. id, '')
     if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedule_roles') end
     return removed
   end
@@ -179,8 +180,11 @@ do
   end
 
   local function pause(base, args)
-    local id = args[3]
+    local id, by = args[3], settings.author(args[4])
     if not next_of(base, id) then return 0 end
+    if by or redis.call('HEXISTS', key_of(base, id), 'paused') == 0 then
+      settings.note_hold(base, 'schedule ' .. id, 'paused', by, clock.now())
+    end
     redis.call('HSET', key_of(base, id), 'paused', '1')
     redis.call('ZADD', base .. ':schedules', ENDED, id)
     return 1
@@ -196,6 +200,7 @@ do
     local waits = after_end(stored[3]) and has_not_ended(base, stored[4])
     if waits then redis.call('HSET', queue_flags.create(base, 'deduped'), stored[4], SEP .. id) end
     redis.call('HDEL', key, 'paused')
+    settings.note_hold(base, 'schedule ' .. id, '')
     if waits then return {'ok', now, 0} end
     redis.call('ZADD', base .. ':schedules', score, id)
     local due = schedulers.next(base)

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, Wait, text
 from glidemq_async.functions.scheduler_list import StoredScheduler
+from glidemq_async.functions.settings import Author, packed_author
 
 
 class NextCall(NamedTuple):
@@ -117,9 +118,9 @@ class SchedulerCalls(Calls):
         """Delete a scheduler and its history. Return False if it does not exist."""
         return await self._caller.once("removeScheduler", [scheduler_id]) == 1
 
-    async def pause(self, scheduler_id: str) -> bool:
+    async def pause(self, scheduler_id: str, by: Author | None = None) -> bool:
         """Pause a scheduler. Return False if it does not exist."""
-        return await self._caller.once("pauseScheduler", [scheduler_id]) == 1
+        return await self._caller.once("pauseScheduler", [scheduler_id, packed_author(by)]) == 1
 
     async def resume(self, process: str, seen: StoredScheduler, next_fire: int | None) -> NextCall | None:
         """End a pause. Return None if the scheduler has changed since it was read."""

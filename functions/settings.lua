@@ -1,12 +1,14 @@
--- settings: who has set the limits and the pause of a queue. An operator's setting holds over the code's declaration
--- until it is released.
+-- settings: who has set the limits, the retention and the pauses of a queue. An operator's setting holds over the
+-- code's declaration until it is released.
 --   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue }
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
 --                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
---     names: paused; concurrency, rate, max_waiting; and for keys "<limit> <key>", the empty key for the default
+--     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed; for keys "<limit> <key>", the empty
+--     key for the default; and for a paused scheduler "schedule <id>"
 -- A call that changes a setting may name its author, `by`: cmsgpack { origin, who, note }.
 --   origin  "operator": the value holds from now on
---           "code": the value is declared, and applies unless there is a hold
+--           "code": the value is declared, and applies unless there is a hold; '' removes a declaration, and changes
+--             nothing if there is none
 --           "release": the hold ends, and the declared value applies, or no limit
 -- A change without an author is an operator's if the code has declared a value. Otherwise it leaves no trace.
 
@@ -52,19 +54,21 @@ function settings.change(base, name, value, by, now)
     return declared(base, name) or ''
   end
   if value == '' then
-    redis.call('HDEL', key, 'c' .. name)
+    -- A limit that the code has not declared is not the code's to remove.
+    if redis.call('HDEL', key, 'c' .. name) == 0 then return nil end
   else
     redis.call('HSET', key, 'c' .. name, cmsgpack.pack({value, by.who, now}))
   end
   return redis.call('HEXISTS', key, 'o' .. name) == 0 and value or nil
 end
 
--- Note a pause or its end. value: '' when it ends.
-function settings.note_pause(base, value, by, now)
+-- Note a setting that only operators set, or its end. name: paused, keep_<state> or "schedule <id>"; value: '' when it
+-- ends.
+function settings.note_hold(base, name, value, by, now)
   if value == '' then
-    redis.call('HDEL', base .. ':settings', 'opaused')
+    redis.call('HDEL', base .. ':settings', 'o' .. name)
   else
-    hold(base, 'paused', value, by and by.who or '', by and by.note or '', now)
+    hold(base, name, value, by and by.who or '', by and by.note or '', now)
   end
 end
 

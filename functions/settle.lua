@@ -334,7 +334,7 @@ local function ends_pause(base, call)
   local ends = call.seen.paused
   if ends == true or ends > call.now then return false end
   redis.call('HSET', base .. ':meta2', 'paused', '0')
-  settings.note_pause(base, '')
+  settings.note_hold(base, 'paused', '')
   call.seen.paused = false
   events.note(call.lines, 'resumed', '')
   call.startable = call.startable + locations.ready_count(base)

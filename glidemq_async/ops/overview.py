@@ -14,13 +14,15 @@ from glidemq_async._internal.waits import together
 from glidemq_async.client.queue_client import older_layout
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.settings import Declared
 from glidemq_async.functions.summary import QueueFigures
 from glidemq_async.ops.audit import AuditLine
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.ops.failures import FailureGroup, RecentFailures
-from glidemq_async.ops.settings import pause_of
+from glidemq_async.ops.settings import SCHEDULE, pause_of
 from glidemq_async.queues.inspection import WorkerInfo, WorkerState
+from glidemq_async.queues.limits import stored_settings
 from glidemq_async.queues.schedulers import JobScheduler
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.names import QueueKeys
@@ -137,7 +139,10 @@ class QueueWorker:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """A job scheduler of one queue. `late_seconds` is the time since its next fire time, if that is over."""
+    """A job scheduler of one queue.
+
+    `late_seconds` is the time since its next fire time, if that is over. `paused` says who has paused it and why.
+    """
 
     queue: str
     id: str
@@ -150,6 +155,7 @@ class ScheduleRow:
     skipped: int
     is_paused: bool
     late_seconds: float | None
+    paused: Pause | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +267,9 @@ class Overviews:
         rows = await self._read(await self.names() if names is None else names)
         now = {summary.name: figures.now for figures, summary in rows if summary.schedules}
         for queue in await self._connections.readable_queues([*now]):
-            found += [_schedule(queue.name, each, now[queue.name]) for each in await queue.get_job_schedulers()]
+            schedulers = await queue.get_job_schedulers()
+            holds = (await stored_settings(queue)).holds if any(each.is_paused for each in schedulers) else {}
+            found += [_schedule(queue.name, each, now[queue.name], holds) for each in schedulers]
         return sorted(found, key=lambda row: (row.next_at is None, row.next_at or row.last_at, row.queue, row.id))
 
     async def _read(self, names: Sequence[str]) -> list[tuple[QueueFigures, QueueSummary]]:
@@ -466,7 +474,8 @@ def _worker(queue: str, info: WorkerInfo) -> QueueWorker:
     )
 
 
-def _schedule(queue: str, found: JobScheduler[Any], now: int) -> ScheduleRow:
+def _schedule(queue: str, found: JobScheduler[Any], now: int, holds: Mapping[str, Declared]) -> ScheduleRow:
+    held = holds.get(f"{SCHEDULE} {found.id}", Declared("", "", 0))
     late = None if found.next_at is None else now / 1000 - found.next_at.timestamp()
     return ScheduleRow(
         queue,
@@ -480,6 +489,7 @@ def _schedule(queue: str, found: JobScheduler[Any], now: int) -> ScheduleRow:
         found.skipped,
         found.is_paused,
         late if late is not None and late > LATE_SECONDS else None,
+        Pause(held.note or None, held.who or None) if found.is_paused else None,
     )
 
 

@@ -11,10 +11,13 @@ from glidemq_async.durations import instant_to_ms
 from glidemq_async.jobs.job import Job
 from glidemq_async.ops.errors import SettingsChanged, WrongTicket
 from glidemq_async.ops.part import OpsPart
+from glidemq_async.options.retention import KeepJobs, checked_keep
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.queues.limits import UNCHANGED, Unchanged, change_key_limits, change_limits, change_pause
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.rates import RateLimit, TokenBucket
+from glidemq_async.queues.retention import hold_retention
+from glidemq_async.queues.schedulers import pause_scheduler
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.record import State
 
@@ -32,8 +35,8 @@ class ObliteratePreview:
 class QueueChanges(OpsPart):
     """The methods of Ops that change whole queues.
 
-    A pause and a limit that are set here hold over the declarations of the code, until they are released. All methods
-    raise QueueNotFound, and `reason` becomes a part of the audit line.
+    A pause, a limit and a retention that are set here hold over the declarations of the code, until they are released.
+    All methods raise QueueNotFound, and `reason` becomes a part of the audit line.
     """
 
     async def pause(self, queue: str, *, note: str = "", until: datetime | None = None, reason: str = "") -> None:
@@ -108,6 +111,30 @@ class QueueChanges(OpsPart):
             author = self._author(note or reason)
             await change_key_limits(opened, author, key, concurrency, rate_limit, token_bucket)
 
+    async def set_retention(
+        self,
+        queue: str,
+        *,
+        completed: bool | int | KeepJobs | None = None,
+        failed: bool | int | KeepJobs | None = None,
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Hold the number and age of the ended jobs of a queue over the options `keep_completed` and `keep_failed`.
+
+        A job that ends applies the held retention, until `release_hold(queue, "keep_completed")`. Jobs with their own
+        `result_ttl` keep it. None leaves the retention as it is.
+
+        Raises TypeError or ValueError for a bad retention, and TypeError without one.
+        """
+        given = {"keep_completed": checked_keep("completed", completed), "keep_failed": checked_keep("failed", failed)}
+        held = {name: keep for name, keep in given.items() if keep is not None}
+        if not held:
+            raise TypeError("set_retention needs at least one of completed= and failed=")
+        opened = await self.queue(queue)
+        async with self.changing("set retention", queue, reason=reason or note, retention=held):
+            await hold_retention(opened, self._author(note or reason), held)
+
     async def drain(self, queue: str, *, delayed: bool = False, reason: str = "") -> int:
         """Remove the waiting jobs, and with `delayed` the delayed and suspended ones too. Return their number."""
         opened = await self.queue(queue)
@@ -164,11 +191,14 @@ class QueueChanges(OpsPart):
         async with self.changing("fire schedule", queue, scheduler_id, reason=reason):
             return await opened.trigger_job_scheduler(scheduler_id)
 
-    async def pause_schedule(self, queue: str, scheduler_id: str, *, reason: str = "") -> bool:
-        """Pause a scheduler, also over deploys. Return False if it does not exist."""
+    async def pause_schedule(self, queue: str, scheduler_id: str, *, note: str = "", reason: str = "") -> bool:
+        """Pause a scheduler, also over deploys. Return False if it does not exist.
+
+        `note` tells other operators why.
+        """
         opened = await self.queue(queue)
-        async with self.changing("pause schedule", queue, scheduler_id, reason=reason) as change:
-            found = await opened.pause_job_scheduler(scheduler_id)
+        async with self.changing("pause schedule", queue, scheduler_id, reason=reason or note) as change:
+            found = await pause_scheduler(opened, scheduler_id, self._author(note or reason))
             change.count = int(found)
         return found
 

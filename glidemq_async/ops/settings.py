@@ -5,26 +5,31 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from glidemq_async.durations import from_ms
-from glidemq_async.functions.settings import Declared, StoredSettings
+from glidemq_async.functions.settings import Author, Declared, StoredSettings
 from glidemq_async.ops.errors import NoSuchHold
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.queues.limits import change_pause, release_limit, stored_settings
+from glidemq_async.queues.queue import Queue
+from glidemq_async.queues.retention import hold_retention
 
 SettingOrigin: TypeAlias = Literal["operator", "code", "none"]
 PAUSED: Final = "paused"
+SCHEDULE: Final = "schedule"
+RETENTIONS: Final = ("keep_completed", "keep_failed")
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting of a queue, or of an ordering key of it.
 
-    `name` is "paused", "concurrency", "rate", "max_waiting" or "bucket", and `key` the ordering key of a limit of keys,
-    "" for the default of all keys, None for a limit of the queue. `value` is the value that applies, None for no limit,
-    and `declared` the value that the code declares, None if it declares none. `origin` says whose value applies: an
-    "operator" holds it until it is released. `who`, `at` and `note` belong to that value, and `until` to a pause.
+    `name` is "paused", "concurrency", "rate", "max_waiting", "bucket", "keep_completed", "keep_failed" or "schedule".
+    `key` is the ordering key of a limit of keys, "" for the default of all keys, the id of a paused "schedule", and
+    None for a setting of the queue. `value` is the value that applies, None for no limit, and `declared` the value that
+    the code declares, None if it declares none. `origin` says whose value applies: an "operator" holds it until it is
+    released. `who`, `at` and `note` belong to that value, and `until` to a pause.
     """
 
     name: str
@@ -57,18 +62,26 @@ class Settings(OpsPart):
     async def release_hold(self, queue: str, name: str, *, key: str | None = None, reason: str = "") -> None:
         """Release a setting that an operator holds: the value that the code declares applies again, or none.
 
-        A released pause ends. Raises QueueNotFound, and NoSuchHold if nobody holds the setting.
+        A released pause ends, also the one of a "schedule", whose id is `key`. Raises QueueNotFound, and NoSuchHold if
+        nobody holds the setting.
         """
         setting = name if key is None else f"{name} {key}"
         opened = await self.queue(queue)
         async with self.changing("release hold", queue, setting, reason=reason):
             if setting not in (held := (await stored_settings(opened)).holds):
                 raise NoSuchHold(queue, setting, sorted(held))
-            author = self._author(reason, "release")
-            if setting == PAUSED:
-                await change_pause(opened, author, paused=False)
-            else:
-                await release_limit(opened, author, setting)
+            await _release(opened, self._author(reason, "release"), name, key, setting)
+
+
+async def _release(queue: Queue[Any, Any], by: Author, name: str, key: str | None, setting: str) -> None:
+    if name == PAUSED:
+        await change_pause(queue, by, paused=False)
+    elif name == SCHEDULE and key is not None:
+        await queue.resume_job_scheduler(key)
+    elif name in RETENTIONS:
+        await hold_retention(queue, by, {name: None})
+    else:
+        await release_limit(queue, by, setting)
 
 
 def pause_of(stored: StoredSettings) -> Setting:
@@ -91,7 +104,7 @@ def _setting(setting: str, stored: StoredSettings) -> Setting:
         value, until = _pause(stored)
         held = held if value else None
         applies = held
-    elif not has_key:
+    elif not has_key and name not in RETENTIONS:
         value = _limit(name, stored.limits)
     origin: SettingOrigin = "operator" if held else "code" if declared and value else "none"
     return Setting(
@@ -127,6 +140,14 @@ def _value(name: str, stored: str) -> str | None:
     first, _, second = stored.partition(" ")
     if name == "rate" and second:
         return f"{first} per {int(second) / 1000:g} s"
+    if name in RETENTIONS and second:
+        return _retention(int(first), int(second))
     if name == "bucket" and second:
         return f"{int(first) / 1000:g} tokens, {int(second) / 1000:g} per s"
     return stored or None
+
+
+def _retention(count: int, age: int) -> str:
+    parts = [f"{count} jobs"] if count >= 0 else []
+    parts += [f"{age / 1000:g} s"] if age >= 0 else []
+    return ", ".join(parts) or "all jobs"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -200,19 +201,25 @@ async def change_key_limits(
         raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
     name = _EVERY_KEY if key is None else check_id("key", key)
     await queue.connect()
-    await _functions(queue).limits.set_key(name, by, **limits)
-    await _review(queue, name)
+    await change_stored_limits(queue, by, name, limits)
 
 
 async def release_limit(queue: Limits[Any, Any], by: Author, setting: str) -> None:
     """End the hold of an operator on a limit: the declared value applies again, or no limit."""
     name, has_key, key = setting.partition(" ")
     await queue.connect()
-    if has_key:
-        await _functions(queue).limits.set_key(key, by, **{name: ""})
-        await _review(queue, key)
+    await change_stored_limits(queue, by, key if has_key else None, {name: ""})
+
+
+async def change_stored_limits(
+    queue: Limits[Any, Any], by: Author | None, key: str | None, limits: Mapping[str, str]
+) -> None:
+    """Set limits in stored form, of the queue (None), of a key, or the default of all keys (""). Needs `connect`."""
+    if key is None:
+        await _functions(queue).limits.set(by, **limits)
     else:
-        await _functions(queue).limits.set(by, **{name: ""})
+        await _functions(queue).limits.set_key(key, by, **limits)
+        await _review(queue, key)
 
 
 async def change_pause(queue: Limits[Any, Any], by: Author, paused: bool, until_ms: int = 0) -> None:

@@ -19,6 +19,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record, Wait
 from glidemq_async.functions.scheduler_list import StoredScheduler
 from glidemq_async.functions.schedulers import SchedulerTemplate
+from glidemq_async.functions.settings import Author
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_add
@@ -146,9 +147,7 @@ class Schedulers(QueuePart[Data, Result]):
         It stays listed with `is_paused` True. An upsert does not resume it, and it can still be triggered. Jobs that it
         has already added continue.
         """
-        _check_scheduler_id(scheduler_id)
-        await self.connect()
-        return await self._client.functions.schedulers.pause(scheduler_id)
+        return await pause_scheduler(self, scheduler_id, None)
 
     async def resume_job_scheduler(self, scheduler_id: str) -> bool:
         """End the pause of a job scheduler. Return False if no scheduler has this id.
@@ -270,6 +269,13 @@ class Schedulers(QueuePart[Data, Result]):
                 yield self._scheduler(row)
             except SerializationError as error:
                 _log.warning("job scheduler %r of queue %r cannot be read: %s", row.id, self.name, error)
+
+
+async def pause_scheduler(queue: Schedulers[Any, Any], scheduler_id: str, by: Author | None) -> bool:
+    """Pause a job scheduler in the name of an author; see `Schedulers.pause_job_scheduler`."""
+    _check_scheduler_id(scheduler_id)
+    await queue.connect()
+    return await queue._client.functions.schedulers.pause(scheduler_id, by)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 def _continue(seen: StoredScheduler | None, wanted: Schedule, now: int) -> tuple[int, int | None]:

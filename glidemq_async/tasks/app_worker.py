@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from glidemq_async._internal.waits import together
 from glidemq_async.errors import GlideMQError
+from glidemq_async.queues.declared_limits import declare_limits
 from glidemq_async.queues.finding import describe_tasks
 from glidemq_async.stored.record import WAITING
 from glidemq_async.tasks.core import AppCore
@@ -20,7 +21,7 @@ from glidemq_async.tasks.routing import TaskExecutor
 from glidemq_async.tasks.scopes import WorkerScope
 from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, WorkerEvent
-from glidemq_async.worker.options import WorkerOptions
+from glidemq_async.worker.options import WorkerOptions, own_version
 from glidemq_async.worker.pool import WorkerPool
 from glidemq_async.worker.worker import Worker, feed_from, feed_now
 
@@ -43,9 +44,9 @@ class AppWorker(Runs):
     block. The lifespan of the app is entered before the first job and left after the last one. With `until_empty`, all
     queues are checked again until none has a job that could start, because the jobs of one queue may add to another.
 
-    `start` opens the app, enters its lifespan and upserts its crons, and then starts the workers. If the lifespan
-    raises, `start` raises the same and leaves nothing open. If a worker cannot start, this worker is closed. `close`
-    leaves the lifespan after the last worker has closed.
+    `start` opens the app, enters its lifespan, upserts its crons and stores its declared limits, and then starts the
+    workers. If the lifespan raises, `start` raises the same and leaves nothing open. If a worker cannot start, this
+    worker is closed. `close` leaves the lifespan after the last worker has closed.
 
     With `warm=False` an executor starts with its first job instead of with the worker. Used by the test tools.
     """
@@ -68,6 +69,7 @@ class AppWorker(Runs):
             handle_signals=False,
             health_port=None,
         )
+        self._version = own_version(shared.version)
         self._workers = [self._worker(name, shared) for name in self._names]
         self._pool = WorkerPool(self._workers, handle_signals=False, health_port=options.health_port)
         self._still_open = set(self._workers)
@@ -164,6 +166,7 @@ class AppWorker(Runs):
             opening.push_async_callback(self._scope.close)
             # Before the pool: a signal that stops the worker may come as soon as the first job can run.
             await self._describe_tasks()
+            await self._declare_limits()
             try:
                 await self._pool.start()
             except BaseException:  # the pool has closed its workers, which cannot start again
@@ -179,6 +182,13 @@ class AppWorker(Runs):
                 await describe_tasks(self._app.queue(name), self._app.tasks.parameters(name))
             except GlideMQError as error:
                 _log.warning("tools cannot name the arguments of the jobs of queue %s: %s", name, error)
+
+    async def _declare_limits(self) -> None:
+        # Before the first claim, and an error stops the start: a worker without its limits could overload others.
+        self._app.limits.warn_of_unserved(self._app.tasks.queues())
+        for worker in self._workers:
+            who = f"version {self._version}" if self._version else worker.name
+            await declare_limits(self._app.queue(worker.queue), who, self._app.limits.of(worker.queue))
 
     @override
     async def _close(self) -> None:

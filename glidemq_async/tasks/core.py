@@ -30,6 +30,8 @@ from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
+from glidemq_async.tasks.app_queue import AppQueue
+from glidemq_async.tasks.declared_limits import DeclaredLimits
 from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.included_modules import IncludedModules
 from glidemq_async.tasks.middleware import Chain
@@ -97,7 +99,8 @@ class AppCore:
         self.overrides: Final = Overrides()
         self._given = storage
         self._storage: Storage | None = None
-        self._queues: dict[str, Queue[Any, Any]] = {}
+        self.limits: Final = DeclaredLimits()
+        self._queues: dict[str, AppQueue] = {}
         self._topics: dict[str, Topic] = {}
         self._topic_settings: dict[str, TopicSettings] = {}
         self._open_lifespan: OpenContext | None = None
@@ -161,17 +164,27 @@ class AppCore:
         """Return one of the app's queues, always the same object. It is closed together with the app."""
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = self.separate_queue(name)
+            found = self._queues[name] = AppQueue(name, self._bind)
         return found
 
     def separate_queue(self, name: str) -> Queue[Any, Any]:
         """Return a new object for one of the app's queues. Its user closes it."""
-        settings = self.settings
-        found: Queue[Any, Any] = Queue(
-            name, self.storage, default_options=settings.default_options, ids=settings.ids, **self.shared_of(name)
-        )
-        use_tasks(found, partial(self.tasks.parameters, name))
+        found = AppQueue(name, self._bind)
+        self._bind(found)
         return found
+
+    def _bind(self, queue: AppQueue) -> None:
+        """Let a queue use the present storage, at its first use."""
+        name, settings = queue.name, self.settings
+        Queue.__init__(
+            queue,
+            name,
+            self.storage,
+            default_options=settings.default_options,
+            ids=settings.ids,
+            **self.shared_of(name),
+        )
+        use_tasks(queue, partial(self.tasks.parameters, name))
 
     def shared_of(self, queue: str) -> Mapping[str, Any]:
         """Return the settings of a queue. The mode does not apply to subscriptions: their messages decide on keys."""
@@ -314,6 +327,10 @@ class AppCore:
                 closing.push_async_callback(storage.close)
             for opened in (*queues.values(), *topics.values()):
                 closing.push_async_callback(opened.close)
+        # A module may keep a queue that it has declared. It works again when the app is opened again.
+        for name, queue in queues.items():
+            queue.release()
+            self._queues.setdefault(name, queue)
 
     async def _enter_lifespan(self) -> None:
         if self.settings.lifespan is not None and self._open_lifespan is None:

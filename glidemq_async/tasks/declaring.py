@@ -13,9 +13,11 @@ from glidemq_async.executors.registry import check_executor, check_permissions
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, explicit, merge
 from glidemq_async.options.retry_rules import ErrorTypes, RetryRules
 from glidemq_async.options.validation import refuse_unknown
+from glidemq_async.queues.rates import RateLimit, TokenBucket
 from glidemq_async.schedules.schedule import Schedule, ScheduleOptionsDict
 from glidemq_async.stored.names import check_name
 from glidemq_async.tasks.core import AppCore, CronTask
+from glidemq_async.tasks.declared_limits import EVERY_KEY, LIMITS, limits_of_task
 from glidemq_async.tasks.definition import TaskDefinition, TaskSettings
 from glidemq_async.tasks.key_functions import KeyFunction
 from glidemq_async.tasks.registry import job_name
@@ -46,6 +48,9 @@ class TaskOptionsDict(JobOptionsDict, total=False):
     retry_on: ErrorTypes | None
     give_up_on: ErrorTypes | None
     key: str | KeyFunction | None  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    concurrency: int | None
+    rate_limit: RateLimit | None
+    token_bucket: TokenBucket | None
 
 
 class CronOptionsDict(TaskOptionsDict, ScheduleOptionsDict, total=False):
@@ -64,6 +69,9 @@ class WorkflowOptionsDict(JobOptionsDict, total=False):
     on_divergence: OnDivergence
     new_code: NewCode
     key: str | KeyFunction | None  # type: ignore[misc]  # pyright: ignore[reportIncompatibleVariableOverride]
+    concurrency: int | None
+    rate_limit: RateLimit | None
+    token_bucket: TokenBucket | None
 
 
 class TaskDecorator(Protocol):
@@ -77,7 +85,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> PlainTask[P, R]: ...
 
 
-_OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version", "retry_on", "give_up_on")
+_OWN: Final = ("name", "queue", "executor", "permissions", "aliases", "version", "retry_on", "give_up_on", *LIMITS)
 _NOT_OF_TASKS: Final = ("job_id", "at")
 
 
@@ -126,12 +134,15 @@ class Declaring:
         - `key`: the ordering key of its jobs, or a function that returns the key of each job, a str or None:
           `key=lambda tenant, **_: tenant`. Each add calls it with all arguments by name, with their defaults, unless
           the job has another `key`.
+        - `concurrency`, `rate_limit`, `token_bucket`: the limits of the keys of its jobs, as in `queue.set_key_limits`.
+          With a fixed `key` they apply to this key, and with a function to each key of the queue that has no limits of
+          its own, also to keys of other tasks. Workers store them when they start, and an operator's limits hold.
         - the options of JobOptions: defaults for its jobs, which override the defaults of the app. `job_id` and `at`
           are not allowed, because they belong to a single job.
 
         Raises TypeError or ValueError for bad options, for a function whose dependencies cannot be provided, for a key
-        function that cannot take the arguments, and when
-        the app already has a task of this name.
+        function that cannot take the arguments, for limits without a key, and when the app already has a task of this
+        name or a task with other limits for the same key.
         """
         given = cast("dict[str, Any]", options)
         if function is not None:
@@ -261,7 +272,8 @@ class Declaring:
         - `new_code`: which workers continue a run whose code has changed since it was started. "continue": all workers
           of the workflow. "pin": only workers with the earlier code, because the name of the jobs contains the
           fingerprint of the function, or its `version`. Without such a worker the run waits.
-        - `name`, `queue`, `aliases`, `version`, `retry_on`, `give_up_on` and the options of JobOptions: as for `task`.
+        - `name`, `queue`, `aliases`, `version`, `retry_on`, `give_up_on`, the limits of its keys and the options of
+          JobOptions: as for `task`.
 
         Raises the errors of `task`.
         """
@@ -322,8 +334,18 @@ class Declaring:
         # Two classes only for type checkers: a call of the one returns a coroutine, a call of the other the value.
         kind = AsyncTask[..., Any] if definition.is_async else PlainTask[..., Any]
         task = kind(self._core, definition)
+        limits = limits_of_task(definition.name, definition.queue, given, self._limited_key(settings))
+        self._core.limits.check_task(definition.name, definition.queue, limits)
         self._core.tasks.add(task)
+        self._core.limits.add_task(definition.name, definition.queue, limits)
         return task
+
+    def _limited_key(self, settings: TaskSettings) -> str | None:
+        """Return the key that the limits of a task apply to, "" for each key, None if its jobs have no key."""
+        is_keyed = self._core.settings.shared.get("mode") == "keyed"
+        if settings.key_function is not None:
+            return EVERY_KEY
+        return settings.options.key or (EVERY_KEY if is_keyed else None)
 
     def _settings(self, function: Callable[..., Any], given: Mapping[str, Any]) -> TaskSettings:
         _check_function(function)

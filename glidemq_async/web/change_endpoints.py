@@ -12,8 +12,20 @@ from glidemq_async.ops.queue_changes import ObliteratePreview
 from glidemq_async.queues.explanation import Explanation
 from glidemq_async.queues.rates import RateLimit
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
-from glidemq_async.web.models import CleanBody, DrainBody, KeyPauseBody, LimitsBody, NoBody, ObliterateBody, PauseBody
+from glidemq_async.web.models import (
+    CleanBody,
+    DrainBody,
+    KeyPauseBody,
+    LimitsBody,
+    NoBody,
+    NotedBody,
+    ObliterateBody,
+    PauseBody,
+    ReleaseBody,
+    RetentionBody,
+)
 from glidemq_async.web.problems import RequestError
+from glidemq_async.web.producer_endpoints import keep_of
 from glidemq_async.web.replies import Done, SettingList
 
 Change = Callable[[Ops, ApiCall], Awaitable[object]]
@@ -56,6 +68,19 @@ async def _expected(call: ApiCall, queue: str) -> str:
     if not tags or not tags[0]:
         raise SettingsChanged(queue)
     return tags[0]
+
+
+async def _set_retention(ops: Ops, call: ApiCall) -> None:
+    body = call.body
+    models = {"completed": body.completed, "failed": body.failed}
+    given = {state: keep_of(model) for state, model in models.items() if model is not None}
+    if not given:
+        raise RequestError(422, "invalid-body", "name at least one of completed and failed")
+    await ops.set_retention(_queue(call), note=body.note, reason=call.reason, **given)
+
+
+async def _release_hold(ops: Ops, call: ApiCall) -> None:
+    await ops.release_hold(_queue(call), call.path["setting"], key=call.body.key, reason=call.reason)
 
 
 def changing(action: str, change: Change, part: str = "") -> Callable[[ApiCall], Awaitable[Reply]]:
@@ -123,6 +148,23 @@ ENDPOINTS = (
         body=LimitsBody,
         result=Done,
         match=True,
+    ),
+    _post(
+        "setRetention",
+        "retention",
+        "Hold how many ended jobs a queue keeps, over the options of the jobs.",
+        RetentionBody,
+        _set_retention,
+        role="admin",
+    ),
+    _post(
+        "releaseHold",
+        "settings/{setting}/release",
+        "Release a setting that an operator holds: the declared value applies again, or none.",
+        ReleaseBody,
+        _release_hold,
+        role="admin",
+        part="setting",
     ),
     _post(
         "pauseQueue",
@@ -197,8 +239,10 @@ ENDPOINTS = (
         "pauseSchedule",
         "schedules/{schedule}/pause",
         "Pause a schedule, also over deploys.",
-        NoBody,
-        lambda ops, call: ops.pause_schedule(_queue(call), call.path["schedule"], reason=call.reason),
+        NotedBody,
+        lambda ops, call: ops.pause_schedule(
+            _queue(call), call.path["schedule"], note=call.body.note, reason=call.reason
+        ),
         part="schedule",
     ),
     _post(

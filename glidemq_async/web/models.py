@@ -190,6 +190,18 @@ class PauseBody(Strict):
         return None if self.seconds is None else datetime.now(UTC) + timedelta(seconds=self.seconds)
 
 
+class NotedBody(Strict):
+    """A note that other operators see."""
+
+    note: Note = ""
+
+
+class ReleaseBody(Strict):
+    """The ordering key of a limit of keys, "" for all keys, or the id of a paused schedule."""
+
+    key: Annotated[str, Field(max_length=256)] | None = None
+
+
 class KeyPauseBody(Strict):
     """A pause of an ordering key."""
 
@@ -212,6 +224,14 @@ class LimitsBody(Strict):
     concurrency: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     rate_limit: RateModel | None = None
     max_waiting: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    note: Note = ""
+
+
+class RetentionBody(Strict):
+    """The ended jobs to keep: all or none, a count, or both bounds. What is left out stays."""
+
+    completed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
+    failed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
     note: Note = ""
 
 

@@ -128,15 +128,16 @@ def _deduplication(model: Any) -> Deduplication:
     return Deduplication(**model.model_dump(exclude_none=True))
 
 
-def _keep(model: Any) -> bool | int | KeepJobs:
+def keep_of(model: Any) -> bool | int | KeepJobs:
+    """Return the retention of a model."""
     return model if isinstance(model, bool | int) else KeepJobs(**model.model_dump(exclude_none=True))
 
 
 _OBJECTS: Final[Mapping[str, Any]] = {
     "backoff": _backoff,
     "deduplication": _deduplication,
-    "keep_completed": _keep,
-    "keep_failed": _keep,
+    "keep_completed": keep_of,
+    "keep_failed": keep_of,
 }
 
 

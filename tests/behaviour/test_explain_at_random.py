@@ -18,6 +18,7 @@ UNIT: Final = 1_000
 UNIT_MS: Final = UNIT * 1_000
 KEYS: Final = ("a", "b", "c")
 MOST_JOBS: Final = 9
+WAITS: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
 
 
 class RandomQueue:
@@ -133,11 +134,53 @@ async def compare(timed: Timed, seed: int, states: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(
-    "states",
-    [pytest.param(1_000, marks=pytest.mark.untidy), pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.untidy])],
+    ("seed", "states"),
+    [
+        pytest.param(1_000, 1_000, marks=pytest.mark.untidy),
+        pytest.param(10_000, 10_000, marks=[pytest.mark.slow, pytest.mark.untidy]),
+        pytest.param(10_001, 10_000, marks=[pytest.mark.slow, pytest.mark.untidy]),
+    ],
 )
 @pytest.mark.timeout(300)
-async def test_a_claim_starts_exactly_the_job_without_a_closed_gate(timed: Timed, states: int) -> None:
-    started, refused = await compare(timed, states, states)
+async def test_a_claim_starts_exactly_the_job_without_a_closed_gate(timed: Timed, seed: int, states: int) -> None:
+    started, refused = await compare(timed, seed, states)
     assert started > states // 10
     assert refused > states // 10
+
+
+async def explained(timed: Timed) -> dict[str, list[str]]:
+    """Return the kinds of the gates of each waiting job that depend on claims, by its name."""
+    jobs = [job for state in WAITS for job in await timed.queue.get_jobs(state)]
+    found = {job.name: (await timed.queue.explain(job.id)).gates for job in jobs}
+    return {name: [gate.kind for gate in gates if gate.kind != "no-worker"] for name, gates in found.items()}
+
+
+async def test_regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys(timed: Timed) -> None:
+    add = timed.queue.add
+    await add("a1", None, key="a", ttl=UNIT)
+    for name in ("b1", "b2"):
+        await add(name, None, key="b", ttl=UNIT)
+    await add("b3", None, key="b")
+    await add("last", None, priority=1)
+    await timed.clock.advance(2 * UNIT_MS)
+    late = ["expired"]
+    assert await explained(timed) == {"a1": late, "b1": late, "b2": late, "b3": [], "last": ["behind"]}
+    assert await timed.run(1) == ["b3"]
+    assert await timed.run(1) == ["last"]
+
+
+async def test_regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired(timed: Timed) -> None:
+    add = timed.queue.add
+    await timed.queue.set_key_limits("a", token_bucket=TokenBucket(2, 1 / UNIT))
+    await add("a1", None, key="a")
+    assert await timed.run() == ["a1"]
+    await add("a2", None, key="a", cost=1, ttl=UNIT / 1000)
+    await add("a3", None, key="a", cost=2)
+    await add("last", None, priority=1)
+    await timed.clock.advance(UNIT)
+    assert await explained(timed) == {"a2": ["expired"], "a3": ["bucket", "behind"], "last": []}
+    assert await timed.run(1) == ["last"]
+    await timed.clock.advance(UNIT_MS)
+    await timed.fake_worker.claim_in_one_call(0)
+    assert await explained(timed) == {"a3": []}
+    assert await timed.run(1) == ["a3"]

@@ -15,6 +15,7 @@ from glidemq_async import (
     FlowJob,
     FlowProducer,
     JobStateError,
+    KeepJobs,
     Queue,
     RateLimit,
     RetryLater,
@@ -25,6 +26,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
+from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, note_action
 from glidemq_async.ops.access import Identity
 from glidemq_async.ops.core import Ops
@@ -33,6 +35,7 @@ from glidemq_async.ops.tokens import Tokens
 from glidemq_async.queues.finding import describe_tasks
 from glidemq_async.queues.inspection import task_parameters, tell_worker
 from glidemq_async.queues.limits import stored_settings
+from glidemq_async.queues.retention import hold_retention
 from glidemq_async.storage import Storage
 from glidemq_async.topics.topic import Topic, functions_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
@@ -80,6 +83,10 @@ async def order_and_limits(queue: AnyQueue) -> None:
     async with worker_of(queue, echo, concurrency=5):
         for job in keyed + others:
             assert (await ended(job)).state == "completed"
+    by = Author("operator", "ada")
+    await hold_retention(queue, by, {"keep_completed": KeepJobs()})
+    assert (await stored_settings(queue)).holds.keys() == {"keep_completed"}
+    await hold_retention(queue, by, {"keep_completed": None})
     assert (await stored_settings(queue)).holds == {}
     await queue.set_global_concurrency(None)
     await queue.remove_global_rate_limit()

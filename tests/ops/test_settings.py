@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
-from glidemq_async import QueueFull, RateLimit, TokenBucket
+from glidemq_async import JobOptions, KeepJobs, QueueFull, RateLimit, TokenBucket
 from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, NoSuchHold, Ops, Setting, WrongTicket
+from glidemq_async.ops.overview import Pause
 from glidemq_async.queues.limits import change_limits
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyQueue, echo, ended, idle, soon, worker_of
@@ -109,6 +111,54 @@ async def test_a_pause_until_an_instant_holds_exactly_until_then(timed: Timed) -
     await timed.clock.advance(200_000)
     assert not await timed.queue.is_paused()
     assert await timed.run() == ["job"]
+
+
+async def test_a_held_retention_applies_instead_of_the_options_of_jobs(ops: Ops, queue: AnyQueue) -> None:
+    async def run(count: int, **options: Any) -> int:
+        # Nobody waits for a result, because the record of an awaited job is kept longer.
+        await queue.add_bulk([("job", None, JobOptions(**options))] * count)
+        await worker_of(queue, echo).run(until_empty=True)
+        return (await queue.get_job_counts())["completed"]
+
+    assert await run(5) == 5
+    await ops.set_retention(queue.name, completed=2, failed=KeepJobs(age=60), note="the disk is full")
+    assert await run(3) == 2
+    assert await run(3, keep_completed=100) == 2
+    assert await run(1, keep_completed=False) == 2
+    assert await run(3, priority=1, keep_completed=False) == 2
+    assert await run(1, result_ttl=60) == 3
+    kept = await named(ops, queue, "keep_completed")
+    assert (kept.value, kept.origin, kept.who, kept.note) == ("2 jobs", "operator", "ada", "the disk is full")
+    assert (await named(ops, queue, "keep_failed")).value == "60 s"
+    await ops.set_retention(queue.name, completed=True)
+    assert (await named(ops, queue, "keep_completed")).value == "all jobs"
+    assert await run(3, keep_completed=False) == 6
+    await ops.release_hold(queue.name, "keep_completed")
+    assert (await queue.get_job_counts())["completed"] == 6
+    assert await run(1, keep_completed=1) == 2
+    with pytest.raises(NoSuchHold):
+        await ops.release_hold(queue.name, "keep_completed")
+    with pytest.raises(TypeError, match="at least one of completed= and failed="):
+        await ops.set_retention(queue.name)
+
+
+async def test_a_paused_schedule_says_who_has_paused_it_until_it_is_released(ops: Ops, queue: AnyQueue) -> None:
+    await queue.upsert_job_scheduler("night", every=3600)
+    await queue.upsert_job_scheduler("day", every=3600)
+    assert await ops.pause_schedule(queue.name, "night", note="double bookings")
+    assert await queue.pause_job_scheduler("night")
+    await queue.upsert_job_scheduler("night", every=7200)
+    found = await named(ops, queue, "schedule")
+    assert (found.key, found.value, found.who, found.note) == ("night", "paused", "ada", "double bookings")
+    rows = {row.id: row.paused for row in await ops.schedules([queue.name])}
+    assert rows == {"night": Pause("double bookings", "ada"), "day": None}
+    await ops.release_hold(queue.name, "schedule", key="night")
+    scheduler = await queue.get_job_scheduler("night")
+    assert scheduler is not None
+    assert not scheduler.is_paused
+    assert await ops.pause_schedule(queue.name, "night")
+    assert await ops.remove_schedule(queue.name, "night")
+    assert [one.name for one in await ops.settings(queue.name) if one.origin != "none"] == []
 
 
 async def test_a_full_queue_refuses_adds(ops: Ops, queue: AnyQueue) -> None:

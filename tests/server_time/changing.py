@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from glidemq_async.functions.settings import Author
 from glidemq_async.queues.cleaning import SWEPT_AT_ONCE
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
@@ -169,6 +170,13 @@ async def set_key_limits(b: Bench) -> None:
     await b.claim(900)
     await b.crowd()
     await b.functions.limits.set_key("k", rate="2000 60000", concurrency="2000")
+
+
+@largest("setRetention")
+async def set_retention(b: Bench) -> None:
+    by = Author("operator", "ada", "x" * 200)
+    await b.functions.retention.set(by, {"keep_completed": "5 1000", "keep_failed": "5 1000"})
+    await b.functions.retention.set(by, {"keep_completed": "", "keep_failed": ""})
 
 
 @largest("pauseKey")

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias, TypedDict
 from glidemq_async.durations import parse_duration
 from glidemq_async.ops.access import Role
 from glidemq_async.ops.core import Ops
+from glidemq_async.options.retention import KeepJobs
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.queues.rates import RateLimit
 from glidemq_async.web.pages import formats
@@ -237,6 +238,17 @@ async def _slots_now(ops: Ops, form: Form) -> Form:
     return {"concurrency": next((str(each.concurrency) for each in rows if each.name == form["worker"]), "")}
 
 
+async def _retention(ops: Ops, form: Form, reason: str) -> str:
+    keep = KeepJobs(age=seconds(form, "age"), count=whole(form, "count"))
+    state = "failed" if form.get("state") == "failed" else "completed"
+    note = form.get("note", "")
+    if state == "failed":
+        await ops.set_retention(form["queue"], failed=keep, note=note, reason=reason)
+    else:
+        await ops.set_retention(form["queue"], completed=keep, note=note, reason=reason)
+    return f"The retention of {state} jobs of {form['queue']} stays until an operator releases it."
+
+
 async def _pause_key(ops: Ops, form: Form, reason: str) -> str:
     length = needed(seconds(form, "for"), "the duration")
     await ops.pause_key(form["queue"], form["key"], length, reason=reason)
@@ -285,7 +297,7 @@ async def _fire(ops: Ops, form: Form, reason: str) -> str:
 
 
 async def _pause_schedule(ops: Ops, form: Form, reason: str) -> str:
-    await ops.pause_schedule(form["queue"], form["schedule"], reason=reason)
+    await ops.pause_schedule(form["queue"], form["schedule"], note=form.get("note", ""), reason=reason)
     return f"Schedule {form['schedule']} is paused."
 
 
@@ -420,6 +432,19 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         ),
         present=_limits_now,
     ),
+    "set_retention": ChangeForm(
+        title="Retention of {queue}",
+        text="Ended jobs are kept as set here, whatever their options say, until an operator releases it.",
+        verb="Set the retention",
+        run=_retention,
+        role="admin",
+        fields=(
+            FormField("state", "State", kind="choice", value="completed", options=("completed", "failed")),
+            FormField("count", "Jobs", "Empty: any number.", kind="number", placeholder="1000"),
+            FormField("age", "Age", "Empty: any age.", placeholder="1d"),
+            FormField("note", "Note"),
+        ),
+    ),
     "pause_key": ChangeForm(
         title="Pause key {key}",
         text="No job of this key starts in {queue}. Other keys continue.",
@@ -487,6 +512,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         text="No job is added until it is resumed, also after a deploy.",
         verb="Pause",
         run=_pause_schedule,
+        fields=(_NOTE,),
     ),
     "resume_schedule": ChangeForm(
         title="Resume {schedule}", text="Jobs are added at its fire times again.", verb="Resume", run=_resume_schedule

@@ -1,0 +1,64 @@
+"""The limits that code declares for a queue and for its ordering keys. Workers store them when they start."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from glidemq_async.functions.settings import Author
+from glidemq_async.options.validation import positive_number
+from glidemq_async.queues.limits import Limits, QueueLimits, change_stored_limits, stored_settings
+from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit
+
+LIMITS: Final = frozenset({"concurrency", "rate", "max_waiting", "bucket"})
+"""The names of the settings that are limits."""
+
+
+def queue_declaration(limits: QueueLimits) -> dict[str, str]:
+    """Return the declared settings of a queue in stored form, by name."""
+    found: dict[str, str] = {}
+    if limits.concurrency is not None:
+        found["concurrency"] = str(limits.concurrency)
+    if limits.rate_limit is not None:
+        found["rate"] = stored_limit(limits.rate_limit)
+    if limits.max_waiting is not None:
+        found["max_waiting"] = str(limits.max_waiting)
+    return found
+
+
+def key_declaration(
+    concurrency: int | None, rate_limit: RateLimit | None, token_bucket: TokenBucket | None
+) -> dict[str, str]:
+    """Return the declared settings of an ordering key in stored form, by name. Raises TypeError or ValueError."""
+    found: dict[str, str] = {}
+    if concurrency is not None:
+        found["concurrency"] = str(positive_number("concurrency", concurrency))
+    for name, option, value, kind in (
+        ("rate", "rate_limit", rate_limit, RateLimit),
+        ("bucket", "token_bucket", token_bucket, TokenBucket),
+    ):
+        if value is None:
+            continue
+        if not isinstance(value, kind):
+            raise TypeError(f"{option} must be a {kind.__name__}, not {value!r}")
+        found[name] = stored_limit(value)
+    return found
+
+
+async def declare_limits(queue: Limits[Any, Any], who: str, declared: Mapping[str, str]) -> None:
+    """Store the limits that the code declares, by setting: "<name>" of the queue, "<name> <key>" of a key.
+
+    A stored declaration that is not in `declared` is removed. Limits that an operator holds continue to apply.
+    """
+    stored = (await stored_settings(queue)).declared
+    before = {name: one.value for name, one in stored.items() if name.partition(" ")[0] in LIMITS}
+    # A declaration that is stored already stays as it is, so it tells which version of the code declared it first.
+    changes: dict[str | None, dict[str, str]] = defaultdict(dict)
+    for setting in sorted(declared.keys() | before.keys()):
+        value = declared.get(setting, "")
+        if value != before.get(setting):
+            name, has_key, key = setting.partition(" ")
+            changes[key if has_key else None][name] = value
+    for key, limits in changes.items():
+        await change_stored_limits(queue, Author("code", who), key, limits)
