@@ -129,8 +129,8 @@ do
   local function remove(base, args)
     local id, zset = args[3], base .. ':schedules'
     local removed = redis.call('ZREM', zset, id)
-    redis.call('UNLINK', key_of(base, id))
     settings.note_hold(base, 'schedule ' .. id, '')
+    redis.call('UNLINK', key_of(base, id))
     if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedule_roles') end
     return removed
   end

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from glidemq_async.functions.settings import Author
 from glidemq_async.options.validation import positive_number
-from glidemq_async.queues.limits import Limits, QueueLimits, change_stored_limits, stored_settings
+from glidemq_async.queues.limits import Limits, QueueLimits, change_stored_limits, limit_form, stored_settings
 from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit
 
 LIMITS: Final = frozenset({"concurrency", "rate", "max_waiting", "bucket"})
@@ -34,15 +34,10 @@ def key_declaration(
     found: dict[str, str] = {}
     if concurrency is not None:
         found["concurrency"] = str(positive_number("concurrency", concurrency))
-    for name, option, value, kind in (
-        ("rate", "rate_limit", rate_limit, RateLimit),
-        ("bucket", "token_bucket", token_bucket, TokenBucket),
-    ):
-        if value is None:
-            continue
-        if not isinstance(value, kind):
-            raise TypeError(f"{option} must be a {kind.__name__}, not {value!r}")
-        found[name] = stored_limit(value)
+    if rate_limit is not None:
+        found["rate"] = limit_form("rate_limit", rate_limit, RateLimit)
+    if token_bucket is not None:
+        found["bucket"] = limit_form("token_bucket", token_bucket, TokenBucket)
     return found
 
 

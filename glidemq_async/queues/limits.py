@@ -172,7 +172,7 @@ async def change_limits(
     if not isinstance(concurrency, Unchanged):
         limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
     if not isinstance(rate_limit, Unchanged):
-        limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
+        limits["rate"] = limit_form("rate_limit", rate_limit, RateLimit)
     if not isinstance(max_waiting, Unchanged):
         limits["max_waiting"] = "" if max_waiting is None else str(positive_number("max_waiting", max_waiting))
     if not limits:
@@ -194,9 +194,9 @@ async def change_key_limits(
     if not isinstance(concurrency, Unchanged):
         limits["concurrency"] = "" if concurrency is None else str(positive_number("concurrency", concurrency))
     if not isinstance(rate_limit, Unchanged):
-        limits["rate"] = _form("rate_limit", rate_limit, RateLimit)
+        limits["rate"] = limit_form("rate_limit", rate_limit, RateLimit)
     if not isinstance(token_bucket, Unchanged):
-        limits["bucket"] = _form("token_bucket", token_bucket, TokenBucket)
+        limits["bucket"] = limit_form("token_bucket", token_bucket, TokenBucket)
     if not limits:
         raise TypeError("set_key_limits needs at least one of concurrency=, rate_limit= and token_bucket=")
     name = _EVERY_KEY if key is None else check_id("key", key)
@@ -249,7 +249,8 @@ def _check(name: str, value: object, kind: type) -> None:
         raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
 
 
-def _form(name: str, value: RateLimit | TokenBucket | None, kind: type) -> str:
+def limit_form(name: str, value: RateLimit | TokenBucket | None, kind: type) -> str:
+    """Return the stored form of the limit in an option, "" for None. Raises TypeError."""
     if value is None:
         return ""
     _check(name, value, kind)

@@ -19,6 +19,7 @@ _PART: Final = {
     "signal": "The name of a signal.",
     "key": "An ordering key.",
     "schedule": "The id of a job scheduler.",
+    "setting": "The name of a setting.",
     "operation": "The id of a bulk operation.",
     "fingerprint": "The fingerprint of a group of failures.",
 }

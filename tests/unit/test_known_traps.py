@@ -57,6 +57,12 @@ TRAPS = {
         "no_key_starves",
     ],
     "a changed job and a copy of it both run": ["regression_a_changed_job_runs_once"],
+    "an explanation stops at the first key whose jobs have all expired": [
+        "regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys",
+    ],
+    "an explanation lets a bucket pay for an expired job only": [
+        "regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired",
+    ],
     "a retried or released job loses its position in its key's line": [
         "a_retry_keeps_its_position_and_the_key_waits_for_it",
         "a_released_job_goes_first",
