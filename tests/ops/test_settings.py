@@ -174,6 +174,21 @@ async def test_a_full_queue_refuses_adds(ops: Ops, queue: AnyQueue) -> None:
     await queue.drain()
 
 
+async def test_jobs_of_every_kind_count_as_waiting(timed: Timed) -> None:
+    queue, worker = timed.queue, timed.fake_worker
+    await queue.set_max_waiting(1)
+    kinds: list[dict[str, Any]] = [{}, {"priority": 1}, {"lifo": True}, {"key": "k"}]
+    for options in kinds:
+        await queue.add("job", **options)
+        with pytest.raises(QueueFull):
+            await queue.add("job")
+        (lease,) = await worker.claim(1)
+        await worker.settle(lease, "b")
+        with pytest.raises(QueueFull):
+            await queue.add("job")
+        assert await timed.run() == ["job"]
+
+
 async def test_obliterate_needs_the_ticket_of_a_preview(ops: Ops, queue: AnyQueue) -> None:
     await queue.add("job")
     preview = await ops.preview_obliterate(queue.name)

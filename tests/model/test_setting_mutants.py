@@ -1,0 +1,87 @@
+"""The tests of explanations and settings can fail: each of many small defects in the Lua is detected."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from glidemq_async import Queue
+from glidemq_async.functions import loader
+from glidemq_async.ops import Actor, Ops
+from glidemq_async.storage import MemoryStorage
+from tests.behaviour import test_explain_at_random as explaining
+from tests.model.setting_mutants import MUTANTS_OF_EXPLANATIONS, MUTANTS_OF_SETTINGS
+from tests.ops import test_settings as settings
+from tests.support.clocked_queue import Timed, store_of, timed
+from tests.support.helpers import AnyQueue
+from tests.tasks import test_declared_limits as declared
+
+DETECTED = (AssertionError, LookupError, TypeError, BaseExceptionGroup, pytest.fail.Exception)
+SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
+    settings.test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy,
+    settings.test_a_direct_call_holds_over_a_declaration_too,
+    settings.test_limits_of_keys_are_held_by_key,
+    settings.test_a_pause_has_a_note_and_an_author,
+    settings.test_a_full_queue_refuses_adds,
+    settings.test_a_paused_schedule_says_who_has_paused_it_until_it_is_released,
+    settings.test_a_held_retention_applies_instead_of_the_options_of_jobs,
+)
+
+
+async def explain(opened: MemoryStorage) -> None:
+    """Compare explanations with claims."""
+    await explaining.test_regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys(new(opened))
+    await explaining.test_regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired(new(opened))
+    for seed in range(3):
+        await explaining.compare(new(opened), seed, 400)
+
+
+async def change_settings(opened: MemoryStorage) -> None:
+    """Declare, hold and release settings."""
+    for check in SETTINGS:
+        queue = new(opened).queue
+        async with queue, Ops(opened, actor=Actor("http", "ada")) as ops:
+            await check(ops, queue)
+    await settings.test_jobs_of_every_kind_count_as_waiting(new(opened))
+    await declared.test_a_deploy_without_a_declaration_removes_only_what_the_code_has_set(opened, name())
+
+
+def name() -> str:
+    """Return a name of a queue."""
+    return f"q-{uuid.uuid4().hex[:12]}"
+
+
+def new(opened: MemoryStorage) -> Timed:
+    """Return a queue of its own."""
+    return timed(opened, name())
+
+
+MUTANTS = {
+    **{title: (*change, explain) for title, change in MUTANTS_OF_EXPLANATIONS.items()},
+    **{title: (*change, change_settings) for title, change in MUTANTS_OF_SETTINGS.items()},
+}
+
+
+@pytest.mark.parametrize("title", MUTANTS)
+def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
+    old, new, _ = MUTANTS[title]
+    assert old != new
+    assert loader.source(testing=True).count(old) == 1, old
+
+
+@pytest.mark.slow
+@pytest.mark.untidy
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("title", MUTANTS)
+async def test_a_test_detects_the_defect(title: str) -> None:
+    old, new, check = MUTANTS[title]
+    async with MemoryStorage(testing=True) as opened:
+        async with Queue[Any, Any](name(), opened):
+            pass  # loads the library
+        library = loader.source(testing=True).replace(old, new)
+        await store_of(opened).ask("FUNCTION", "LOAD", "REPLACE", library)
+        with pytest.raises(DETECTED):
+            await check(opened)
