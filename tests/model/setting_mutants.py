@@ -131,8 +131,8 @@ MUTANTS_OF_SETTINGS: Final[dict[str, tuple[str, str]]] = {
         " + redis.call('ZCARD', base .. ':keyed')",
     ),
     "LIFO jobs do not count as waiting": (
-        "ZCARD', base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')\n    + redis.call('ZCARD', base .. ':keyed",
-        "ZCARD', base .. ':prioritized')\n    + redis.call('ZCARD', base .. ':keyed",
+        "base .. ':lifo') + redis.call('ZCARD', base .. ':prioritized')\n    + redis.call('ZCARD', base .. ':keyed",
+        "base .. ':prioritized')\n    + redis.call('ZCARD', base .. ':keyed",
     ),
     "plain jobs do not count as waiting": (
         "  local waiting = locations.fifo_count(base) + redis.call('ZCARD', base .. ':returned')\n",
