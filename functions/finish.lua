@@ -330,8 +330,8 @@ function finish.most_removed(n)
 end
 
 -- Return how many completed jobs a policy keeps (-1: all), for how long (ms, -1: for ever), and the time to live that
--- it gives a job, nil for none. An operator may hold another policy over one that keeps nothing; a job that is stored is
--- trimmed by the held policy later.
+-- it gives a job, nil for none. An operator may hold another policy over one that keeps nothing. A job that is stored
+-- is trimmed by the held policy later.
 function finish.kept_by(policy, seen)
   local ttl = string.match(policy, ' t(%d+)$')
   if ttl then return 0, -1, ttl end
