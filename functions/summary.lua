@@ -1,6 +1,7 @@
 -- summary: the figures of a queue for an overview, in one read.
 -- A queue of layout 1 is refused with MIGRATE, because its structures would look empty.
---   summarize  workers -> { now, counts, paused, oldest, limits, completed, failed, workers, alive, schedules }
+--   summarize  workers -> { now, counts, paused, oldest, limits, completed, failed, workers, alive, schedules,
+--                          dead_letter | '' }
 --     counts     flat { state, count }, as countJobs
 --     paused     1 | 0
 --     oldest     when the job was added that has waited longest among the next jobs of each order; '' if none is ready
@@ -57,7 +58,8 @@ do
   end
 
   register('summarize', function(base, args)
-    if not exists(base .. ':meta2') and layout.find(base) == 'old' then layout.require_migration(base) end
+    local meta = redis.call('HMGET', base .. ':meta2', 'layout', 'dead_letter')
+    if not meta[1] and layout.find(base) == 'old' then layout.require_migration(base) end
     local most, now = math.min(math.max(integer('workers', args[1]), 1), MOST_WORKERS), clock.now()
     local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate',
       'max_waiting')
@@ -70,6 +72,7 @@ do
       oldest_ready(base) or '', limits_of,
       metrics.last_minutes(base, 'completed', MINUTES, now), metrics.last_minutes(base, 'failed', MINUTES, now),
       infos, alive, {redis.call('ZCARD', base .. ':schedules'), fire and fire < 1e15 and fire or ''},
+      meta[2] or '',
     }
   end, {'no-writes'})
 end

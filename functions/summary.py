@@ -29,11 +29,13 @@ class QueueFigures:
     alive: int
     schedules: int
     next_fire: int | None
+    dead_letter: str
+    """The queue that receives dead letters of this queue, "" for none."""
 
 
 _Minutes: TypeAlias = list[tuple[int, int]]
 _Summary: TypeAlias = tuple[
-    int, object, int, int | bytes, list[bytes], _Minutes, _Minutes, list[bytes], int, tuple[int, int | bytes]
+    int, object, int, int | bytes, list[bytes], _Minutes, _Minutes, list[bytes], int, tuple[int, int | bytes], bytes
 ]
 
 
@@ -45,7 +47,7 @@ class SummaryCalls(Calls):
     async def read(self) -> QueueFigures:
         """Return the figures of the queue."""
         reply = cast("_Summary", await self._caller.read("summarize", [MOST_WORKERS]))
-        now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire) = reply
+        now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire), dead_letter = reply
         return QueueFigures(
             now,
             counts(flat),
@@ -58,6 +60,7 @@ class SummaryCalls(Calls):
             alive,
             number,
             _optional(fire),
+            dead_letter.decode(),
         )
 
 

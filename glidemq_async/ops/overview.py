@@ -94,6 +94,8 @@ class QueueSummary:
     trend: tuple[int, ...]
     schedules: int
     late_schedule_seconds: float | None
+    is_dead_letter: bool = False
+    """True for a queue without workers that receives dead letters. Its jobs wait for people."""
 
     @property
     def ready(self) -> int:
@@ -202,6 +204,8 @@ class Overviews:
         self._seen: dict[str, _Seen] = {}
         self._slots: dict[bytes, int] = {}
         self._unreadable: dict[str, str] = {}
+        self._dead_letters: dict[str, str] = {}
+        """The queue that receives the dead letters of each queue."""
 
     async def names(self) -> list[str]:
         """Return the names of the queues; see `Connections.known_names`."""
@@ -209,6 +213,7 @@ class Overviews:
         if names is not self._names:
             self._names = names
             known = set(names)
+            self._dead_letters = {name: target for name, target in self._dead_letters.items() if name in known}
             self._seen = {name: seen for name, seen in self._seen.items() if name in known}
             self._unreadable = {name: why for name, why in self._unreadable.items() if name in known}
         return names
@@ -273,12 +278,15 @@ class Overviews:
         return sorted(found, key=lambda row: (row.next_at is None, row.next_at or row.last_at, row.queue, row.id))
 
     async def _read(self, names: Sequence[str]) -> list[tuple[QueueFigures, QueueSummary]]:
-        found: list[tuple[QueueFigures, QueueSummary]] = []
+        found: list[tuple[str, tuple[QueueFigures, Pause | None]]] = []
         for at in range(0, len(names), AT_ONCE):
             part = names[at : at + AT_ONCE]
             read = await together(self._figures(name) for name in part)
-            found += [(each[0], self._summary(name, *each)) for name, each in zip(part, read, strict=True) if each]
-        return found
+            found += [(name, each) for name, each in zip(part, read, strict=True) if each]
+        for name, (figures, _) in found:
+            self._dead_letters[name] = figures.dead_letter
+        targets = set(self._dead_letters.values())
+        return [(each[0], self._summary(name, *each, is_target=name in targets)) for name, each in found]
 
     async def _figures(self, name: str) -> tuple[QueueFigures, Pause | None] | None:
         """Return the figures of a queue and its pause, or None for a queue that cannot be read."""
@@ -298,7 +306,7 @@ class Overviews:
         self._unreadable.pop(name, None)
         return figures, pause
 
-    def _summary(self, name: str, figures: QueueFigures, pause: Pause | None) -> QueueSummary:
+    def _summary(self, name: str, figures: QueueFigures, pause: Pause | None, *, is_target: bool) -> QueueSummary:
         counts = cast("dict[State, int]", figures.counts)
         last = figures.now // 60_000
         ended = {
@@ -327,6 +335,7 @@ class Overviews:
             trend=tuple(ended.get(last - back, 0) for back in reversed(range(TREND_MINUTES))),
             schedules=figures.schedules,
             late_schedule_seconds=late if late is not None and late > LATE_SECONDS else None,
+            is_dead_letter=is_target and not figures.alive,
         )
 
     def _in_rate(self, name: str, figures: QueueFigures, ended: Mapping[int, int]) -> float | None:
@@ -369,6 +378,8 @@ def judge(queues: Sequence[QueueSummary]) -> tuple[Verdict, tuple[str, ...]]:
 
 def _findings(queue: QueueSummary) -> Iterable[tuple[Verdict, str]]:
     age = queue.oldest_waiting_seconds or 0.0
+    if queue.is_dead_letter:
+        return
     if queue.ready and queue.paused is not None:
         yield "behind", f"{queue.name} is paused with {queue.ready:,} jobs waiting"
     elif queue.ready and not queue.workers and age > BEHIND_SECONDS / 2:

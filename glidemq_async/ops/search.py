@@ -138,7 +138,9 @@ class Search:
             if (job.queue, job.id) in self._met:
                 continue
             if len(self._found) == self._limit:
-                self._place.skip = start + (piece.index(job.id) if piece else 0)
+                reached = piece.index(job.id) if piece else 0
+                self._place.skip = start + reached
+                self._searched += reached
                 return False
             self._met.add((job.queue, job.id))
             self._found.append(row_of(job))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from glidemq_async import Job, Queue
 from glidemq_async.ops import Actor, Ops
+from glidemq_async.ops.overview import judge
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, ended, worker_of
 from tests.support.stores import RunningStore
@@ -44,6 +46,17 @@ async def test_a_queue_that_cannot_be_read_does_not_hide_the_others(
             assert strange not in (await ops.overview()).unreadable
     finally:
         await store.ask("DEL", written, known)
+
+
+async def test_dead_letters_that_wait_for_people_are_no_stopped_work(storage: Storage, queue: AnyQueue) -> None:
+    dead = f"{queue.name}-dead"
+    await queue.set_dead_letter_queue(dead)
+    async with Queue[object, object](dead, storage) as letters, Ops(storage) as ops:
+        await letters.add("letter")
+        [summary] = [each for each in (await ops.overview()).queues if each.name == dead]
+        assert summary.is_dead_letter
+        assert judge([replace(summary, oldest_waiting_seconds=3600.0)]) == ("ok", ())
+        assert judge([replace(summary, oldest_waiting_seconds=3600.0, is_dead_letter=False)])[0] == "stopped"
 
 
 async def test_a_pause_is_shown_with_its_author_its_note_and_its_end(storage: Storage, queue: AnyQueue) -> None:

@@ -15,6 +15,7 @@ import uvicorn
 
 from glidemq_async import GlideMQ
 from glidemq_async.web import operations_app
+from glidemq_async.web.settings import Access
 
 ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage")
 
@@ -26,11 +27,13 @@ def chromium() -> str | None:
 
 
 @asynccontextmanager
-async def serving(mq: GlideMQ[Any]) -> AsyncGenerator[str]:
+async def serving(mq: GlideMQ[Any], access: Access | None = None) -> AsyncGenerator[str]:
     """Serve the pages of an app on a free port, and yield their address."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(operations_app(mq), log_level="error", lifespan="on", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            operations_app(mq, access=access), log_level="error", lifespan="on", timeout_graceful_shutdown=1
+        )
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve(sockets=[sock]))
         while not server.started:  # noqa: ASYNC110 - uvicorn has no event for it

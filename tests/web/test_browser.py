@@ -21,7 +21,10 @@ pytest.importorskip("playwright", reason="pip install playwright for the tests i
 from playwright import async_api as playwright
 
 from glidemq_async import GlideMQ
+from glidemq_async.ops import Ops
+from glidemq_async.ops.tokens import Tokens
 from glidemq_async.storage import MemoryStorage, Storage
+from glidemq_async.web.settings import Access
 from tests.web.browser import ARGUMENTS, Complaints, chromium, serving
 from tests.web.seed import fill, fill_an_hour, seeded_app
 
@@ -67,9 +70,11 @@ async def seeded(storage: Storage) -> AsyncIterator[GlideMQ[Any]]:
 
 
 @asynccontextmanager
-async def browsing(mq: GlideMQ[Any], **settings: Any) -> AsyncGenerator[tuple[Any, str, Complaints]]:
+async def browsing(
+    mq: GlideMQ[Any], access: Access | None = None, **settings: Any
+) -> AsyncGenerator[tuple[Any, str, Complaints]]:
     """Yield a page of a new browser, the address of the server, and the complaints."""
-    async with serving(mq) as base, playwright.async_playwright() as driver:
+    async with serving(mq, access) as base, playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=chromium(), args=list(ARGUMENTS))
         context = await browser.new_context(viewport=SIZES["wide"], **settings)
         page = await context.new_page()
@@ -137,6 +142,50 @@ async def _scan(page: Any, address: str, theme: str, size: str) -> None:
         for node in each["nodes"]
     ]
     assert grave == [], (address, theme, size)
+
+
+async def test_no_page_breaks_the_content_policy(seeded: GlideMQ[Any]) -> None:
+    run = (await seeded.queue("orders").get_jobs("suspended", 0, 0))[0].id
+    drawings = [f"/api/v1/queues/orders/jobs/{run}/{name}.svg" for name in ("graph", "waterfall")]
+    paths = PATHS | await _job_paths(seeded)
+    async with browsing(seeded) as (page, base, complaints):
+        for path in [*paths.values(), *drawings]:
+            await page.goto(base + path)
+        # The drawing has its style sheet.
+        assert await page.evaluate("getComputedStyle(document.documentElement).fontSize") == "12px"
+        assert [each for each in complaints.found if "404" not in each] == []
+
+
+async def test_limits_are_changed_in_a_dialog_and_an_operation_runs_from_its_preview(seeded: GlideMQ[Any]) -> None:
+    async with browsing(seeded) as (page, base, complaints), Ops.of(seeded) as ops, ops.worker():
+        await page.goto(base + "/queues/reports")
+        await page.get_by_role("link", name="Limits").click()
+        box = page.get_by_label("Jobs at the same time")
+        assert await box.input_value() == "4"
+        await box.fill("6")
+        await page.get_by_role("button", name="Set the limits").click()
+        await page.wait_for_selector("text=The limits of reports are set")
+        assert await seeded.queue("reports").get_global_concurrency() == 6
+        await page.goto(base + "/failures")
+        await page.get_by_role("button", name="Retry").first.click()
+        await page.get_by_role("button", name=re.compile(r"^Retry [0-9]+ jobs?$")).click()
+        await expect(page.locator("#operation-state")).to_have_text("done", timeout=20_000)
+        await expect(page.locator("#progress .big")).to_have_text("100 %")
+        assert complaints.found == []
+
+
+@pytest.mark.slow
+async def test_a_token_logs_a_browser_in(seeded: GlideMQ[Any]) -> None:
+    async with Ops.of(seeded) as ops, browsing(seeded, access=Access()) as (page, base, complaints):
+        secret = await Tokens(ops).create("ada", "operator")
+        await page.goto(base + "/queues/mail")
+        await page.get_by_label("Access token").fill(secret)
+        await page.keyboard.press("Enter")
+        await page.wait_for_selector("h1:text-is('mail')")
+        await page.wait_for_selector("#live[data-state=live]")
+        await page.get_by_role("button", name="Log out").click()
+        await page.wait_for_selector("text=You are not logged in")
+        assert [each for each in complaints.found if "401" not in each] == []
 
 
 async def test_figures_are_live_and_can_be_paused(seeded: GlideMQ[Any]) -> None:

@@ -156,6 +156,10 @@ async def _limited(place: Place, target: dict[str, str]) -> bool:
     )
 
 
+async def _retained(place: Place, target: dict[str, str]) -> bool:
+    return "keep_failed" in {each.name for each in await place.ops.settings(QUEUE) if each.origin == "operator"}
+
+
 async def _key_paused(place: Place, target: dict[str, str]) -> bool:
     return (await place.queue.get_key_limits("tenant")).paused_until is not None
 
@@ -224,6 +228,7 @@ CASES = {
     "set_limits": Case(
         the_queue, _limited, "set limits", {"concurrency": "4", "rate": "100", "per": "60s", "waiting": "5000"}
     ),
+    "set_retention": Case(the_queue, _retained, "set retention", {"state": "failed", "count": "500"}),
     "pause_key": Case(the_key, _key_paused, "pause key", {"for": "10m"}),
     "resume_key": Case(the_key, _key_resumed, "resume key"),
     "set_key_limits": Case(the_key, _key_limited, "set key limits", {"concurrency": "2"}),
