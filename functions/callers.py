@@ -6,6 +6,7 @@ They contain no policy. The queue and the worker decide what to send and how to 
 from __future__ import annotations
 
 from glidemq_async.functions.add import AddCalls
+from glidemq_async.functions.alerts import AlertCalls
 from glidemq_async.functions.audit import AuditCalls
 from glidemq_async.functions.bulk import BulkCalls
 from glidemq_async.functions.calling import Caller, FunctionStore, RequestChannels
@@ -111,3 +112,4 @@ class Functions:
         self.tokens = TokenCalls(caller)
         self.bulk = BulkCalls(caller)
         self.operations = OperationCalls(caller)
+        self.alerts = AlertCalls(caller)

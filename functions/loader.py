@@ -105,6 +105,7 @@ FILES: Final = (
     "tokens",
     "bulk",
     "operations",
+    "alerts",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""
 

@@ -49,6 +49,7 @@ COMMANDS: Final = {
     "pause": (MODIFY, "glidemq_async.cli.queue_commands"),
     "resume": (MODIFY, "glidemq_async.cli.queue_commands"),
     "operations": (MODIFY, "glidemq_async.cli.operation_commands"),
+    "alerts": (MODIFY, "glidemq_async.cli.alert_commands"),
     "settings": (MODIFY, "glidemq_async.cli.settings_command"),
     "limits": (MODIFY, "glidemq_async.cli.limit_commands"),
     "drain": (MODIFY, "glidemq_async.cli.queue_commands"),

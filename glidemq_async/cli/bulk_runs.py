@@ -79,7 +79,7 @@ async def _ended(ops: Ops, operation_id: str) -> object:
     """Run the operation here, unless another process does, and return it at its end."""
     from glidemq_async._internal.waits import task_group
 
-    worker = ops.worker()
+    worker = ops.worker(alert_interval=None)
     async with task_group() as group:
         running = group.create_task(worker.run())
         found = await ops.wait_operation(operation_id)

@@ -35,13 +35,21 @@ class CommandError(Exception):
 def code_of(error: Exception) -> int:
     """Return the exit code for an error of the library."""
     from glidemq_async import errors
-    from glidemq_async.ops.errors import NoSuchHold, OperationNotFound, OperationRefused, QueueNotFound, SettingsChanged
+    from glidemq_async.ops.errors import (
+        AlertNotFound,
+        NoSuchHold,
+        OperationNotFound,
+        OperationRefused,
+        QueueNotFound,
+        SettingsChanged,
+    )
 
     if isinstance(error, CommandError):
         return error.code
     if isinstance(error, errors.FilterError):
         return USAGE
-    if isinstance(error, errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound | OperationNotFound):
+    missing = errors.JobNotFound | errors.SchedulerNotFound | QueueNotFound | OperationNotFound | AlertNotFound
+    if isinstance(error, missing):
         return NOT_FOUND
     if isinstance(error, errors.JobStateError | errors.QueueBusy | OperationRefused | NoSuchHold | SettingsChanged):
         return REFUSED

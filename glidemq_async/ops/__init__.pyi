@@ -1,5 +1,13 @@
 from glidemq_async.ops.actor import Actor as Actor
 from glidemq_async.ops.actor import Source as Source
+from glidemq_async.ops.alerts.episodes import AlertEpisode as AlertEpisode
+from glidemq_async.ops.alerts.rules import AlertRule as AlertRule
+from glidemq_async.ops.alerts.rules import AlertRules as AlertRules
+from glidemq_async.ops.alerts.rules import StoredAlert as StoredAlert
+from glidemq_async.ops.alerts.webhooks import SignatureInvalid as SignatureInvalid
+from glidemq_async.ops.alerts.webhooks import WebhookRefused as WebhookRefused
+from glidemq_async.ops.alerts.webhooks import WebhookReply as WebhookReply
+from glidemq_async.ops.alerts.webhooks import verify_webhook as verify_webhook
 from glidemq_async.ops.audit import AuditLine as AuditLine
 from glidemq_async.ops.audit import AuditLog as AuditLog
 from glidemq_async.ops.audit import AuditPage as AuditPage
@@ -8,10 +16,12 @@ from glidemq_async.ops.bulk.documents import Operation as Operation
 from glidemq_async.ops.bulk.documents import Preview as Preview
 from glidemq_async.ops.core import Ops as Ops
 from glidemq_async.ops.documents import as_document as as_document
+from glidemq_async.ops.errors import AlertNotFound as AlertNotFound
 from glidemq_async.ops.errors import NoSuchHold as NoSuchHold
 from glidemq_async.ops.errors import OperationNotFound as OperationNotFound
 from glidemq_async.ops.errors import OperationRefused as OperationRefused
 from glidemq_async.ops.errors import QueueNotFound as QueueNotFound
+from glidemq_async.ops.errors import TooManyAlerts as TooManyAlerts
 from glidemq_async.ops.errors import WorkerNotReached as WorkerNotReached
 from glidemq_async.ops.errors import WrongTicket as WrongTicket
 from glidemq_async.ops.failures import FailureGroup as FailureGroup
@@ -23,6 +33,7 @@ from glidemq_async.ops.history import note_action as note_action
 from glidemq_async.ops.queue_changes import ObliteratePreview as ObliteratePreview
 from glidemq_async.ops.rows import JobDetail as JobDetail
 from glidemq_async.ops.rows import JobRow as JobRow
+from glidemq_async.ops.running import OpsWorker as OpsWorker
 from glidemq_async.ops.search import JobPage as JobPage
 from glidemq_async.ops.settings import Setting as Setting
 from glidemq_async.ops.waterfall import Waterfall as Waterfall

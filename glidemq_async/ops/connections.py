@@ -14,7 +14,7 @@ from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.queues.listing import list_queues
 from glidemq_async.queues.queue import Queue, observing
 from glidemq_async.storage import Storage, StorageLike, open_storage
-from glidemq_async.stored.names import SYSTEM_QUEUE, QueueKeys
+from glidemq_async.stored.names import ALERT_QUEUE, SYSTEM_QUEUE, QueueKeys
 from glidemq_async.tasks.app import GlideMQ, core_of
 
 Part = TypeVar("Part")
@@ -39,8 +39,10 @@ class Connections:
         self.prefix = prefix if app is None else str(core_of(app).settings.shared["prefix"])
         self.system = Functions(self.storage, QueueKeys(self.prefix, SYSTEM_QUEUE).base)
         """The calls to the queue `system/ops`, which need not be open."""
+        self.alerts = Functions(self.storage, QueueKeys(self.prefix, ALERT_QUEUE).base)
+        """The calls to the queue `system/alerts`, which need not be open."""
         self._queues: dict[str, Queue[Any, Any]] = {}
-        self._system_queue: Queue[Any, Any] | None = None
+        self._system_queues: dict[str, Queue[Any, Any]] = {}
         self._opening = asyncio.Lock()
         self._naming = asyncio.Lock()
         self._names: tuple[float, list[str]] = (0.0, [])
@@ -66,9 +68,9 @@ class Connections:
         queues, self._queues = self._queues, {}
         for queue in queues.values():
             await queue.close()
-        if self._system_queue is not None:
-            await self._system_queue.close()
-            self._system_queue = None
+        system_queues, self._system_queues = self._system_queues, {}
+        for queue in system_queues.values():
+            await queue.close()
         if self._owned:
             await self.storage.close()
 
@@ -136,9 +138,9 @@ class Connections:
             until, names = self._names
             return names if names and time.monotonic() < until else await self.queue_names()
 
-    async def open_system_queue(self) -> None:
-        """Create the queue `system/ops` if it does not exist, because a bulk operation is one of its jobs."""
-        if self._system_queue is None:
-            queue = Queue[Any, Any](SYSTEM_QUEUE, self.storage, prefix=self.prefix)
+    async def open_system_queue(self, name: str = SYSTEM_QUEUE) -> None:
+        """Create a queue of the library itself if it does not exist, because a call adds a job to it."""
+        if name not in self._system_queues:
+            queue = Queue[Any, Any](name, self.storage, prefix=self.prefix)
             await queue.connect()
-            self._system_queue = queue
+            self._system_queues[name] = queue

@@ -9,6 +9,7 @@ from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import JobNotFound
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.actor import Actor
+from glidemq_async.ops.alerts.methods import AlertMethods
 from glidemq_async.ops.bulk.methods import OperationMethods
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.explain import Explanations
@@ -18,6 +19,7 @@ from glidemq_async.ops.history import HistoryEntry
 from glidemq_async.ops.jobs import JobMethods
 from glidemq_async.ops.looking import Looking
 from glidemq_async.ops.queue_changes import QueueChanges
+from glidemq_async.ops.running import RunningMethods
 from glidemq_async.ops.settings import Settings
 from glidemq_async.ops.waterfall import Waterfall, read_waterfall
 from glidemq_async.ops.worker_control import WorkerControl
@@ -26,7 +28,17 @@ from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.tasks.app import GlideMQ
 
 
-class Ops(Looking, JobMethods, OperationMethods, QueueChanges, Settings, Explanations, WorkerControl):
+class Ops(
+    Looking,
+    JobMethods,
+    OperationMethods,
+    QueueChanges,
+    Settings,
+    Explanations,
+    WorkerControl,
+    AlertMethods,
+    RunningMethods,
+):
     """The operations core of one prefix: what operators look at, and what they change.
 
     The HTTP API, the pages, the command line and the terminal view are built on it. Use it as an async context manager.

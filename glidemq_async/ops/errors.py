@@ -69,6 +69,27 @@ class OperationRefused(GlideMQError):
     """Raised when a bulk operation cannot be previewed, started or cancelled; the message says why."""
 
 
+class AlertNotFound(GlideMQError, LookupError):
+    """Raised when no alert rule has the name."""
+
+    def __init__(self, name: str, known: Sequence[str] = ()) -> None:
+        close = get_close_matches(name, known, 1)
+        hint = f"did you mean {close[0]!r}?" if close else "`glidemq alerts list` shows the rules"
+        super().__init__(f"there is no alert rule {name!r}: {hint}")
+        self.name = name
+        self.known = tuple(known)
+
+    def __reduce__(self) -> tuple[type[AlertNotFound], tuple[str, tuple[str, ...]]]:
+        return type(self), (self.name, self.known)
+
+
+class TooManyAlerts(GlideMQError):
+    """Raised when 200 alert rules exist."""
+
+    def __init__(self) -> None:
+        super().__init__("there are 200 alert rules, and more are not stored; remove some of them")
+
+
 class WorkerNotReached(GlideMQError, LookupError):
     """Raised when a worker gets no commands: it has ended, its link is lost, or its name is wrong."""
 

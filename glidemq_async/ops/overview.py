@@ -16,6 +16,7 @@ from glidemq_async.durations import from_ms
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.settings import Declared
 from glidemq_async.functions.summary import QueueFigures
+from glidemq_async.ops.alerts.episodes import MOST_OPEN, AlertEpisode, read_episodes
 from glidemq_async.ops.audit import AuditLine
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
@@ -165,7 +166,8 @@ class Overview:
     """The state of all queues.
 
     `verdict` is "stopped" if jobs wait and nothing runs them, "failing" if too many jobs fail, "behind" if jobs wait
-    too long or a schedule is late, otherwise "ok". `reasons` say why, the most important first.
+    too long or a schedule is late, otherwise "ok". Open episodes of alerts count too. `reasons` say why, the most
+    important first. `alerts` are the open episodes, at most 100.
 
     `failures` are the 20 groups that failed last, up to 5 seconds old. `unreadable` has the queues that cannot be read,
     for example because another program has written them, and why.
@@ -181,6 +183,7 @@ class Overview:
     workers: int
     schedules_late: int
     audit: tuple[AuditLine, ...]
+    alerts: tuple[AlertEpisode, ...] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -229,7 +232,8 @@ class Overviews:
         rows = await self._read(wanted)
         now = max((figures.now for figures, _ in rows), default=round(time.time() * 1000))
         summaries = tuple(summary for _, summary in rows)
-        verdict, reasons = judge(summaries)
+        alerts = tuple(await read_episodes(self._connections, "open", MOST_OPEN))
+        verdict, reasons = judge(summaries, alerts)
         failing = sorted((each for each in summaries if _has_failures(each)), key=lambda each: -each.failed_last_hour)
         failures = await self._connections.part(RecentFailures).read([each.name for each in failing])
         return Overview(
@@ -243,6 +247,7 @@ class Overviews:
             workers=sum(each.workers for each in summaries),
             schedules_late=sum(1 for each in summaries if each.late_schedule_seconds is not None),
             audit=tuple(audit),
+            alerts=alerts,
             unreadable={name: self._unreadable[name] for name in wanted if name in self._unreadable},
         )
 
@@ -364,9 +369,11 @@ class Overviews:
         return sum(known[info] for info in figures.workers)
 
 
-def judge(queues: Sequence[QueueSummary]) -> tuple[Verdict, tuple[str, ...]]:
-    """Return the verdict on queues, and its reasons in words."""
+def judge(queues: Sequence[QueueSummary], alerts: Sequence[AlertEpisode] = ()) -> tuple[Verdict, tuple[str, ...]]:
+    """Return the verdict on queues with these open episodes of alerts, and its reasons in words."""
     found: dict[Verdict, list[str]] = {"stopped": [], "failing": [], "behind": []}
+    for episode in alerts:
+        found[episode.verdict].append(f"alert {episode.rule}: {episode.text}")
     for queue in queues:
         for verdict, reason in _findings(queue):
             found[verdict].append(reason)
@@ -412,9 +419,11 @@ def only(overview: Overview, names: Iterable[str]) -> Overview:
     """Return the part of an overview about some of its queues. Its throughput is of all queues."""
     wanted = set(names)
     queues = tuple(each for each in overview.queues if each.name in wanted)
-    verdict, reasons = judge(queues)
+    alerts = tuple(each for each in overview.alerts if each.queue in wanted)
+    verdict, reasons = judge(queues, alerts)
     return replace(
         overview,
+        alerts=alerts,
         verdict=verdict,
         reasons=reasons,
         queues=queues,

@@ -85,6 +85,10 @@ SINGLE_KEYS: Final = frozenset(
         "feed",
         "audit",
         "tokens",
+        "alerts",
+        "alert_states",
+        "alert_lease",
+        "alert_episodes",
         "operations",
     }
 )
@@ -105,6 +109,7 @@ FREE_STANDING: Final = frozenset(
         "transaction",
         "operation",
         "operation_targets",
+        "alert_episode",
     }
 )
 OF_MANY: Final = KEY_LINES | FREE_STANDING | {"job", "logs", "chunks", "signals", "steps", "scheduler", "flow"}

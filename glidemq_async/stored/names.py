@@ -10,7 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["MAX_ID_BYTES", "MAX_NAME_BYTES", "SYSTEM", "SYSTEM_QUEUE", "QueueKeys", "check_id", "check_name"]
+__all__ = [
+    "ALERT_QUEUE",
+    "MAX_ID_BYTES",
+    "MAX_NAME_BYTES",
+    "SYSTEM",
+    "SYSTEM_QUEUE",
+    "QueueKeys",
+    "check_id",
+    "check_name",
+]
 
 MAX_NAME_BYTES: Final = 256
 MAX_ID_BYTES: Final = 512
@@ -19,6 +28,8 @@ SYSTEM: Final = "system/"
 """The beginning of the names of the queues of the library itself."""
 SYSTEM_QUEUE: Final = "system/ops"
 """The queue of the operations core: bulk operations are its jobs, and it stores the audit lines."""
+ALERT_QUEUE: Final = "system/alerts"
+"""The queue of alerts: notifications are its jobs, and it stores the rules and the episodes."""
 
 # Braces delimit the hash tag: a name with a brace would spread the store keys of one queue over several cluster slots.
 # Colons separate the parts of a store key, so `a:b` could be two different keys. Ids have no such rule, because they

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from glidemq_async.web import (
+    alert_endpoints,
     audit_endpoints,
     change_endpoints,
     event_endpoints,
@@ -35,6 +36,7 @@ ENDPOINTS: Final[tuple[ApiRoute, ...]] = (
     *failure_endpoints.ENDPOINTS,
     *graph_endpoints.ENDPOINTS,
     *audit_endpoints.ENDPOINTS,
+    *alert_endpoints.ENDPOINTS,
     *producer_endpoints.ENDPOINTS,
     *event_endpoints.ENDPOINTS,
 )

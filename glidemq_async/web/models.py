@@ -89,6 +89,19 @@ class FailureQuery(Strict):
     limit: Annotated[Limit, Field(description="Maximum number of groups.")] = 50
 
 
+def _truth(value: object) -> object:
+    return {"true": True, "false": False}.get(value, value) if isinstance(value, str) else value
+
+
+class EpisodeQuery(Strict):
+    """The query of a list of episodes."""
+
+    open: Annotated[bool, BeforeValidator(_truth), Field(description="Only episodes that are open.", strict=True)] = (
+        False
+    )
+    limit: Annotated[Limit, Field(description="Maximum number of episodes.", le=100)] = 50
+
+
 class ResultQuery(Strict):
     """The query of a result."""
 
@@ -303,3 +316,14 @@ class StartBody(Strict):
     ticket: Text
     rate: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
     stop_if_failing: Annotated[float, Field(gt=0, le=1)] | None = 0.5
+
+
+class AlertBody(Strict):
+    """An alert rule. Webhooks, secret and format that are left out stay as they are."""
+
+    condition: Annotated[str, Field(min_length=1, max_length=200)]
+    queues: Annotated[list[Text], Field(min_length=1, max_length=50)] = ["*"]
+    webhooks: Annotated[list[Annotated[str, Field(max_length=2_000)]], Field(max_length=5)] | None = None
+    secret: Annotated[str, Field(max_length=200)] | None = None
+    format: Literal["json", "slack"] | None = None
+    note: Note = ""

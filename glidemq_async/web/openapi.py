@@ -22,6 +22,7 @@ _PART: Final = {
     "setting": "The name of a setting.",
     "operation": "The id of a bulk operation.",
     "fingerprint": "The fingerprint of a group of failures.",
+    "alert": "The name of an alert rule.",
 }
 _PROBLEM: Final = {
     "type": "object",

@@ -13,13 +13,16 @@ from starlette.responses import Response
 
 from glidemq_async import errors
 from glidemq_async.ops.access import AccessDenied
+from glidemq_async.ops.alerts.webhooks import SignatureInvalid, WebhookRefused
 from glidemq_async.ops.documents import as_document
 from glidemq_async.ops.errors import (
+    AlertNotFound,
     NoSuchHold,
     OperationNotFound,
     OperationRefused,
     QueueNotFound,
     SettingsChanged,
+    TooManyAlerts,
     WrongTicket,
 )
 
@@ -74,6 +77,10 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     OperationNotFound: 404,
     OperationRefused: 409,
     AccessDenied: 403,
+    AlertNotFound: 404,
+    TooManyAlerts: 409,
+    WebhookRefused: 422,
+    SignatureInvalid: 422,
 }
 """The status of each error. A subclass that is not listed has the one of its base."""
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from glidemq_async.ops.alerts.episodes import AlertEpisode
+from glidemq_async.ops.alerts.webhooks import WebhookReply
 from glidemq_async.ops.bulk.documents import Operation
 from glidemq_async.ops.failures import FailureGroup
 from glidemq_async.ops.history import HistoryEntry
@@ -106,3 +108,17 @@ class OperationList:
     """Bulk operations, the newest first."""
 
     operations: list[Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeList:
+    """Episodes of alerts, the newest first."""
+
+    episodes: list[AlertEpisode]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookReplies:
+    """The replies of the webhooks of a rule to a test."""
+
+    replies: list[WebhookReply]

@@ -23,12 +23,15 @@ from glidemq_async import (
     TokenBucket,
 )
 from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.alerts import Holds, Observation
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Arg
 from glidemq_async.functions.loader import source
 from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, note_action
 from glidemq_async.ops.access import Identity
+from glidemq_async.ops.alerts.delivery import delivery_worker
+from glidemq_async.ops.alerts.episodes import packed_document
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.graphs import read_flow_graph
 from glidemq_async.ops.tokens import Tokens
@@ -280,6 +283,23 @@ async def operate(queue: AnyQueue, storage: Storage) -> None:
         other = await ops.preview("delete", f"queue:{queue.name} name:bulk")
         assert (await ops.cancel_operation(other.operation_id)).state == "cancelled"
         assert len(await ops.operations()) == 2
+        await alert(ops)
+
+
+async def alert(ops: Ops) -> None:
+    """Set an alert rule, open an episode, and send a notification that no receiver gets."""
+    connections = ops._connections  # pyright: ignore[reportPrivateUsage]
+    calls = connections.alerts.alerts
+    await ops.set_alert("idle", "workers < 1 for 0s", webhooks=["http://127.0.0.1:9/"])
+    fence = (await calls.begin("tour", 30_000)).fence
+    document = packed_document("workers < 1 for 0s", "no worker", "stopped")
+    seen = [Observation("q", True, "e1", document)]
+    assert await calls.note(fence, "idle", Holds(0, 0), 1, b"", seen) == ["opened"]
+    await delivery_worker(connections, ["example.com"]).run(until_empty=True)
+    [episode] = await ops.alert_episodes(open_only=True)
+    assert episode.notifications["opened:1"].startswith("not permitted")
+    assert [rule.name for rule in (await ops.alerts()).rules] == ["idle"]
+    await ops.remove_alert("idle")
 
 
 async def counts_of_all(queue: AnyQueue) -> int:

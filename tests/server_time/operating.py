@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from glidemq_async.functions.alerts import Holds, Observation
 from glidemq_async.functions.bulk import MOST_JOBS, Action, BulkChange, ChangeStep
 from glidemq_async.functions.operations import Advance
 from tests.server_time.bench import MIB, NIL, Bench, largest
@@ -161,3 +162,56 @@ async def advance_operation(b: Bench) -> None:
 async def end_operation(b: Bench) -> None:
     await started(b)
     assert await b.functions.operations.end("op", "cancelled", "x" * 500, b"x" * 8_000) == "ok"
+
+
+RULE = b"x" * 8_000
+
+
+async def with_rules(b: Bench, states: int = 0) -> int:
+    """Store as many rules as may exist, take the lease, and open as many episodes as may exist. Return the fence."""
+    for number in range(200):
+        assert await b.functions.alerts.put(f"rule{number}", RULE)
+    fence = (await b.functions.alerts.begin("bench", 30_000)).fence
+    for at in range(0, states, 20):
+        await note(b, fence, at)
+    return fence
+
+
+async def note(b: Bench, fence: int, at: int, *, is_true: bool = True) -> list[str]:
+    """Note as many targets as one call may, which have five webhooks each."""
+    seen = [Observation("t" * 500 + str(number), is_true, f"e{number}", b"x" * 4_000) for number in range(at, at + 20)]
+    return await b.functions.alerts.note(fence, "rule0", Holds(0, 0), 5, b"", seen)
+
+
+@largest("putAlert")
+@largest("listAlerts")
+@largest("beginAlerts")
+async def set_alerts(b: Bench) -> None:
+    await with_rules(b, 500)
+    assert not await b.functions.alerts.put("one more", RULE)
+    assert len((await b.functions.alerts.begin("bench", 30_000)).states) == 500
+    assert len((await b.functions.alerts.stored()).rules) == 200
+
+
+@largest("noteAlerts")
+async def note_alerts(b: Bench) -> None:
+    fence = await with_rules(b, 500)
+    assert await note(b, fence, 500) == [""] * 20  # as many are open as may be
+    assert await note(b, fence, 0, is_true=False) == ["closed"] * 20
+
+
+@largest("removeAlert")
+async def remove_alert(b: Bench) -> None:
+    await with_rules(b, 500)
+    assert await b.functions.alerts.remove("rule0")
+
+
+@largest("readEpisodes")
+@largest("getEpisode")
+@largest("noteNotification")
+async def read_episodes(b: Bench) -> None:
+    await with_rules(b, 500)
+    assert len(await b.functions.alerts.episodes("open", 100)) == 100
+    assert len(await b.functions.alerts.episodes("all", 100)) == 100
+    assert await b.functions.alerts.episode("e0")
+    assert await b.functions.alerts.note_notification("e0", "opened:1", "x" * 2_000)

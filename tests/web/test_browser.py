@@ -54,6 +54,7 @@ PATHS = {
     "schedules": "/schedules",
     "dead-letters": "/dead-letters",
     "store": "/store",
+    "alerts": "/alerts",
     "audit": "/audit",
     "change": "/change/pause?queue=mail",
     "missing": "/queues/nothing",

@@ -44,6 +44,7 @@ LISTS = (
     "workflows",
     "keys",
     "schedules",
+    "alerts",
     "dead-letters",
     "store",
 )

@@ -14,14 +14,12 @@ from glidemq_async.filters.filter import Filter
 from glidemq_async.ops.audit import Change, log_change, packed_line
 from glidemq_async.ops.bulk.action import ActionCall
 from glidemq_async.ops.bulk.documents import Operation, Preview, Stored, packed_plan
-from glidemq_async.ops.bulk.runner import run_operation, stored_operation
+from glidemq_async.ops.bulk.runner import stored_operation
 from glidemq_async.ops.bulk.target_search import TargetSearch
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import OperationNotFound, OperationRefused
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.options.validation import optional_seconds
-from glidemq_async.stored.names import SYSTEM_QUEUE
-from glidemq_async.worker.worker import Worker
 
 _JOB = "operation"
 WAIT_STEP = 0.2
@@ -142,26 +140,6 @@ class OperationMethods(OpsPart):
         A worker that was killed is counted for up to a minute more.
         """
         return (await self._connections.system.summary.read()).alive
-
-    def worker(self, *, concurrency: int = 4, lock_duration: float = 30.0) -> Worker[Any, Any]:
-        """Return a worker that runs bulk operations. Any number of processes may have one.
-
-        If its process is killed, another worker continues each of its operations after `lock_duration` seconds.
-        """
-        connections = self._connections
-
-        async def run(job: Any) -> dict[str, object]:
-            return await run_operation(connections, job)
-
-        return Worker(
-            SYSTEM_QUEUE,
-            run,
-            connections.storage,
-            prefix=connections.prefix,
-            concurrency=concurrency,
-            lock_duration=lock_duration,
-            max_stalled=1_000,
-        )
 
 
 async def read_operations(connections: Connections, limit: int) -> list[Operation]:

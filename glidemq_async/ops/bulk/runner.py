@@ -32,6 +32,8 @@ from glidemq_async.ops.errors import OperationNotFound, QueueNotFound
 from glidemq_async.queues.finding import tasks_of
 from glidemq_async.queues.queue import Queue, client_of
 from glidemq_async.storage.protocol import FunctionError
+from glidemq_async.stored.names import SYSTEM_QUEUE
+from glidemq_async.worker.worker import Worker
 
 STEP: Final = 250
 STEPS_PER_SECOND: Final = 4
@@ -111,6 +113,24 @@ class OperationRunner:
             return "running"
         await self._operations.end(self._stored.id, "stopped", reason)
         return "stopped"
+
+
+def operation_worker(connections: Connections, concurrency: int, lock_duration: float) -> Worker[Any, Any]:
+    """Return a worker that runs bulk operations."""
+
+    async def run(job: Job[Any, Any]) -> dict[str, object]:
+        return await run_operation(connections, job)
+
+    return Worker(
+        SYSTEM_QUEUE,
+        run,
+        connections.storage,
+        prefix=connections.prefix,
+        concurrency=concurrency,
+        lock_duration=lock_duration,
+        max_stalled=1_000,
+        handle_signals=False,
+    )
 
 
 async def run_operation(connections: Connections, job: Job[Any, Any]) -> dict[str, object]:

@@ -15,12 +15,13 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.errors import SettingsChanged
 from glidemq_async.web.context import checked_form, context_of, ops_of
-from glidemq_async.web.pages.changes import CHANGES, ChangeForm, FormField
+from glidemq_async.web.pages.change_forms import ChangeForm, FormField
+from glidemq_async.web.pages.changes import CHANGES
 from glidemq_async.web.pages.handling import own_target, see_other
 from glidemq_async.web.pages.rendering import THEME_COOKIE, THEMES, render, root_of, url_of
 from glidemq_async.web.problems import RequestError, status_of
 
-_TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name", "scope")
+_TARGETS: Final[tuple[str, ...]] = ("queue", "job", "key", "schedule", "worker", "operation", "name", "scope", "alert")
 _TYPED: Final = FormField("typed", "Type the name of the queue", required=True)
 
 

@@ -104,6 +104,7 @@ NAVIGATION: Final = (
         (
             Entry("keys", "Keys", "keys"),
             Entry("schedules", "Schedules", "schedules"),
+            Entry("alerts", "Alerts", "alert"),
             Entry("dead-letters", "Dead letters", "dead"),
         ),
     ),

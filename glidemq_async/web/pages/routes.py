@@ -8,6 +8,7 @@ from typing import Final
 from starlette.routing import BaseRoute, Route
 
 from glidemq_async.web.pages import (
+    alert_pages,
     change_pages,
     failure_pages,
     job_pages,
@@ -32,6 +33,7 @@ PAGES: Final[Sequence[tuple[str, Handler]]] = (
     ("/workflows", job_pages.show_workflows),
     ("/keys", job_pages.show_keys),
     ("/schedules", overview_pages.show_schedules),
+    ("/alerts", alert_pages.show_alerts),
     ("/dead-letters", store_pages.show_dead_letters),
     ("/store", store_pages.show_store),
     ("/audit", store_pages.show_audit),

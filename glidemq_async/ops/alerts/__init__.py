@@ -1,0 +1,1 @@
+"""Alerts: rules about queues that are evaluated here, their episodes, and notifications by webhook."""
