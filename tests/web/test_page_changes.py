@@ -208,6 +208,20 @@ async def _cancelled(place: Place, target: dict[str, str]) -> bool:
     return (await place.ops.operation(target["operation"])).state == "cancelled"
 
 
+async def the_rule(place: Place) -> dict[str, str]:
+    """Return an alert rule as the target."""
+    await place.ops.set_alert("slow", "waiting > 5")
+    return {"alert": "slow"}
+
+
+async def _ruled(place: Place, target: dict[str, str]) -> bool:
+    return [rule.condition for rule in (await place.ops.alerts()).rules] == ["waiting > 9 for 1m"]
+
+
+async def _unruled(place: Place, target: dict[str, str]) -> bool:
+    return (await place.ops.alerts()).rules == ()
+
+
 async def _obliterated(place: Place, target: dict[str, str]) -> bool:
     return QUEUE not in await place.ops.queue_names()
 
@@ -244,6 +258,9 @@ CASES = {
     "set_worker_concurrency": Case(the_worker, _told, "set worker concurrency", {"concurrency": "3"}),
     "stop_worker": Case(the_worker, _told, "stop worker"),
     "cancel_operation": Case(a_started_operation, _cancelled, "cancel_operation"),
+    "set_alert": Case(the_rule, _ruled, "set alert", {"condition": "waiting > 9"}),
+    "test_alert": Case(the_rule, _told, "test alert"),
+    "remove_alert": Case(the_rule, _unruled, "remove alert"),
     "obliterate": Case(the_queue, _obliterated, "obliterate", {"typed": QUEUE}),
 }
 

@@ -18,7 +18,7 @@ async def _set(ops: Ops, form: Form, reason: str) -> str:
         form.get("condition", ""),
         queues=form.get("queues", "").split() or ("*",),
         webhooks=webhooks or None,
-        format=check_format(form.get("format", "json")),
+        format=check_format(form["format"]) if form.get("format") else None,
         note=form.get("note", ""),
         reason=reason,
     )
