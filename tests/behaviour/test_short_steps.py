@@ -23,7 +23,7 @@ from tests.support.waiting_jobs import add_kind
 LONGEST_MS = 10
 BATCH = 500
 TRIES = 3
-SIZES = [20_000, pytest.param(100_000, marks=pytest.mark.slow)]
+SIZES = [8_000, pytest.param(100_000, marks=pytest.mark.slow)]
 AnyQueue = Queue[Any, Any]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, TypeAlias
 
 
@@ -405,6 +406,7 @@ class Parser:
         return Function(tuple(parameters), body, line)
 
 
+@cache
 def parse(text: str) -> tuple[Statement, ...]:
     """Parse a Lua text; raises SyntaxError with the line."""
     return Parser(text).parse()

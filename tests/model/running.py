@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.errors import Flaky
@@ -43,15 +44,21 @@ SMALLER_STEPS = (
 
 def library(changes: Sequence[Change] = ()) -> str:
     """Return the test build with small steps, so that the tests see several of them, and with these changes."""
+    text = _with_small_steps()
+    for old, new in changes:
+        assert text.count(old) == 1, f"occurs {text.count(old)} times in the Lua instead of once: {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+@cache
+def _with_small_steps() -> str:
     text = loader.source(testing=True)
     for file, name, value in SMALLER_STEPS:
         block = _block(text, file)
         smaller, count = re.subn(rf"^( *local) {name} = [\d., ]+$", rf"\1 {name} = {value}", block, flags=re.MULTILINE)
         assert count == 1, f"{file}.lua names {name} {count} times"
         text = text.replace(block, smaller)
-    for old, new in changes:
-        assert text.count(old) == 1, f"occurs {text.count(old)} times in the Lua instead of once: {old!r}"
-        text = text.replace(old, new)
     return text
 
 
