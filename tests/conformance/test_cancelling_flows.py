@@ -13,7 +13,7 @@ from glidemq_async import DagNode, FlowJob, FlowProducer, JobFailed, JobOptions,
 from glidemq_async.client.outbox import Outbox, reach_descendants
 from glidemq_async.functions.inbox import Delivery
 from glidemq_async.queues.queue import client_of
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, history, soon, worker_of
 
 pytestmark = pytest.mark.everywhere
 LATER = JobOptions(delay=3_600)
@@ -69,6 +69,18 @@ async def test_nothing_of_a_tree_over_three_queues_starts_after_its_root_was_can
             for job in last:
                 await job.result(timeout=10)
     assert gate.started.empty()
+
+
+async def test_a_tree_is_cancelled_depth_first(queue: AnyQueue, flows: FlowProducer) -> None:
+    # The server cancels 32 children of a job at a time. The jobs below them come before the other children.
+    middles = [FlowJob("middle", queue.name, children=[FlowJob("leaf", queue.name)] * 2) for _ in range(40)]
+    node = await flows.add(FlowJob("root", queue.name, children=middles))
+    await node.job.revoke()
+    removed = [event.job_id for event in await history(queue) if event.kind == "removed"]
+    assert len(removed) == 120
+    place = {job_id: number for number, job_id in enumerate(removed)}
+    first, last = node.children[0], node.children[-1]
+    assert max(place[leaf.job.id] for leaf in last.children) < place[first.job.id]
 
 
 async def test_running_jobs_of_other_queues_are_stopped(

@@ -46,11 +46,11 @@ async def advance(b: Bench) -> None:
         pass
 
 
-def wide(nodes: int) -> list[PlannedNode]:
-    """Return the plan of a tree with this many nodes and as few parents as possible."""
+def wide(nodes: int, queue: str = "home") -> list[PlannedNode]:
+    """Return the plan of a tree with this many nodes and as few parents as possible. The leaves are in `queue`."""
     groups, rest = divmod(nodes - 1, MOST_CHILDREN + 1)
     sizes = [MOST_CHILDREN] * groups + [rest - 1] * (rest > 0)
-    parents = [FlowJob("middle", "home", children=[FlowJob("n", "home")] * size) for size in sizes]
+    parents = [FlowJob("middle", "home", children=[FlowJob("n", queue)] * size) for size in sizes]
     return plan_tree(FlowJob("parent", "home", children=parents))
 
 
@@ -103,7 +103,7 @@ def crossed() -> list[PlannedNode]:
 
 @largest("addFlow", "to another queue")
 async def add_to_another_queue(b: Bench) -> None:
-    await store(b, star(10 * b.many, "other"), b"x" * 300, f"{b.base}-other")
+    await store(b, wide(min(10 * b.many, MOST_NODES), "other"), b"x" * 300, f"{b.base}-other")
 
 
 @largest("advanceFlows", "10,000 children")
