@@ -13,6 +13,7 @@ from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
 from glidemq_async.errors import GlideMQError, QueueClosed
 from glidemq_async.flows.added_children import AddedChild, Prepared, nodes_of, store_children
+from glidemq_async.flows.instrumented import Additions, adding, note_added
 from glidemq_async.flows.nodes import DagNode, FlowJob, JobNode, check_node
 from glidemq_async.flows.plan import PlannedNode, check_ids, pages_of, plan_dag, plan_tree, refs_of
 from glidemq_async.functions.flows import FlowReply
@@ -132,8 +133,12 @@ class FlowProducer(Connectable):
             if not isinstance(tree, FlowJob):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"each flow must be a FlowJob, got {tree!r}")
         plans = [plan_tree(tree) for tree in trees]
-        prepared = [self._prepare(plan) for plan in plans]
-        added = [await self._store(plan, ready) for plan, ready in zip(plans, prepared, strict=True)]
+        added: list[list[AnyJob]] = []
+        with adding(plans, self._queue) as additions:
+            prepared = [self._prepare(plan, some) for plan, some in zip(plans, additions, strict=True)]
+            for plan, ready, some in zip(plans, prepared, additions, strict=True):
+                added.append(await self._store(plan, ready))
+                note_added(some, added[-1])
         return [
             nodes_of(plan, jobs) if len(jobs) == len(plan) else JobNode(jobs[0])
             for plan, jobs in zip(plans, added, strict=True)
@@ -181,15 +186,24 @@ class FlowProducer(Connectable):
                 raise TypeError(f"each child must be a FlowJob, got {tree!r}")
         plans = [plan_tree(tree) for tree in trees]
         parent = JobRef(job.queue, job.id)
-        additions = [AddedChild(plan, self._prepare(plan), parent, client.keys.base) for plan in plans]
-        await self._check_modes([one for addition in additions for one in addition.prepared])
-        has_rest = await store_children(client, entry, additions)
+        with adding(plans, self._queue) as additions:
+            added = [
+                AddedChild(plan, self._prepare(plan, some), parent, client.keys.base)
+                for plan, some in zip(plans, additions, strict=True)
+            ]
+            await self._check_modes([one for child in added for one in child.prepared])
+            has_rest = await store_children(client, entry, added)
+            for child, some in zip(added, additions, strict=True):
+                note_added(some, child.jobs)
         if has_rest:
             await self._relay(home)
-        return [addition.node() for addition in additions]
+        return [child.node() for child in added]
 
     async def _add(self, plan: list[PlannedNode]) -> list[AnyJob]:
-        return await self._store(plan, self._prepare(plan))
+        with adding([plan], self._queue) as [additions]:
+            jobs = await self._store(plan, self._prepare(plan, additions))
+            note_added(additions, jobs)
+        return jobs
 
     def _queue(self, name: str) -> Queue[Any, Any]:
         if self._closed:
@@ -201,13 +215,13 @@ class FlowProducer(Connectable):
             found = self._queues[name] = Queue(name, self._storage, **self._settings)
         return found
 
-    def _prepare(self, plan: Sequence[PlannedNode]) -> list[Prepared]:
+    def _prepare(self, plan: Sequence[PlannedNode], additions: Additions) -> list[Prepared]:
         """Return the queue, the request and the options of each node. Raises the errors of `Queue.add`."""
         prepared: list[Prepared] = []
-        for planned in plan:
+        for planned, addition in zip(plan, additions, strict=True):
             node = planned.node
             queue = self._queue(node.queue_name)
-            request, options = prepare_request(queue, planned.job_name, node.data, node.options)
+            request, options = prepare_request(queue, planned.job_name, node.data, node.options, addition)
             check_node(node.name, options, node.on_failure)
             prepared.append((queue, request, options))
         return prepared

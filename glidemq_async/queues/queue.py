@@ -30,7 +30,7 @@ from glidemq_async.errors import (
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding
-from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
+from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, instruments_of
 from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
@@ -474,10 +474,15 @@ async def collect_added(queue: Queue[Any, Any], deliver: Deliver) -> GrowingColl
 
 
 def prepare_request(
-    queue: Queue[Any, Any], name: str, data: object, options: JobOptions | None
+    queue: Queue[Any, Any], name: str, data: object, options: JobOptions | None, addition: Addition | None = None
 ) -> tuple[AddRequest, JobOptions]:
-    """Return the request and the options for one job, which a flow stores. Raises what `add` raises before it sends."""
+    """Return the request and the options for one job, which a flow stores. Raises what `add` raises before it sends.
+
+    The job gets the headers of the addition.
+    """
     chosen = layered(queue._defaults, options, {})  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if addition is not None:
+        chosen = _with_added_headers(chosen, addition)
     return queue._request(name, data, chosen, None), chosen  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
@@ -485,6 +490,15 @@ def observing(queue: Queue[Any, Any]) -> Queue[Any, Any]:
     """Return the queue, for a tool that looks at it: it fires no job schedulers, and is not migrated by the tool."""
     client_of(queue).is_observer = True
     return queue
+
+
+def addition_to(queue: Queue[Any, Any], name: str, options: JobOptions | None) -> tuple[Instruments, Addition] | None:
+    """Return the addition of one job for the instrumentation of the queue, None without instrumentation."""
+    instruments = queue._instruments  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    if not instruments:
+        return None
+    chosen = layered(queue._defaults, options, {})  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+    return instruments, Addition(queue.name, name, chosen.headers)
 
 
 def client_of(queue: Queue[Any, Any]) -> QueueClient:

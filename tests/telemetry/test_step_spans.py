@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,55 @@ async def test_one_trace_covers_runs_steps_waits_and_children(
     assert attributes(reserved[0]) == {"glidemq.step.name": "reserve", "messaging.message.id": run.id}
     [sent] = [span for span in recorder.spans("send") if attributes(span)["messaging.message.id"] == "the-mail"]
     assert parent_of(sent) == own_id(runs[2])
+
+
+@pytest.mark.parametrize("warm_runs", [0, 10])
+async def test_called_tasks_are_in_the_trace_of_the_run(mq: GlideMQ[Any], recorder: Recorder, warm_runs: int) -> None:
+    gate = asyncio.Event()
+
+    @mq.step
+    async def crop(size: int) -> int:
+        return size
+
+    @mq.task
+    async def resize(size: int) -> int:
+        await gate.wait()
+        return size
+
+    @mq.workflow
+    async def outer() -> int:
+        first, second = await asyncio.gather(resize.call(1), resize.call(2))
+        return await inner.task.call(first + second)
+
+    @mq.workflow
+    async def inner(size: int) -> int:
+        await workflows.receive("go")
+        return await crop(size)
+
+    async with mq, mq.worker(warm_runs=warm_runs):
+        run = await outer.start()
+        async with asyncio.timeout(PATIENCE):
+            async for update in run.job.watch():
+                if update.state == "suspended":
+                    break
+        gate.set()
+        found: list[Any] = []
+        while not found:
+            found = [job for job in await mq.queue(outer.queue).get_jobs("suspended") if job.name == "inner"]
+            await asyncio.sleep(0.01)
+        await found[0].signal("go")
+        assert await run.result(PATIENCE) == 3
+    spans = {own_id(span): span for span in recorder.spans()}
+    assert len({span.context.trace_id for span in spans.values() if span.context}) == 1
+    processed = Counter(attributes(span)["messaging.message.id"] for span in recorder.spans("process"))
+    assert len(processed) == 4
+    [root] = [span for span in spans.values() if span.parent is None]
+    for span in spans.values():
+        at = span
+        while at is not root:
+            at = spans[parent_of(at)]
+    [cropped] = recorder.spans("step crop")
+    assert attributes(cropped)["messaging.message.id"] == found[0].id
 
 
 async def test_a_step_of_a_thread_has_a_span_in_its_run(mq: GlideMQ[Any], recorder: Recorder) -> None:
