@@ -42,7 +42,7 @@ help:
 	@echo "make bench-pythons  build environments with other versions of Python for make bench-lean"
 	@echo "make bench-peers  run other queues on the same server, each in a separate environment (needs redis-server)"
 	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
-	@echo "make bench-workflows  run the benchmarks of workflows and flows (ARGS='--scale 0.1' takes less time)"
+	@echo "make bench-workflows  run the benchmarks of workflows and flows (ARGS='--scale 0.1' takes less time, ARGS='--only steps' measures one part)"
 	@echo "make bench-operations  run a bulk operation under load, and kill its runner (ARGS='--count 5000' takes less time)"
 	@echo "make bench-dashboard  measure the dashboard with 1,000 queues, 50 browsers and 1,000,000 jobs (ARGS='--jobs 10000' takes less time)"
 	@echo "make bench-spark  run the benchmarks of Spark (needs Java 17; ARGS='--rows 20000' takes less time)"
