@@ -190,10 +190,21 @@ class Waiting:
                 self._context.run(variable.set, value)
         self._outer = outer
 
-    def can_go_on(self, given: Given) -> bool:
-        """Return whether the function still waits as it did when its run was suspended with this token."""
+    # A worker may keep a function for a suspension that is over: another worker has run the job since, or an operator
+    # has started it again. The function must then not go on, because it does not know what happened meanwhile:
+    #
+    # - The token of the suspension contains the number of its run. A job that was suspended again has another token.
+    # - The fencing token counts the claims. If it has increased by more than one, another run has received the same
+    #   signals and may have recorded steps before it lost its lease.
+    #
+    # The lease of the new run protects everything else: a function that goes on in a worker whose run was taken over
+    # records nothing, like any other run.
+    def can_go_on(self, given: Given, fence: int) -> bool:
+        """Return whether the run with this fencing token, resumed with `given`, can continue the function."""
         main = self._main
         if main is None or not self._suspended.done() or self._suspended.result().step != given.token:
+            return False
+        if fence != self._journal.run + 1:
             return False
         return not self._journal.has_refused and not main.done() and is_idle(main, self._waits)
 

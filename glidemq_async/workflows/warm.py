@@ -29,18 +29,9 @@ class WarmWorkflow:
         """The fencing token of the last run of the function."""
         return self._job.fence
 
-    # A worker may keep a function for a suspension that is over: another worker has run the job since, or an operator
-    # has started it again. The function must then not go on, because it does not know what happened meanwhile:
-    #
-    # - The token of the suspension contains the number of its run. A job that was suspended again has another token.
-    # - The fencing token counts the claims. If it has increased by more than one, another run has received the same
-    #   signals and may have recorded steps before it lost its lease.
-    #
-    # The lease of the new run protects everything else: a function that goes on in a worker whose run was taken over
-    # records nothing, like any other run.
     def fits(self, job: Job[Any, Any], given: Given) -> bool:
         """Return whether this run of the job can continue the function."""
-        return job.fence == self._job.fence + 1 and self.run.waiting.can_go_on(given)
+        return self.run.waiting.can_go_on(given, job.fence)
 
     async def go_on(self, job: Job[Any, Any], given: Given, clock: RunClock, keep: Callable[[], bool]) -> Any:
         """Continue the function in this run of its job. Raises as `Waiting.drive`."""

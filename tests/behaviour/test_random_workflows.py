@@ -20,10 +20,11 @@ from glidemq_async.tasks.workflows import given_to
 from glidemq_async.workflows import waiting
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun, running
-from glidemq_async.workflows.waiting import RECEIVE, Given
+from glidemq_async.workflows.waiting import RECEIVE, Given, Waiting
 from glidemq_async.workflows.warm import WarmWorkflow, keep_warm, take_warm
 from tests.support.helpers import AnyJob, AnyQueue, worker_of
 from tests.support.random_workflows import (
+    KILLED,
     LEAVES,
     TURN,
     WARM,
@@ -44,6 +45,8 @@ SECONDS: Final = 60
 LEAST: Final = 5_000
 """The number of runs that each machine must reach within this time."""
 MOST_KILLS: Final = 4
+KILLED_RUNS: Final = 0.6
+"""The part of the runs that are killed, until a program has had its kills."""
 PROGRAMS: Final = 60
 """The number of programs that run on a server."""
 
@@ -68,11 +71,13 @@ async def live(program: Program, seed: int) -> int:
     kills, number, given = draw.randrange(MOST_KILLS), 0, Given()
     while True:
         number += 1
-        kill_at = len(world.journal) + draw.randrange(6) if number <= kills else None
+        kill_at = len(world.journal) + draw.randrange(6) if kills and draw.random() < KILLED_RUNS else None
         journal, result = await run_once(program, world, number, given, kill_at=kill_at)
-        if isinstance(result, Suspended):
+        if result is KILLED:
+            kills -= 1
+        elif isinstance(result, Suspended):
             given = world.resume(result, given)
-        elif result is not None or kill_at is None:
+        else:
             break
     for kept in world.warm.values():
         await kept.leave()
@@ -241,3 +246,15 @@ def test_the_programs_detect_signals_that_do_not_return(monkeypatch: pytest.Monk
     monkeypatch.setattr(World, "resume", kept)
     with pytest.raises(AssertionError):
         run_programs(10_000)
+
+
+@pytest.mark.usefixtures("turns")
+def test_the_programs_detect_kept_functions_that_have_missed_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_fence(self: Waiting, given: Given, fence: int) -> bool:
+        del fence
+        return can_go_on(self, given, self._journal.run + 1)  # pyright: ignore[reportPrivateUsage]
+
+    can_go_on = Waiting.can_go_on
+    monkeypatch.setattr(Waiting, "can_go_on", without_fence)
+    with pytest.raises(AssertionError):
+        run_programs(20_000)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
@@ -33,6 +33,8 @@ WARM: Final = 0.5
 """The part of the suspended runs whose worker keeps the function."""
 LONGEST: Final = 50
 """The time in which every run must end, in the loop's own time."""
+KILLED: Final = object()
+"""The result of a killed run."""
 
 
 class _TurnSelector(selectors.DefaultSelector):
@@ -292,56 +294,59 @@ def _steps_of(store: RunStore) -> tuple[Step[[str, int], Any], Step[..., Any]]:
 
 @dataclass(slots=True)
 class WarmProgram:
-    """A program in a worker: its run, the store as it sees it, and the fencing token of the run."""
+    """A program in a worker: its run, and the store as it sees it."""
 
     run: WorkflowRun
     store: RunStore
-    number: int
-
-    def fits(self, number: int, given: Given) -> bool:
-        """Return whether the run with this fencing token can continue the function."""
-        return number == self.number + 1 and self.run.waiting.can_go_on(given)
 
     async def leave(self) -> None:
         """Cancel the function, and wait until it has ended."""
         await self.run.waiting.leave()
 
 
+class Resumed(NamedTuple):
+    """The number of a run, which is its fencing token, and what the resume of its job gives to it."""
+
+    number: int
+    given: Given
+
+
 async def run_once(
     program: Program, world: World, number: int, given: Given, *, kill_at: int | None
 ) -> tuple[Journal, Any]:
-    """Run a program in one of two workers. Kill the worker when the journal has `kill_at` steps.
+    """Run a program in one of two workers. Kill the worker when the journal has `kill_at` steps, unless it has ended.
 
-    Return its journal and its result: None for a killed run, and Suspended for one that only waits.
+    Return its journal and its result: KILLED for a killed run, and Suspended for one that only waits.
     """
     worker = world.draw.randrange(2)
     warm = world.warm.pop(worker, None)
-    if warm is not None and not warm.fits(number, given):
+    if warm is not None and not warm.run.waiting.can_go_on(given, number):
         await warm.leave()
         warm = None
     store = RunStore(world) if warm is None else warm.store
     journal = Journal(store, "1", "p1-1", number) if warm is None else warm.run.journal
-    new = WarmProgram(WorkflowRun(journal, "random", "code", "fail", given), store, number)
-    task = asyncio.ensure_future(_body(program, worker, warm, new, given))
+    new = WarmProgram(WorkflowRun(journal, "random", "code", "fail", given), store)
+    task = asyncio.ensure_future(_body(program, worker, warm, new, Resumed(number, given)))
     if kill_at is not None:
         while len(world.journal) < kill_at and not task.done():  # noqa: ASYNC110 - in the time of the loop
             await asyncio.sleep(TURN)
-        store.is_alive = False
-        task.cancel()
-        await asyncio.wait([task], timeout=LONGEST)
-        assert task.done(), "a killed run did not end"
-        if (kept := world.warm.pop(worker, None)) is not None:
-            await kept.leave()
-        if task.cancelled() or task.exception() is not None:
-            return journal, None
+        if not task.done():
+            store.is_alive = False
+            task.cancel()
+            await asyncio.wait([task], timeout=LONGEST)
+            assert task.done(), "a killed run did not end"
+            for kept in (world.warm.pop(worker, None), warm):
+                if kept is not None:  # a run that was killed before it began has not continued its function
+                    await kept.leave()
+            if task.cancelled() or task.exception() is not None:
+                return journal, KILLED
     async with asyncio.timeout(LONGEST):
         return journal, await task
 
 
-async def _body(program: Program, worker: int, warm: WarmProgram | None, new: WarmProgram, given: Given) -> Any:
-    world = new.store.world
+async def _body(program: Program, worker: int, warm: WarmProgram | None, new: WarmProgram, resumed: Resumed) -> Any:
+    world, given = new.store.world, resumed.given
     present = warm or new
-    present.number = new.number
     run = present.run
     forget_last_step()
     for _ in range(world.draw.randrange(3)):
@@ -358,7 +363,7 @@ async def _body(program: Program, worker: int, warm: WarmProgram | None, new: Wa
                 result = await run.waiting.drive(lambda: execute(program, present.store), keep)
             else:
                 world.continued += 1
-                run.journal.reopen("p1-1", new.number)
+                run.journal.reopen("p1-1", resumed.number)
                 run.clock = RunClock()
                 result = await run.waiting.go_on(given, run.clock, keep)
         except Suspended as suspended:
