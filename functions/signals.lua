@@ -1,9 +1,10 @@
 -- signals: jobs that wait without a slot (state suspended), and the signals that wake them.
---   sendSignal  channel number id name data ttl once -> status    "resumed", "buffered", "full", "missing",
+--   sendSignal  channel number id name data ttl once question -> status    "resumed", "buffered", "full", "missing",
 --               "duplicate", or "state <state>": the job has ended. ttl: ms for which the signal can be received, 0 =
---               without limit. once: a text; the job accepts one signal with it. '' = none
+--               without limit. once: a text; the job accepts one signal with it. '' = none. question: the key of the
+--               reply for which the sender waits, '' = none; see steps.lua
 --   resumeJob   channel number id -> status     suspended -> waiting now
---   getMailbox  id -> { name, data, sent ms, expires ms or 0 }…     the buffered signals of a job, in their order
+--   getMailbox  id -> { name, data, sent ms, expires ms or 0, question }…     the buffered signals of a job in order
 -- A run suspends its job with the outcome `s`, see settle.lua.
 --
 --   suspended  zset  id -> deadline, ms; NEVER without one
@@ -11,6 +12,7 @@
 --              SEP. "A" and "N": the resume takes only the oldest of the signals. The name CHILD: the job also waits
 --              for the end of any child that its runs have added, see children.watch
 --   signals:<id>  list  the mailbox: the signals that no run has got, "<sent ms> <expires ms, or 0> <name>" SEP <data>
+--              A question follows the name after ASKS.
 --   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
 --              "o" and the id -> the last texts `once` of signals to the job, joined by SEP
 --              "w" and the id -> cmsgpack { how, step, signal… }: what the runs of the job get. how: "signal",
@@ -31,6 +33,7 @@ local MOST_ONCE = 32768          -- bytes of the texts `once` of a job
 local PIECE = 25
 local PROMOTE_STEP = 200
 local CHILD = '\29'
+local ASKS = '\30'
 
 -- Return the names for which a job waits, as a set; nil if it waits for any signal.
 local function names_in(waits)
@@ -44,9 +47,12 @@ local function contains(names, name)
   return not names or names[name]
 end
 
--- Return when a signal was sent, when it expires (0: never), its name and its data.
+-- Return when a signal was sent, when it expires (0: never), its name, its data and its question.
 local function parse(signal)
-  return string.match(signal, '^(%d+) (%d+) ([^' .. SEP .. ']*)' .. SEP .. '(.*)$')
+  local sent, expires, head, data = string.match(signal, '^(%d+) (%d+) ([^' .. SEP .. ']*)' .. SEP .. '(.*)$')
+  if not head then return nil end
+  local name, question = string.match(head, '^([^' .. ASKS .. ']*)' .. ASKS .. '?(.*)$')
+  return sent, expires, name, data, question
 end
 
 local function counts_of(base, id, seen)
@@ -270,7 +276,8 @@ request.register('sendSignal', function(base, args)
   local known = once ~= '' and known_texts(base, id, call.seen)
   if known and string.find(known, SEP .. once .. SEP, 1, true) then return 'duplicate' end
   local expires = ttl > 0 and digits(call.now + ttl) or '0'
-  local signal = digits(call.now) .. ' ' .. expires .. ' ' .. name .. SEP .. args[5]
+  local asks = (args[8] or '') ~= '' and ASKS .. args[8] or ''
+  local signal = digits(call.now) .. ' ' .. expires .. ' ' .. name .. asks .. SEP .. args[5]
   if #signal > MOST_BYTES then fail('ARGUMENT', 'a signal has at most ' .. MOST_BYTES .. ' bytes') end
   plain.open(base, id, call.seen)
   local waits = state == 'suspended' and redis.call('HGET', base .. ':job:' .. id, 'waits')
@@ -306,9 +313,9 @@ end)
 register('getMailbox', function(base, args)
   local rows, now = {}, clock.now()
   for _, signal in ipairs(redis.call('LRANGE', base .. ':signals:' .. args[1], '0', '-1')) do
-    local sent, expires, name, data = parse(signal)
+    local sent, expires, name, data, question = parse(signal)
     if name and (expires == '0' or tonumber(expires) > now) then
-      rows[#rows + 1] = {name, data, tonumber(sent), tonumber(expires)}
+      rows[#rows + 1] = {name, data, tonumber(sent), tonumber(expires), question}
     end
   end
   return rows

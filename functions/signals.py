@@ -14,6 +14,7 @@ class BufferedSignal(NamedTuple):
     data: bytes
     sent: int
     expires: int
+    question: str = ""
 
 
 class SignalCalls(Calls):
@@ -21,10 +22,10 @@ class SignalCalls(Calls):
 
     __slots__ = ()
 
-    async def send(self, job_id: str, name: str, data: bytes, ttl_ms: int, once: str = "") -> str:
-        """Deliver a signal to a job. Return the status. The job accepts one signal with the text `once`."""
+    async def send(self, job_id: str, name: str, data: bytes, ttl_ms: int, once: str = "", question: str = "") -> str:
+        """Deliver a signal to a job. Return the status; `signals.lua` describes it and the arguments."""
         # With a number: a repeated call must not deliver the signal twice.
-        return text(await self._caller.once("sendSignal", [job_id, name, data, ttl_ms, once]))
+        return text(await self._caller.once("sendSignal", [job_id, name, data, ttl_ms, once, question]))
 
     async def resume(self, job_id: str) -> str:
         """Let a suspended job run again. Return the status."""
@@ -32,5 +33,5 @@ class SignalCalls(Calls):
 
     async def mailbox(self, job_id: str) -> list[BufferedSignal]:
         """Return the buffered signals of a job in their order."""
-        rows = cast("list[tuple[bytes, bytes, int, int]]", await self._caller.read("getMailbox", [job_id]))
-        return [BufferedSignal(name.decode(), data, sent, expires) for name, data, sent, expires in rows]
+        rows = cast("list[tuple[bytes, bytes, int, int, bytes]]", await self._caller.read("getMailbox", [job_id]))
+        return [BufferedSignal(row[0].decode(), *row[1:4], row[4].decode()) for row in rows]

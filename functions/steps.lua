@@ -12,6 +12,8 @@
 local MOST_STEPS = 250
 local PAGE_BYTES, MOST_IN_PAGE = 262144, 500
 local LARGE = 32768               -- mean size of a step, in bytes, from which each step is read by itself
+local REPLY = 'workflow.reply' .. SEP .. '='
+local MOST_REPLY = 65536          -- bytes of a reply that is published; a larger one is read from the journal
 
 -- Check the arguments. Return the position of each group.
 local function parse(args)
@@ -29,11 +31,25 @@ local function parse(args)
   return groups
 end
 
+-- Publish the replies among the steps in args[first..last]: the senders of the signals wait for them. The message is
+-- the identity, SEP and the step. It contains the step, because the journal of a job that ends now may be removed
+-- before a sender reads it.
+local function publish_replies(base, id, args, first, last)
+  for i = first, last, 2 do
+    if string.sub(args[i], 1, #REPLY) == REPLY then
+      local fits = #args[i + 1] <= MOST_REPLY
+      chunks.publish(base, id, fits and args[i] .. SEP .. args[i + 1] or 'changed')
+    end
+  end
+end
+
 -- Record the steps of the group at args[at]. Return the status.
 local function write(base, args, at, seen)
   local limits = {tonumber(args[at + 2]), tonumber(args[at + 3])}
-  local fits = journals.add(base, args[at], args, at + 5, at + 4 + 2 * args[at + 4], seen, limits)
-  return fits and 'ok' or 'full'
+  local first, last = at + 5, at + 4 + 2 * args[at + 4]
+  if not journals.add(base, args[at], args, first, last, seen, limits) then return 'full' end
+  publish_replies(base, args[at], args, first, last)
+  return 'ok'
 end
 
 -- Record the steps of one run, if it still has the job. Return the status.

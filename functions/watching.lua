@@ -1,4 +1,4 @@
--- watching: reads what the watchers of a job show.
+-- watching: reads what the watchers of a job show, and the replies for which the senders of signals wait.
 --   readUpdates  { id lines }* -> { { state is_open name progress trimmed total { line }* } }*
 --     lines: how many log lines the watcher knows; trimmed: how many are not kept any more; total: how many the job
 --     has ever had. The lines that follow are returned as far as they are kept and the budget allows. is_open: 1 if the
@@ -6,6 +6,10 @@
 --     The reply has fewer items than the call if they are large, at least one.
 --     state: "" if no job has this id; "removed" if it was removed while it was watched. A job whose record has been
 --     removed by retention has the state in which it ended, for as long as its stream is kept.
+
+--   readReplies  { id identity }* -> { { state is_open step } }*
+--     step: the step with this identity in the journal of the job, '' without one. state and is_open as in readUpdates;
+--     the reply may have fewer items than the call, too.
 
 local LINES_AT_ONCE, MOST_LINES = 20, 200
 
@@ -46,6 +50,19 @@ register('readUpdates', function(base, args)
   for i = 1, #args - 1, 2 do
     if i > 1 and budget.is_spent(it) then break end
     answer[#answer + 1] = read_update(base, args[i], tonumber(args[i + 1]), it)
+  end
+  return answer
+end, {'no-writes'})
+
+register('readReplies', function(base, args)
+  local it, answer = budget.of_answer(), {}
+  for i = 1, #args - 1, 2 do
+    if i > 1 and budget.is_spent(it) then break end
+    local id = args[i]
+    local step = redis.call('HGET', base .. ':steps:' .. id, args[i + 1]) or ''
+    it.bytes = it.bytes + #step
+    local state = reading.state_of(base, id) or ended_as(base, id)
+    answer[#answer + 1] = {state, redis.call('HEXISTS', base .. ':streamed', id), step}
   end
   return answer
 end, {'no-writes'})

@@ -1,4 +1,4 @@
-"""Typed calls of the functions for watchers of jobs: `watching.lua`."""
+"""Typed calls of the functions for watchers of jobs and for replies: `watching.lua`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ class UpdateRead(NamedTuple):
     lines: Sequence[str]
 
 
+class ReplyRead(NamedTuple):
+    """The reply of a job's run to a signal as a recorded step, b"" without one. See `watching.lua`."""
+
+    state: str
+    is_open: bool
+    step: bytes
+
+
 class WatchingCalls(Calls):
     """Calls of the functions in `watching.lua`."""
 
@@ -29,6 +37,12 @@ class WatchingCalls(Calls):
         """Read the state, the progress and the further log lines of these jobs, at least of the first one."""
         args: list[Arg] = [arg for one in wanted for arg in one]
         return [_update(*one) for one in cast("list[list[Any]]", await self._caller.read("readUpdates", args))]
+
+    async def read_replies(self, wanted: Sequence[tuple[str, str]]) -> list[ReplyRead]:
+        """Read recorded steps by job and identity, at least the first one."""
+        args: list[Arg] = [arg for one in wanted for arg in one]
+        rows = cast("list[tuple[bytes, int, bytes]]", await self._caller.read("readReplies", args))
+        return [ReplyRead(state.decode(), bool(is_open), step) for state, is_open, step in rows]
 
 
 def _update(

@@ -30,6 +30,7 @@ from glidemq_async.errors import JournalFull as JournalFull
 from glidemq_async.errors import LeaseLost as LeaseLost
 from glidemq_async.errors import LibraryVersionError as LibraryVersionError
 from glidemq_async.errors import MailboxFull as MailboxFull
+from glidemq_async.errors import NoReply as NoReply
 from glidemq_async.errors import OldWorkersRunning as OldWorkersRunning
 from glidemq_async.errors import PayloadTooLarge as PayloadTooLarge
 from glidemq_async.errors import PermissionDenied as PermissionDenied

@@ -20,6 +20,7 @@ of the server to these classes.
 # ├── BatchFailed (ExceptionGroup)
 # ├── JobStateError
 # ├── ResultTimeout (TimeoutError)
+# ├── NoReply
 # ├── LeaseLost
 # ├── JournalFull
 # ├── StepFailed
@@ -76,6 +77,7 @@ __all__ = [
     "LeaseLost",
     "LibraryVersionError",
     "MailboxFull",
+    "NoReply",
     "OldWorkersRunning",
     "PayloadTooLarge",
     "PermissionDenied",
@@ -202,10 +204,7 @@ class PayloadTooLarge(GlideMQError, ValueError):
 
 
 class SerializationError(GlideMQError, TypeError, ValueError):
-    """Raised when a value cannot be encoded or decoded.
-
-    `path` locates the faulty part of the value, for example `$.items[3].when`.
-    """
+    """Raised when a value cannot be encoded or decoded. `path` locates its faulty part, such as `$.items[3].when`."""
 
     def __init__(self, message: str, path: str = "$") -> None:
         super().__init__(message)
@@ -281,10 +280,11 @@ class BatchFailed(GlideMQError, ExceptionGroup[GlideMQError]):
 
 
 class ResultTimeout(GlideMQError, TimeoutError):
-    """Raised when a result did not arrive in time.
+    """Raised when a result or a reply did not arrive in time. The job continues; one of `add_and_wait` is revoked."""
 
-    The job continues, and its result can be awaited again. A job of `add_and_wait` is revoked instead.
-    """
+
+class NoReply(GlideMQError):
+    """Raised by `send_and_wait` if the job has ended, or was removed, and has not replied to the signal."""
 
 
 class LeaseLost(GlideMQError):

@@ -24,6 +24,10 @@ def signal(
         float | None, typer.Option("--ttl", min=0.001, help="Seconds after which the signal is forgotten.")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume a suspended job without a signal.")] = False,
+    wait: Annotated[
+        float | None,
+        typer.Option("--wait", min=0.001, help="Wait so many seconds for the reply of the workflow, and print it."),
+    ] = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
@@ -31,8 +35,8 @@ def signal(
 
     A job that waits for the signal runs again. In any other state the job receives the signal later.
     """
-    if resume and (name or data or ttl):
-        raise typer.BadParameter("it takes no NAME, --data or --ttl", param_hint="--resume")
+    if resume and (name or data or ttl or wait):
+        raise typer.BadParameter("it takes no NAME, --data, --ttl or --wait", param_hint="--resume")
     if not resume and not name:
         raise typer.BadParameter("name the signal, or use --resume", param_hint="NAME")
     payload = None if data is None else parse_json("--data", data)
@@ -46,7 +50,19 @@ def signal(
                     await opened.resume_job(job_id)
                 return {"queue": queue, "id": job_id, "resumed": True}
             async with ops.changing("signal", queue, job_id, reason=reason, name=name):
+                if wait is not None:
+                    reply = await opened.send_and_wait(job_id, name, payload, timeout=wait, ttl=ttl)
+                    return {"queue": queue, "id": job_id, "reply": reply}
                 resumed = await opened.signal(job_id, name, payload, ttl=ttl)
             return {"queue": queue, "id": job_id, "resumed": resumed}
 
-    answer(do(), lambda done: typer.echo("resumed" if done["resumed"] else "buffered"), as_json=as_json)
+    answer(do(), _show, as_json=as_json)
+
+
+def _show(done: Document) -> None:
+    if "reply" in done:
+        from glidemq_async.cli.output import to_json
+
+        typer.echo(to_json(done["reply"]))
+    else:
+        typer.echo("resumed" if done["resumed"] else "buffered")

@@ -19,7 +19,7 @@ from glidemq_async.client.shared_reads import SharedReads
 from glidemq_async.errors import QueueClosed
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.streaming import ChunkEntry, ChunkRead
-from glidemq_async.functions.watching import UpdateRead
+from glidemq_async.functions.watching import ReplyRead, UpdateRead
 from glidemq_async.storage import Storage, Subscription
 
 RECHECK_SECONDS: Final = 5.0
@@ -107,6 +107,14 @@ class RecentChunks:
                 return
 
 
+class ExpectedReply:
+    """A reply for which a listener waits: its identity, and the recorded step, b"" until it is published."""
+
+    def __init__(self, identity: str) -> None:
+        self.identity = identity
+        self.step = b""
+
+
 class Feed:
     """One job with listeners in this process."""
 
@@ -115,7 +123,9 @@ class Feed:
         self.chunks = Changes()
         self.updates = Changes()
         self.recent = RecentChunks()
-        self._is_subscribed = False
+        self.awaited: set[ExpectedReply] = set()
+        self.confirmed = asyncio.Event()
+        """Set while the server has confirmed the subscription."""
         self._timer: asyncio.TimerHandle | None = None
         self._subscription: Subscription | None = None
 
@@ -137,24 +147,35 @@ class Feed:
             await self._subscription.close()
 
     def _on_message(self, message: bytes) -> None:
-        # The number of the last chunk, "end", or "changed"; see functions/chunks.lua.
-        if message == b"changed":
+        # The number of the last chunk, "end", or "changed"; see functions/chunks.lua. Or a reply; see steps.lua.
+        name, *reply = message.split(b"\x1f", 2)
+        if len(reply) == 2:
+            self._keep_reply(f"{name.decode()}\x1f{reply[0].decode()}", reply[1])
+        elif message == b"changed":
             self.updates.add()
         elif not message.isdigit():
             self.change()
         elif int(message) > self.recent.last:
             self.chunks.add()
 
+    def _keep_reply(self, identity: str, step: bytes) -> None:
+        for one in self.awaited:
+            if one.identity == identity:
+                one.step = step
+        self.updates.add()
+
     def _on_change(self, subscribed: bool) -> None:
-        self._is_subscribed = subscribed
-        self._schedule()
         if subscribed:
+            self.confirmed.set()
             self.change()  # messages before the confirmation are lost
+        else:
+            self.confirmed.clear()
+        self._schedule()
 
     def _schedule(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        seconds = RECHECK_SECONDS if self._is_subscribed else POLL_SECONDS
+        seconds = RECHECK_SECONDS if self.confirmed.is_set() else POLL_SECONDS
         self._timer = asyncio.get_running_loop().call_later(seconds, self._recheck)
 
     def _recheck(self) -> None:
@@ -171,6 +192,7 @@ class JobTail:
         self._feeds: dict[str, Feed] = {}
         self._chunks = SharedReads[tuple[str, str], ChunkRead](functions.streaming.read, self._closed)
         self._updates = SharedReads[tuple[str, int], UpdateRead](functions.watching.read, self._closed)
+        self._replies = SharedReads[tuple[str, str], ReplyRead](functions.watching.read_replies, self._closed)
         self._closing = BackgroundTasks(_note_failure)
         self._is_closed = False
 
@@ -208,6 +230,11 @@ class JobTail:
         self.refuse_closed()
         return await self._updates.read((job_id, lines))
 
+    async def read_reply(self, job_id: str, identity: str) -> ReplyRead:
+        """Return the state of a job, and the reply of its run that is recorded with this identity."""
+        self.refuse_closed()
+        return await self._replies.read((job_id, identity))
+
     async def close(self) -> None:
         """End all listeners with QueueClosed."""
         self._is_closed = True
@@ -216,6 +243,7 @@ class JobTail:
             self._closing.start(feed.close())
         await self._chunks.close()
         await self._updates.close()
+        await self._replies.close()
         await self._closing.wait(GOODBYE_SECONDS)
 
     def refuse_closed(self) -> None:

@@ -392,6 +392,7 @@ class SyncJob(Blocking[Job[Data, Result]], Generic[Data, Result]):
     move_to_delayed = blocking(Job[Data, Result].move_to_delayed)
     signal = blocking(Job[Data, Result].signal)
     send = blocking(Job[Data, Result].send)
+    send_and_wait = blocking(Job[Data, Result].send_and_wait)
     resume = blocking(Job[Data, Result].resume)
     get_steps = blocking(Job[Data, Result].get_steps)
     chunks = blocking(Job[Data, Result].chunks)

@@ -201,7 +201,7 @@ class Journal:
         if not self._is_loaded:
             await self.load()
         if call.key is not None:
-            identity = f"{call.name}{_SEPARATOR}={call.key}"
+            identity = identity_of_key(call.name, call.key)
             found = await self._record_of(identity, call, execute, recorded_failures)
             _last.set(identity)
             return self._outcome(*found)
@@ -381,6 +381,11 @@ class Journal:
         if step.status == _FAILED:
             raise StepFailed(step.name, *cast("list[str]", result)) from error
         return result
+
+
+def identity_of_key(name: str, key: str) -> str:
+    """Return the identity of the step with this name and key."""
+    return f"{name}{_SEPARATOR}={key}"
 
 
 def executing_step() -> str:

@@ -40,6 +40,12 @@ def name_of(signal: str | type) -> str:
     return signal_type(signal).name if isinstance(signal, type) else signal
 
 
+def payload_of(value: object) -> object:
+    """Return the payload of an instance of a registered class, and any other value as it is. Raises TypeError."""
+    found = _types.get(type(value))
+    return value if found is None else found.encode(value)
+
+
 def decoded(kind: type[T], data: object) -> T:
     """Return a signal from its payload. Raises SerializationError for other payloads, TypeError for other classes."""
     found = signal_type(kind)

@@ -5,45 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar, overload
 
 from glidemq_async._internal.forgotten_calls import noted
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import from_ms, instant_to_ms, to_ms
-from glidemq_async.errors import DuplicateSignal, JobStateError, MailboxFull, PayloadTooLarge, Postponed, Suspended
+from glidemq_async.errors import JobStateError, Postponed, Suspended
+from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.jobs.fields import JobFields
+from glidemq_async.jobs.replies import Asking, awaited_reply
 from glidemq_async.jobs.reply_codes import check_reply
+from glidemq_async.jobs.sent_signals import send_signal, send_typed
 from glidemq_async.jobs.signal_types import decoded, name_of, signal_type
 from glidemq_async.options.validation import reason as check_reason
+from glidemq_async.stored.hand_over import StoredSignal
 from glidemq_async.stored.names import check_id
 
 __all__ = [
-    "MOST_BYTES",
     "MOST_NAMES",
     "Signal",
     "SignalMethods",
     "Suspension",
     "mailbox_of",
-    "send_signal",
-    "send_typed",
 ]
 
 T = TypeVar("T")
 
-MOST_BYTES: Final = 65_536
-"""Maximum size of the payload of a signal, encoded."""
 MOST_NAMES: Final = 100
 """Maximum number of names that a suspended job waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A signal to a job: its `name`, its payload `data`, and the server's time `sent_at` when it was sent."""
+    """A signal to a job: its `name`, its payload `data`, and the server's time `sent_at` when it was sent.
+
+    `question` identifies the reply for which its sender waits, None if the sender waits for none.
+    """
 
     name: str
     data: Any
     sent_at: datetime
+    question: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,38 +63,15 @@ class Suspension:
     children: bool = False
 
 
-async def send_signal(
-    client: QueueClient, job_id: str, name: str, data: object, ttl: float | timedelta | None, once: str | None
-) -> bool:
-    """Deliver a signal to a job; see `Queue.signal`."""
-    check_id("name", name)
-    ttl_ms = 0 if ttl is None else to_ms("ttl", ttl, allow_zero=False)
-    packed = client.encode(data, "signal", "", job_id)
-    if len(packed) > MOST_BYTES:
-        raise PayloadTooLarge(f"signal {name!r} to job {job_id}", len(packed), MOST_BYTES)
-    text = "" if once is None else check_id("once", once)
-    code = await client.functions.signals.send(job_id, name, packed, ttl_ms, text)
-    if code == "full":
-        raise MailboxFull(job_id)
-    if code == "duplicate":
-        raise DuplicateSignal(job_id, text)
-    if code not in {"resumed", "buffered"}:
-        check_reply(code, "signal", job_id)
-    return code == "resumed"
-
-
-async def send_typed(
-    client: QueueClient, job_id: str, signal: object, ttl: float | timedelta | None, once: str | None
-) -> bool:
-    """Deliver an instance of a class with `@mq.signal`; see `Queue.send`."""
-    found = signal_type(type(signal))
-    return await send_signal(client, job_id, found.name, found.encode(signal), ttl, once)
-
-
 async def mailbox_of(client: QueueClient, job_id: str) -> list[Signal]:
     """Return the buffered signals of a job; see `Queue.get_mailbox`."""
     buffered = await client.functions.signals.mailbox(job_id)
-    return [Signal(one.name, client.decode(one.data, "signal", "", job_id), from_ms(one.sent)) for one in buffered]
+    return [_signal(client, job_id, one) for one in buffered]
+
+
+def _signal(client: QueueClient, job_id: str, stored: BufferedSignal | StoredSignal) -> Signal:
+    data = client.decode(stored.data, "signal", "", job_id)
+    return Signal(stored.name, data, from_ms(stored.sent), stored.question or None)
 
 
 class SignalMethods(JobFields[Data, Result]):
@@ -106,10 +86,7 @@ class SignalMethods(JobFields[Data, Result]):
         Every run after a resume gets the same signals, also after a failure or a lost lease. They are consumed when a
         run suspends the job again or ends it. Raises SerializationError.
         """
-        return tuple(
-            Signal(one.name, self._client.decode(one.data, "signal", "", self.id), from_ms(one.sent))
-            for one in self._hand_over().signals
-        )
+        return tuple(_signal(self._client, self.id, one) for one in self._hand_over().signals)
 
     @property
     def suspension(self) -> Suspension | None:
@@ -176,6 +153,41 @@ class SignalMethods(JobFields[Data, Result]):
     async def send(self, signal: object, *, ttl: float | timedelta | None = None, once: str | None = None) -> bool:
         """Send an instance of a class with `@mq.signal` to this job; see `Queue.send`."""
         return await send_typed(self._client, self.id, signal, ttl, once)
+
+    @overload
+    async def send_and_wait(
+        self,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+    ) -> Any: ...
+    @overload
+    async def send_and_wait(
+        self,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+        reply_type: type[T],
+    ) -> T: ...
+
+    async def send_and_wait(
+        self,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+        reply_type: type[Any] | None = None,
+    ) -> Any:
+        """Send a signal to this job, and return the reply of its run; see `Queue.send_and_wait`."""
+        return await awaited_reply(self._client, self.id, Asking(signal, data, ttl, once), timeout, reply_type)
 
     def received(self, kind: type[T]) -> tuple[T, ...]:
         """Return the signals of this class in `signals`, in their order.

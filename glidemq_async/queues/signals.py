@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any, TypeVar, overload
 
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async.jobs.replies import Asking, awaited_reply
 from glidemq_async.jobs.reply_codes import check_reply
-from glidemq_async.jobs.signals import Signal, mailbox_of, send_signal, send_typed
+from glidemq_async.jobs.sent_signals import send_signal, send_typed
+from glidemq_async.jobs.signals import Signal, mailbox_of
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.stored.names import check_id
+
+T = TypeVar("T")
 
 
 class Signals(QueuePart[Data, Result]):
@@ -51,6 +56,58 @@ class Signals(QueuePart[Data, Result]):
         check_id("job_id", job_id)
         await self.connect()
         return await send_typed(self._client, job_id, signal, ttl, once)
+
+    @overload
+    async def send_and_wait(
+        self,
+        job_id: str,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+    ) -> Any: ...
+    @overload
+    async def send_and_wait(
+        self,
+        job_id: str,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+        reply_type: type[T],
+    ) -> T: ...
+
+    async def send_and_wait(
+        self,
+        job_id: str,
+        signal: object,
+        data: object = None,
+        *,
+        timeout: float | timedelta | None = None,
+        ttl: float | timedelta | None = None,
+        once: str | None = None,
+        reply_type: type[Any] | None = None,
+    ) -> Any:
+        """Send a signal to a job, and return the reply of its run, which calls `workflows.reply`.
+
+        - `signal` is an instance of a class with `@mq.signal`, or the name of a signal with the payload `data`.
+        - `timeout` in seconds limits the wait for the reply. The job keeps the signal and may still reply.
+        - `ttl`: as for `signal`.
+        - `once`: a call with the same text sends nothing, and waits for the reply to the first signal. So a call whose
+          process has died or whose timeout is over can be repeated.
+        - `reply_type`: a class with `@mq.signal`. Its instance is returned. Without it, the payload is.
+
+        A reply that was recorded before this call listened is found, and it is recorded once, however often the run is
+        repeated. Raises NoReply if the job ends without a reply, ResultTimeout, JobNotFound, JobStateError if the job
+        has ended, MailboxFull, PayloadTooLarge, SerializationError, and TypeError or ValueError for a bad argument.
+        """
+        check_id("job_id", job_id)
+        await self.connect()
+        return await awaited_reply(self._client, job_id, Asking(signal, data, ttl, once), timeout, reply_type)
 
     async def resume_job(self, job_id: str) -> None:
         """Run a suspended job again without a signal. Its `resumed_by` is "operator".

@@ -14,14 +14,20 @@ SEPARATOR: Final = "\x1f"
 _SEPARATOR: Final = SEPARATOR.encode()
 _CHILD: Final = "\x1d"
 """The name in the stored form of a wait that stands for the end of any child."""
+_ASKS: Final = "\x1e"
+"""Separates the name of a stored signal from its question."""
 
 
 class StoredSignal(NamedTuple):
-    """A signal with its payload as stored. `sent` is in server milliseconds."""
+    """A signal with its payload as stored. `sent` is in server milliseconds.
+
+    `question` is the key of the reply for which the sender waits, "" if it waits for none.
+    """
 
     name: str
     data: bytes
     sent: int
+    question: str = ""
 
 
 class HandOver(NamedTuple):
@@ -48,14 +54,19 @@ def read_hand_over(packed: bytes | None) -> HandOver:
 
 def packed_hand_over(cause: str, step: str, signals: Iterable[StoredSignal]) -> bytes:
     """Encode a hand-over in its stored form."""
-    texts = [b"%d 0 %s%s%s" % (one.sent, one.name.encode(), _SEPARATOR, one.data) for one in signals]
-    return msgpack.packb([cause.encode(), step.encode(), *texts])
+    return msgpack.packb([cause.encode(), step.encode(), *map(_stored, signals)])
+
+
+def _stored(signal: StoredSignal) -> bytes:
+    head = f"{signal.name}{_ASKS}{signal.question}" if signal.question else signal.name
+    return b"%d 0 %s%s%s" % (signal.sent, head.encode(), _SEPARATOR, signal.data)
 
 
 def _signal(stored: bytes) -> StoredSignal:
     head, _, data = stored.partition(_SEPARATOR)
-    sent, _, name = head.decode().split(" ", 2)
-    return StoredSignal(name, data, int(sent))
+    sent, _, named = head.decode().split(" ", 2)
+    name, _, question = named.partition(_ASKS)
+    return StoredSignal(name, data, int(sent), question)
 
 
 class Waits(NamedTuple):

@@ -13,11 +13,12 @@ from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.waits import together
-from glidemq_async.errors import JobNotFound
+from glidemq_async.errors import JobNotFound, ResultTimeout
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.replies import Asking, asked
 from glidemq_async.jobs.snapshot import end_as
 from glidemq_async.queues.inspection import task_parameters
-from glidemq_async.queues.queue import Queue
+from glidemq_async.queues.queue import Queue, client_of
 from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.stored.call import named_call
 from glidemq_async.tasks import GlideMQ, Middleware
@@ -39,6 +40,8 @@ AnyApp: TypeAlias = GlideMQ[Any]
 T = TypeVar("T")
 
 _ALL: Final = 1_000_000
+_REPLY_SECONDS: Final = 0.2
+"""Time for which a reply is awaited after the jobs have run. It has been recorded by then."""
 _CONCURRENCY: Final = 10
 """The default number of jobs that `drain` runs at a time."""
 
@@ -156,6 +159,29 @@ class Harness(Connectable):
         """
         await run.send(signal)
 
+    async def send_and_wait(self, app: AnyApp, run: RunHandle[Any] | AnyJob, signal: object, **options: Any) -> Any:
+        """Send a signal to a run, run the due jobs of its app, and return what it passes to `workflows.reply`.
+
+        `signal` is an instance of a class with `@mq.signal`. `options` are as for `drain`. Raises NoReply if the job
+        has ended without a reply, and AssertionError if it has not ended: then it waits for something else first.
+        """
+        job = run.job if isinstance(run, RunHandle) else run
+        self._adopt(app)
+        return await _in_loop_of(app, self._asked(app, job, signal, options))
+
+    async def _asked(self, app: AnyApp, job: AnyJob, signal: object, options: Mapping[str, Any]) -> Any:
+        async with app:
+            client = client_of(app.queue(job.queue))
+            async with asked(client, job.id, Asking(signal)) as question:
+                await self.drain(app, **options)
+                try:
+                    return await question.reply(_REPLY_SECONDS)
+                except ResultTimeout:
+                    state = await job.get_state()
+                    raise AssertionError(
+                        f"job {job.id} has not replied, because it is {state}; let it receive the signal"
+                    ) from None
+
     @contextlib.contextmanager
     def eager(self, app: AnyApp) -> Generator[None]:
         """Run due jobs inside each `add` of a task within the block; `add` then returns an ended job.
@@ -229,6 +255,12 @@ class SyncHarness(Blocking[Harness]):
         if processor is None:
             return self._finish(self._owner.drain(jobs, **options))
         return self._finish(self._owner.drain(jobs, processor, **options))
+
+    def send_and_wait(
+        self, app: GlideMQ[Any], run: RunHandle[Any] | Job[Any, Any], signal: object, **options: Any
+    ) -> Any:
+        """Send a signal to a run, run the due jobs of its app, and return what it passes to `workflows.reply`."""
+        return self._finish(self._owner.send_and_wait(app, run, signal, **options))
 
     def finish(self, app: GlideMQ[Any], run: RunHandle[Any] | Job[Any, Any], **options: Any) -> Job[Any, Any]:
         """Run the jobs of an app until a run of a workflow or another job has ended, and return its job."""

@@ -47,6 +47,8 @@ class WorkflowRun:
         self._workflow = workflow
         self.code = code
         """The fingerprint of the code of the function."""
+        self._questions: dict[int, tuple[object, str]] = {}
+        """The received signals whose senders wait for a reply, by their object ids, with their questions."""
         self._policy = on_divergence
         self._diverged: Exception | None = None
 
@@ -68,6 +70,14 @@ class WorkflowRun:
 
         call = StepCall(name, arguments, key, self.code)
         return await self.journal.call(call, checked, recorded_failures=recorded_failures)
+
+    def note_question(self, signal: object, question: str) -> None:
+        """Note that the sender of a received signal waits for a reply."""
+        self._questions[id(signal)] = signal, question
+
+    def question_of(self, signal: object) -> str | None:
+        """Return the question of a received signal, None if its sender waits for no reply."""
+        return self._questions.get(id(signal), (None, None))[1]
 
     # An amount has changed in the code, and the job runs again: the step with the old amount is recorded, and the run
     # asks for one with the new amount. At the end of the run it would be too late, because a customer would have paid

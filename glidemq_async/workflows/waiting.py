@@ -88,7 +88,7 @@ class Waiting:
         self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
 
     async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any]:
-        """Wait for a signal. Return what the journal records: [token, position, name, data, sent ms], or [] if late."""
+        """Wait for a signal. Return what the journal records, see `_taken`, or [] if the deadline has come."""
         for position, one in self._unreceived().items():
             if names is None or one.name in names:
                 return self._taken(position)
@@ -143,8 +143,10 @@ class Waiting:
         return self._left
 
     def _taken(self, position: int) -> list[Any]:
+        """Return a signal that a wait receives: [token, position, name, data, sent ms], and its question if it asks."""
         one = self._unreceived().pop(position)
-        return [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
+        found = [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
+        return found if one.question is None else [*found, one.question]
 
     def _reached(self) -> int:
         """Return the deadline at which the job was resumed. The clock of the run may be behind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast, overload
@@ -73,9 +74,21 @@ async def receive(*kinds: type | str, timeout: Duration | None = None, key: str 
     if not found:
         names = ", ".join(by_name) or "any signal"
         raise TimeoutError(f"workflow run {run.journal.job_id} has not received {names} within {timeout}")
-    _, _, name, data, sent = found
+    return _received(run, by_name, found)
+
+
+def _received(run: WorkflowRun, by_name: Mapping[str, type | str], found: Sequence[Any]) -> object:
+    """Return a signal from what the journal has recorded."""
+    name, data, sent, *asked = found[2:]
+    question = cast("str", asked[0]) if asked else None
     kind: object = by_name.get(name)
-    return decoded(cast("type[object]", kind), data) if isinstance(kind, type) else Signal(name, data, from_ms(sent))
+    if isinstance(kind, type):
+        signal: object = decoded(cast("type[object]", kind), data)
+    else:
+        signal = Signal(name, data, from_ms(sent), question)
+    if question is not None:
+        run.note_question(signal, question)
+    return signal
 
 
 async def _deadline(run: WorkflowRun, step: str, arguments: list[Any], milliseconds: int, key: str | None) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from glidemq_async import GlideMQ, workflows
 from tests.cli.shell import Shell
 from tests.support.helpers import AnyJob, AnyQueue, soon, worker_of
 
@@ -34,3 +37,22 @@ async def test_a_signal_resumes_a_job(shell: Shell, q: AnyQueue) -> None:
     assert (await shell.fails("signal", "q", "nope", "approved"))[0] == 4
     for wrong in ((), ("a", "--resume"), ("a", "--data", "{")):
         assert (await shell.fails("signal", "q", first.id, *wrong))[0] == 2
+
+
+async def test_the_reply_of_a_run_is_printed(shell: Shell, q: AnyQueue) -> None:
+    mq: GlideMQ[Any] = GlideMQ(q.storage, queue=q.name)
+
+    @mq.workflow
+    async def order() -> None:
+        asked = await workflows.receive("ask")
+        await workflows.reply(asked, {"rooms": asked.data})
+
+    async with mq, mq.worker():
+        first, second = await order.start(), await order.start()
+        said = (await shell.run("workflows", "send", "q", first.id, "ask", "--data", "2", "--wait", "10")).stdout
+        assert said == '{"rooms": 2}\n'
+        sent = await shell.json("signal", "q", second.id, "ask", "--wait", "10")
+        assert sent == {"queue": "q", "id": second.id, "reply": {"rooms": None}}
+    third = await order.task.add()
+    code, said = await shell.fails("workflows", "send", "q", third.id, "ask", "--wait", "0.05")
+    assert (code, "has not replied" in said) == (1, True)

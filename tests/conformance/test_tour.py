@@ -16,6 +16,7 @@ from glidemq_async import (
     FlowProducer,
     JobStateError,
     KeepJobs,
+    NoReply,
     Queue,
     RateLimit,
     RetryLater,
@@ -235,6 +236,9 @@ async def suspend_and_signal(queue: AnyQueue) -> None:
         await worker.until_empty()
         assert await job.signal("go", 2) is True
         assert await job.result(10) == 2
+        job = await queue.add("waits")
+        with pytest.raises(NoReply):  # only workflows reply
+            await job.send_and_wait("go", 3, timeout=10)
 
 
 async def publish_and_feed(name: str, storage: Storage) -> None:

@@ -250,7 +250,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         for _ in range(2):
             if not self.model.having("suspended"):
                 self.settle_and_claim(name, [("held", number, suspended)], False, delivery, True)
-            self.signal(8 * number + 1, "a", 0, delivery)
+            self.signal(8 * number + 1, "a", 0, "q" if number % 2 else "", delivery)
             self.settle_and_claim(name, [], False, delivery, True)
         self.settle_and_claim(name, [("held", number, suspended)], False, delivery, True)
 

@@ -17,9 +17,11 @@ class Sent(NamedTuple):
     expires: int
     name: str
     data: str
+    question: str = ""
 
     def stored(self) -> str:
-        return f"{self.sent} {self.expires} {self.name}\x1f{self.data}"
+        head = f"{self.name}\x1e{self.question}" if self.question else self.name
+        return f"{self.sent} {self.expires} {head}\x1f{self.data}"
 
 
 class SuspendingLines(Lines):
@@ -62,14 +64,14 @@ class SuspendingLines(Lines):
             else:
                 self.wake(job, "timeout", [])
 
-    def send(self, id_: str, name: str, data: str, ttl: int) -> str:
+    def send(self, id_: str, name: str, data: str, ttl: int, question: str = "") -> str:
         """Deliver a signal."""
         job = self.get(id_)
         if job is None:
             return "missing"
         if job.over:
             return f"state {job.state}"
-        signal = Sent(self.now, self.now + ttl if ttl else 0, name, data)
+        signal = Sent(self.now, self.now + ttl if ttl else 0, name, data, question)
         resumes = job.state == "suspended" and (job.waits_for is None or name in job.waits_for)
         job.plain = False
         if not resumes and len(job.mailbox) >= MOST_SIGNALS:

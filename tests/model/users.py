@@ -163,15 +163,16 @@ class Users(BaseMachine):
         number=NUMBER,
         name=st.sampled_from(["a", "a", "b", "c"]),
         ttl=st.sampled_from([0, 0, 0, 5_000, 5_000]),
+        question=st.sampled_from(["", "", "q"]),
         delivery=DELIVERY,
     )
-    def signal(self, number: int, name: str, ttl: int, delivery: Delivery) -> None:
+    def signal(self, number: int, name: str, ttl: int, question: str, delivery: Delivery) -> None:
         """Send a signal to a job, in most cases to one that has not ended."""
         self.made += 1
         id_ = self.pick(number, *(("suspended",) if self.model.having("suspended") else ("active", "delayed", *READY)))
         self.driver.delivery, self.dirty, data = delivery, True, f"s{self.made}"
-        code = run(self.functions.signals.send(id_, name, data.encode(), ttl))
-        same("reply of sendSignal", code, self.model.send(id_, name, data, ttl))
+        code = run(self.functions.signals.send(id_, name, data.encode(), ttl, "", question))
+        same("reply of sendSignal", code, self.model.send(id_, name, data, ttl, question))
 
     @action(1, number=NUMBER, delivery=DELIVERY)
     def resume_suspended(self, number: int, delivery: Delivery) -> None:

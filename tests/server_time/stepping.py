@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from glidemq_async.client.run_writer import MAX_ITEMS
 from glidemq_async.functions.lease import Held
 from glidemq_async.functions.steps import StepGroup
-from tests.server_time.bench import MIB, Bench, largest
+from tests.server_time.bench import AT_ONCE, MIB, Bench, largest
 
 STEP = b"x" * 200
+REPLY = "workflow.reply\x1f=question"
 LIMITS = (10_000, 16 * MIB)
 
 
@@ -58,6 +59,26 @@ async def read_steps(b: Bench) -> None:
     await step(b, held[2:], [f"small {number}" for number in range(250)], b"x")
     for run, count in zip(held, (10_000, 15, 250), strict=True):
         assert len((await b.functions.steps.read(run.id)).steps) == count
+
+
+@largest("recordSteps", "replies")
+async def record_replies(b: Bench) -> None:
+    await b.add(1)
+    held = await b.claim(1)
+    await step(b, held, [f"workflow.reply\x1f={number}" for number in range(16)], b"x" * 65_536)
+    await step(b, held, [f"workflow.reply\x1f={number}" for number in range(250)])
+
+
+@largest("readReplies")
+async def read_replies(b: Bench) -> None:
+    await b.add(b.many)
+    held = await b.claim(b.many)
+    await step(b, held[:3], [REPLY], b"x" * MIB)
+    await step(b, held[3:], [REPLY])
+    for wanted in (held[:AT_ONCE], held[-AT_ONCE:]):
+        at = 0
+        while at < len(wanted):
+            at += len(await b.functions.watching.read_replies([(run.id, REPLY) for run in wanted[at:]]))
 
 
 @largest("checkJournals")

@@ -101,6 +101,28 @@ async def test_a_run_that_the_clock_cannot_end_fails_the_test(glidemq: Harness, 
     assert (await glidemq.finish(mq, run)).return_value == "ada"
 
 
+async def test_a_run_replies_to_a_signal(glidemq: Harness, mq: GlideMQ[Any]) -> None:
+    @mq.workflow
+    async def order() -> str:
+        await workflows.sleep("2h")
+        approved = await workflows.receive(Approved)
+        await workflows.reply(approved, f"thanks, {approved.by}")
+        return "done"
+
+    glidemq.use(mq)
+    async with mq:
+        run = await order.start()
+    with pytest.raises(AssertionError, match="has not replied, because it is suspended"):
+        await glidemq.send_and_wait(mq, run, Approved("eve"))
+    await glidemq.clock.advance(7_200)
+    assert (await glidemq.finish(mq, run)).return_value == "done"
+    async with mq:
+        run = await order.start()
+    await glidemq.drain(mq)
+    await glidemq.clock.advance(7_200)
+    assert await glidemq.send_and_wait(mq, run, Approved("ada")) == "thanks, ada"
+
+
 def test_a_plain_test_finishes_a_run(mq: GlideMQ[Any]) -> None:
     order = order_of(mq)
     with Harness() as harness:
