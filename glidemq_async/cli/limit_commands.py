@@ -16,7 +16,12 @@ if TYPE_CHECKING:
     from glidemq_async.queues.rates import RateLimit
 
 _NONE: Final = "none"
-_PARAMETERS: Final = {"concurrency": "concurrency", "rate": "rate_limit", "bucket": "token_bucket"}
+_PARAMETERS: Final = {
+    "concurrency": "concurrency",
+    "rate": "rate_limit",
+    "bucket": "token_bucket",
+    "max_waiting": "max_waiting",
+}
 """The parameter of the operations core of each option."""
 
 OneKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The limits of this ordering key.")]
@@ -32,6 +37,12 @@ Bucket = Annotated[
     str | None,
     typer.Option("--bucket", metavar="TOKENS/RATE|none", help="A token bucket of keys: its capacity, tokens a second."),
 ]
+MaxWaiting = Annotated[
+    str | None,
+    typer.Option(
+        "--max-waiting", metavar="N|none", help="Number of waiting jobs of the queue that refuses further adds."
+    ),
+]
 
 
 @with_target
@@ -43,13 +54,14 @@ def limits(
     concurrency: Concurrency = None,
     rate: Rate = None,
     bucket: Bucket = None,
+    max_waiting: MaxWaiting = None,
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Show the limits of queues, or set the limits of a queue, of --key, or of --every-key. `none` removes a limit."""
     from glidemq_async.cli import targets
 
-    texts = {"concurrency": concurrency, "rate": rate, "bucket": bucket}
+    texts = {"concurrency": concurrency, "rate": rate, "bucket": bucket, "max_waiting": max_waiting}
     given = {name: text for name, text in texts.items() if text is not None}
     of_keys = key is not None or every_key
     _check(queue, key, every_key, given)
@@ -79,6 +91,8 @@ def _check(queue: str | None, key: str | None, every_key: bool, given: dict[str,
         raise typer.BadParameter("it cannot be combined with --every-key", param_hint="--key")
     if "bucket" in given and key is None and not every_key:
         raise typer.BadParameter("only keys have token buckets; use --key or --every-key", param_hint="--bucket")
+    if "max_waiting" in given and (key is not None or every_key):
+        raise typer.BadParameter("it limits the whole queue; leave out the key", param_hint="--max-waiting")
 
 
 def _values(given: dict[str, str]) -> dict[str, Any]:
@@ -90,8 +104,8 @@ def _values(given: dict[str, str]) -> dict[str, Any]:
             first, _, second = text.partition("/")
             if text == _NONE:
                 values[_PARAMETERS[name]] = None
-            elif name == "concurrency":
-                values["concurrency"] = int(text)
+            elif name in ("concurrency", "max_waiting"):
+                values[name] = int(text)
             elif name == "rate":
                 values["rate_limit"] = RateLimit(int(first), float(second))
             else:
@@ -107,6 +121,7 @@ async def _of_queue(queue: Queue[Any, Any]) -> Document:
         "key": None,
         "concurrency": await queue.get_global_concurrency(),
         "rate_limit": _rate(await queue.get_global_rate_limit()),
+        "max_waiting": await queue.get_max_waiting(),
         "every_key": _key_document(await queue.get_key_limits(None)),
     }
 
@@ -139,7 +154,7 @@ def _show(document: Document) -> None:
         if every and any(every.values()):
             rows.append(_row(one["queue"], "(every key)", every))
     kept = tables.Column("concurrency", kept=True)
-    tables.print_table(["queue", "key", kept, "rate", "bucket", "paused until"], rows, empty="no queues")
+    tables.print_table(["queue", "key", kept, "rate", "bucket", "waiting", "paused until"], rows, empty="no queues")
 
 
 def _row(queue: str, key: str | None, one: Document) -> list[object]:
@@ -150,5 +165,6 @@ def _row(queue: str, key: str | None, one: Document) -> list[object]:
         "no limit" if one["concurrency"] is None and key is None else one["concurrency"],
         rate and f"{rate['max']}/{rate['duration']:g} s",
         bucket and f"{bucket['capacity']:g}, {bucket['refill_rate']:g}/s",
+        one.get("max_waiting"),
         one.get("paused_until"),
     ]

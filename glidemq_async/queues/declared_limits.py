@@ -55,5 +55,5 @@ async def declare_limits(queue: Limits[Any, Any], who: str, declared: Mapping[st
         if value != before.get(setting):
             name, has_key, key = setting.partition(" ")
             changes[key if has_key else None][name] = value
-    for key, limits in changes.items():
-        await change_stored_limits(queue, Author("code", who), key, limits)
+    for limited, limits in changes.items():
+        await change_stored_limits(queue, Author("code", who), limited, limits)

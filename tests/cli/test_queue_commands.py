@@ -35,6 +35,9 @@ async def test_limits_are_set_shown_and_removed(shell: Shell, q: AnyQueue) -> No
         ["q", "(every", "key)", "2"],
     ]
     await shell.json("limits", "q", "--concurrency", "none", "--rate", "none")
+    assert (await shell.json("limits", "q", "--max-waiting", "9"))["limits"][0]["max_waiting"] == 9
+    assert (await shell.run("limits", "q", "--key", "ada", "--max-waiting", "9")).returncode == 2
+    await shell.json("limits", "q", "--max-waiting", "none")
     assert (await q.get_global_concurrency(), await q.get_global_rate_limit()) == (None, None)
     for wrong in (["--rate", "x"], ["--concurrency", "0"], ["--bucket", "1/1"], ["--key", "a", "--every-key"]):
         assert (await shell.run("limits", "q", *wrong)).returncode == 2, wrong
