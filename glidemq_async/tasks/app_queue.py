@@ -12,47 +12,57 @@ from glidemq_async.stored.names import check_name
 
 
 # A module declares `mq.queue("reports", limits=...)` while it is imported, before the program has chosen a storage. So
-# the initialization of such a queue waits until one of its attributes is read for the first time. From then on it is an
-# ordinary queue: `__getattr__` is called only for attributes that are missing, and costs nothing afterwards.
+# the initialization of such a queue waits until one of its attributes is read for the first time. Until then its class
+# is UnboundQueue, whose `__getattr__` notices the read. A class with `__getattr__` makes each read of an attribute
+# slower, so a queue in use has the class AppQueue, which has none.
 class AppQueue(Queue[Any, Any]):
     """A queue of an app. It opens the storage of the app with its first use, also after the app was closed."""
 
-    def __init__(self, name: str, open_now: Callable[[AppQueue], None]) -> None:
+    def __init__(self, name: str, initialize: Callable[[AppQueue], None]) -> None:
         self._app_name = check_name("queue name", name)
-        self._open_now = open_now
+        self._initialize = initialize
+        self.__class__ = UnboundQueue
 
     @property
     @override
     def name(self) -> str:
         return self._app_name
 
-    @property
-    def is_bound(self) -> bool:
-        """True from the first use of the queue until the app is closed."""
-        return "_client" in vars(self)
-
-    @override
-    def __repr__(self) -> str:
-        return super().__repr__() if self.is_bound else f"<Queue {self._app_name!r} of an app>"
-
-    def __getattr__(self, attribute: str) -> Any:
-        # Copies and inspections ask for special methods of objects that have no state yet.
-        if attribute.startswith("__") or "_open_now" not in vars(self) or self.is_bound:
-            raise AttributeError(f"a queue has no attribute {attribute!r}")
-        self._open_now(self)
-        return getattr(self, attribute)
+    def bind(self) -> None:
+        """Use the present storage of the app from now on."""
+        self.__class__ = AppQueue
+        try:
+            self._initialize(self)
+        except BaseException:
+            self.__class__ = UnboundQueue
+            raise
 
     def release(self) -> None:
         """Forget the storage after the app was closed. The next use binds the queue to the storage of that time."""
-        name, open_now = self._app_name, self._open_now
+        name, initialize = self._app_name, self._initialize
         vars(self).clear()
-        self._app_name, self._open_now = name, open_now
+        self._app_name, self._initialize = name, initialize
+        self.__class__ = UnboundQueue
+
+
+class UnboundQueue(AppQueue):
+    """A queue of an app before its first use."""
+
+    def __getattr__(self, attribute: str) -> Any:
+        # Copies and inspections ask for special methods of objects that have no state yet.
+        if attribute.startswith("__") or attribute in ("_initialize", "_app_name"):
+            raise AttributeError(f"a queue has no attribute {attribute!r}")
+        self.bind()
+        return getattr(self, attribute)
+
+    @override
+    def __repr__(self) -> str:
+        return f"<Queue {self._app_name!r} of an app>"
 
     @override
     async def close(self) -> None:
-        if self.is_bound:
-            await super().close()
+        """Do nothing: the queue has opened nothing."""
 
     @override
     def _after_fork(self) -> object:
-        return super()._after_fork() if self.is_bound else None
+        return None

@@ -164,16 +164,16 @@ class AppCore:
         """Return one of the app's queues, always the same object. It is closed together with the app."""
         found = self._queues.get(name)
         if found is None:
-            found = self._queues[name] = AppQueue(name, self._bind)
+            found = self._queues[name] = AppQueue(name, self._initialize)
         return found
 
     def separate_queue(self, name: str) -> Queue[Any, Any]:
         """Return a new object for one of the app's queues. Its user closes it."""
-        found = AppQueue(name, self._bind)
-        self._bind(found)
+        found = AppQueue(name, self._initialize)
+        found.bind()
         return found
 
-    def _bind(self, queue: AppQueue) -> None:
+    def _initialize(self, queue: AppQueue) -> None:
         """Let a queue use the present storage, at its first use."""
         name, settings = queue.name, self.settings
         Queue.__init__(
