@@ -141,7 +141,7 @@ async def compare(timed: Timed, seed: int, states: int) -> tuple[int, int]:
         pytest.param(10_001, 10_000, marks=[pytest.mark.slow, pytest.mark.untidy]),
     ],
 )
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 async def test_a_claim_starts_exactly_the_job_without_a_closed_gate(timed: Timed, seed: int, states: int) -> None:
     started, refused = await compare(timed, seed, states)
     assert started > states // 10

@@ -105,6 +105,29 @@ async def test_an_error_says_what_to_do(storage: Storage, name: str) -> None:
         assert (await client.put(f"/api/v1/queues/{name}")).status_code == 405
 
 
+async def test_retention_and_a_pause_of_a_schedule_are_held_until_they_are_released(
+    storage: Storage, name: str
+) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        await queue.upsert_job_scheduler("night", every=3600)
+        path = f"/api/v1/queues/{name}"
+        body = {"completed": {"count": 5, "age": 60}, "failed": False, "note": "disk"}
+        assert (await client.post(f"{path}/retention", json=body)).status_code == 200
+        assert (await client.post(f"{path}/retention", json={})).status_code == 422
+        await client.post(f"{path}/schedules/night/pause", json={"note": "holiday"})
+        found = (await client.get(f"{path}/settings")).json()["settings"]
+        held = {one["name"]: (one["value"], one["note"]) for one in found if one["origin"] == "operator"}
+        assert held == {
+            "keep_completed": ("5 jobs, 60 s", "disk"),
+            "keep_failed": ("0 jobs", "disk"),
+            "schedule": ("paused", "holiday"),
+        }
+        for setting, key in (("keep_completed", None), ("keep_failed", None), ("schedule", "night")):
+            for status in (200, 404):
+                reply = await client.post(f"{path}/settings/{setting}/release", json={"key": key})
+                assert reply.status_code == status
+
+
 async def test_each_addition_has_an_audit_line_with_the_user(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage), serving(storage, user("operator")) as client:
         await client.post(f"/api/v1/queues/{name}/jobs", json={"name": "x"}, headers={"X-Reason": "by hand"})
