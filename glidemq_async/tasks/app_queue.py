@@ -21,7 +21,7 @@ class AppQueue(Queue[Any, Any]):
     def __init__(self, name: str, initialize: Callable[[AppQueue], None]) -> None:
         self._app_name = check_name("queue name", name)
         self._initialize = initialize
-        self.__class__ = UnboundQueue
+        _become(UnboundQueue, self)
 
     @property
     @override
@@ -30,11 +30,11 @@ class AppQueue(Queue[Any, Any]):
 
     def bind(self) -> None:
         """Use the present storage of the app from now on."""
-        self.__class__ = AppQueue
+        _become(AppQueue, self)
         try:
             self._initialize(self)
         except BaseException:
-            self.__class__ = UnboundQueue
+            _become(UnboundQueue, self)
             raise
 
     def release(self) -> None:
@@ -42,7 +42,7 @@ class AppQueue(Queue[Any, Any]):
         name, initialize = self._app_name, self._initialize
         vars(self).clear()
         self._app_name, self._initialize = name, initialize
-        self.__class__ = UnboundQueue
+        _become(UnboundQueue, self)
 
 
 class UnboundQueue(AppQueue):
@@ -66,3 +66,7 @@ class UnboundQueue(AppQueue):
     @override
     def _after_fork(self) -> object:
         return None
+
+
+def _become(kind: type[AppQueue], queue: AppQueue) -> None:
+    queue.__class__ = kind
