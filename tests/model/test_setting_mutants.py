@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 
-from glidemq_async import Queue
 from glidemq_async.functions import loader
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
+from glidemq_async.storage.redis.library import shipped
 from tests.behaviour import test_explain_at_random as explaining
 from tests.model.setting_mutants import MUTANTS_OF_EXPLANATIONS, MUTANTS_OF_SETTINGS
 from tests.ops import test_settings as settings
-from tests.support.clocked_queue import Timed, store_of, timed
+from tests.support.clocked_queue import Timed, timed
 from tests.support.helpers import AnyQueue
 from tests.tasks import test_declared_limits as declared
 
+Check: TypeAlias = "Callable[[MemoryStorage], Awaitable[None]]"
 DETECTED = (AssertionError, LookupError, TypeError, BaseExceptionGroup, pytest.fail.Exception)
+EXPLANATIONS: tuple[Callable[[Timed], Awaitable[None]], ...] = (
+    explaining.test_regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys,
+    explaining.test_regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired,
+)
 SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
     settings.test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy,
     settings.test_a_direct_call_holds_over_a_declaration_too,
@@ -33,10 +38,14 @@ SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
 
 async def explain(opened: MemoryStorage) -> None:
     """Compare explanations with claims."""
-    await explaining.test_regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys(new(opened))
-    await explaining.test_regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired(new(opened))
+    for test in EXPLANATIONS:
+        world = new(opened)
+        async with world.queue:
+            await test(world)
     for seed in range(3):
-        await explaining.compare(new(opened), seed, 400)
+        world = new(opened)
+        async with world.queue:
+            await explaining.compare(world, seed, 400)
 
 
 async def change_settings(opened: MemoryStorage) -> None:
@@ -45,7 +54,9 @@ async def change_settings(opened: MemoryStorage) -> None:
         queue = new(opened).queue
         async with queue, Ops(opened, actor=Actor("http", "ada")) as ops:
             await check(ops, queue)
-    await settings.test_jobs_of_every_kind_count_as_waiting(new(opened))
+    world = new(opened)
+    async with world.queue:
+        await settings.test_jobs_of_every_kind_count_as_waiting(world)
     await declared.test_a_deploy_without_a_declaration_removes_only_what_the_code_has_set(opened, name())
 
 
@@ -72,16 +83,35 @@ def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
     assert loader.source(testing=True).count(old) == 1, old
 
 
+@pytest.fixture
+def with_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Let storages of this test load another text of the library."""
+
+    def use(text: str) -> None:
+        monkeypatch.setattr(loader, "source", lambda *, testing=False: text)
+        shipped.cache_clear()
+
+    yield use
+    shipped.cache_clear()
+
+
 @pytest.mark.slow
 @pytest.mark.untidy
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("title", MUTANTS)
-async def test_a_test_detects_the_defect(title: str) -> None:
-    old, new, check = MUTANTS[title]
+@pytest.mark.parametrize("check", [explain, change_settings])
+async def test_the_checks_pass_without_a_defect(check: Check) -> None:
     async with MemoryStorage(testing=True) as opened:
-        async with Queue[Any, Any](name(), opened):
-            pass  # loads the library
-        library = loader.source(testing=True).replace(old, new)
-        await store_of(opened).ask("FUNCTION", "LOAD", "REPLACE", library)
+        await check(opened)
+
+
+@pytest.mark.slow
+@pytest.mark.untidy
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the checks that fail
+@pytest.mark.parametrize("title", MUTANTS)
+async def test_a_test_detects_the_defect(title: str, with_library: Callable[[str], None]) -> None:
+    old, new, check = MUTANTS[title]
+    with_library(loader.source(testing=True).replace(old, new))
+    async with MemoryStorage(testing=True) as opened:
         with pytest.raises(DETECTED):
             await check(opened)
