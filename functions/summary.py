@@ -44,9 +44,9 @@ class SummaryCalls(Calls):
 
     __slots__ = ()
 
-    async def read(self) -> QueueFigures:
-        """Return the figures of the queue."""
-        reply = cast("_Summary", await self._caller.read("summarize", [MOST_WORKERS]))
+    async def read(self, most_workers: int = MOST_WORKERS) -> QueueFigures:
+        """Return the figures of the queue, with the descriptions of up to `most_workers` workers."""
+        reply = cast("_Summary", await self._caller.read("summarize", [most_workers]))
         now, flat, paused, oldest, limits, completed, failed, workers, alive, (number, fire), dead_letter = reply
         return QueueFigures(
             now,

@@ -15,6 +15,8 @@ __all__ = [
     "Addition",
     "Instrumentation",
     "Instruments",
+    "QueueDepth",
+    "ReadDepth",
     "RunJob",
     "RunOutcome",
     "RunReport",
@@ -101,12 +103,27 @@ class RunReport:
         self.seconds = 0.0
 
 
+class QueueDepth(NamedTuple):
+    """The jobs and the workers of a queue at one instant."""
+
+    counts: Mapping[str, int]
+    """The number of jobs in each state."""
+    oldest_waiting_seconds: float | None
+    """The age of the job that has waited longest among the next ones of each order, None if no job is ready."""
+    workers: int
+    """The number of live workers."""
+
+
+ReadDepth: TypeAlias = "Callable[[], Awaitable[QueueDepth]]"
+"""A function that reads the depth of a queue."""
+
+
 class WorkerPart(NamedTuple):
-    """A worker that starts or stops: its name, its queue, and a function that counts the queue's jobs by state."""
+    """A worker that starts or stops: its name, its queue, and a function that reads the depth of the queue."""
 
     name: str
     queue: str
-    counts: Callable[[], Awaitable[Mapping[str, int]]]
+    depth: ReadDepth
     running: Callable[[], int]
     """The number of jobs that the worker runs."""
 

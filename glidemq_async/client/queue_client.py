@@ -23,6 +23,7 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import ANY_INCARNATION
 from glidemq_async.functions.queue import QueueState
 from glidemq_async.functions.steps import StoredJournal
+from glidemq_async.instrumentation import QueueDepth
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs import Codec
@@ -168,6 +169,8 @@ class QueueClient:
             self.state = await self._open_stored()
         except FunctionError as error:
             raise self.refused(error) from None
+        except access.CallRefused as refusal:
+            self.state = await self._look_at_stored(refusal)
         if self.state.missing_rules:
             access.warn(self.storage.url, self.state.missing_rules)
 
@@ -182,6 +185,15 @@ class QueueClient:
                     raise IncompatibleQueueError(older_layout(self.queue)) from None
             # In a loop, because the queue may be lost and created again by an older version.
             await migrate(self.functions, self.queue)
+
+    async def _look_at_stored(self, refusal: access.CallRefused) -> QueueState:
+        """Return the state of the queue for a user that may only read. Raises the refusal for any other user."""
+        # Opening a queue writes its declaration. A user that may not call FCALL writes nothing later either, so it does
+        # not need the declaration. It cannot create the queue.
+        if refusal.rule != "+fcall" or not await self.functions.queue.exists():
+            raise refusal
+        paused = await self.functions.reading.is_paused()
+        return QueueState("", mode=None, paused=paused, has_schedulers=False, incarnation="")
 
     async def stream(self, job_id: str, entry: str, packed: bytes) -> str:
         """Append a chunk to the stream of a running job. Return the status. Raises JobStateError outside of a run."""
@@ -201,6 +213,12 @@ class QueueClient:
     def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
         """Record a step of a run. The future has the status."""
         return self.step_writer.record(job_id, entry, identity, packed)
+
+    async def depth(self) -> QueueDepth:
+        """Read the depth of the queue in one call, which changes nothing."""
+        figures = await self.functions.summary.read(most_workers=1)
+        oldest = None if figures.oldest is None else max(0.0, (figures.now - figures.oldest) / 1000)
+        return QueueDepth(figures.counts, oldest, figures.alive)
 
     async def heartbeat(self, job_id: str) -> None:
         """Do nothing. Leases of runs in this process are renewed as long as the process lives."""

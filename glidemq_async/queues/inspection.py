@@ -15,6 +15,7 @@ from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.metrics import MinuteRow
 from glidemq_async.functions.reading import WorkerRow
+from glidemq_async.instrumentation import QueueDepth
 from glidemq_async.jobs.chunks import StreamItem, is_readable, read_chunks
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import job_of_record, leave_out_data
@@ -199,6 +200,15 @@ class Inspection(QueuePart[Data, Result]):
         """Return the number of jobs in each state. All counts are read in one step."""
         await self.connect()
         return cast("dict[State, int]", await self._client.functions.reading.count_jobs())
+
+    async def get_depth(self) -> QueueDepth:
+        """Return the number of jobs in each state, the age of the oldest job that is ready, and the number of workers.
+
+        All figures are read in one step. Pass this method to `watch` of `Prometheus` or `OpenTelemetry` to export the
+        depth of a queue that has no worker in this process.
+        """
+        await self.connect()
+        return await self._client.depth()
 
     async def count(self) -> int:
         """Return the number of jobs that wait for a first or a further run, in all waiting states together."""

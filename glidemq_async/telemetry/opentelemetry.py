@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunReport
+from glidemq_async.instrumentation import Addition, Instrumentation, ReadDepth, RunJob, RunReport, WorkerPart
+from glidemq_async.telemetry.queue_gauges import QueueGauges
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context
@@ -55,6 +56,8 @@ class OpenTelemetry(Instrumentation):
     - Each run is a span `process <queue>` with a link to the span of the add. It is also a child of that span. With
       `parent=False` each run begins a new trace and keeps only the link. The span of a failed run has an error.
     - Each executed step of a run is a span `step <name>` in the span of its run. Recorded steps have none.
+    - The depth of the workers' queues, the age of their oldest ready job and the number of their workers are observable
+      gauges, read when the SDK collects them. `watch` adds other queues.
 
     Needs the extra `otel`, and an SDK that exports the spans. Raises ImportError without the extra.
     """
@@ -96,6 +99,26 @@ class OpenTelemetry(Instrumentation):
             "Time that jobs waited for a worker after they could start.",
             explicit_bucket_boundaries_advisory=_BUCKETS,
         )
+        self._gauges = QueueGauges(meter, _SYSTEM)
+
+    # -- queues ---------------------------------------------------------------------------------------------------
+
+    def watch(self, queue: str, read: ReadDepth) -> None:
+        """Export the depth of another queue, for example `watch(queue.name, queue.get_depth)`.
+
+        Call it in the event loop of the queue. Raises RuntimeError outside of one.
+        """
+        self._gauges.watch(queue, read)
+
+    @override
+    async def worker_started(self, worker: WorkerPart) -> None:
+        """Export the depth of the worker's queue."""
+        self._gauges.add_worker(worker)
+
+    @override
+    async def worker_stopped(self, worker: WorkerPart) -> None:
+        """Forget the worker."""
+        self._gauges.remove_worker(worker)
 
     # -- adds -----------------------------------------------------------------------------------------------------
 

@@ -6,13 +6,22 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from typing_extensions import override
 
 from glidemq_async._internal.http_endpoint import HttpEndpoint, Page
 from glidemq_async._internal.waits import together
-from glidemq_async.instrumentation import Addition, Instrumentation, RunJob, RunOutcome, RunReport, WorkerPart
+from glidemq_async.instrumentation import (
+    Addition,
+    Instrumentation,
+    QueueDepth,
+    ReadDepth,
+    RunJob,
+    RunOutcome,
+    RunReport,
+    WorkerPart,
+)
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -27,6 +36,9 @@ _DEPTH_SECONDS: Final = 2.0
 _FRESH_SECONDS: Final = 1.0
 _OTHER: Final = "other"
 
+ReadCounts: TypeAlias = "Callable[[], Awaitable[Mapping[Any, int]]]"
+"""A function that reads the number of jobs of a queue in each state."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -38,7 +50,9 @@ class Prometheus(Instrumentation):
     the registry shows the queue depths of the last `refresh`. Each process counts separately. The processes of
     `glidemq worker --processes` share the port, and a scrape shows all of them.
 
-    `glidemq_jobs` is the depth of the workers' queues by state, read at each scrape; `watch` adds other queues.
+    `glidemq_jobs` is the depth of the workers' queues by state, `glidemq_oldest_waiting_seconds` the age of their
+    oldest ready job, and `glidemq_workers` the number of their live workers. They are read at each scrape; `watch` adds
+    other queues.
     `most_names` limits the job names in labels: further names are counted as "other".
 
     Needs the extra `prometheus`. Raises ImportError without it, and TypeError or ValueError for an invalid port.
@@ -66,7 +80,7 @@ class Prometheus(Instrumentation):
         self._most_names = most_names
         self._names: set[str] = set()
         self._parts: dict[str, WorkerPart] = {}
-        self._watched: dict[str, Callable[[], Awaitable[Mapping[Any, int]]]] = {}
+        self._watched: dict[str, ReadDepth | ReadCounts] = {}
         self._refreshing = asyncio.Lock()
         self._refreshed = float("-inf")
         self._make_metrics()
@@ -89,6 +103,10 @@ class Prometheus(Instrumentation):
             **options,
         )
         self._depth = gauge("jobs", "Jobs in the queue, by state.", ["queue", "state"], **options)
+        self._oldest = gauge(
+            "oldest_waiting_seconds", "Age of the oldest job that is ready, 0 without one.", ["queue"], **options
+        )
+        self._workers = gauge("workers", "Live workers of the queue, in all processes.", ["queue"], **options)
         self._running = gauge("jobs_running", "Jobs that the workers of this process run.", ["queue"], **options)
         self._blind = counter("depth_errors", "Scrapes that could not read a queue.", ["queue"], **options)
 
@@ -134,9 +152,12 @@ class Prometheus(Instrumentation):
 
     # -- depth ----------------------------------------------------------------------------------------------------
 
-    def watch(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:
-        """Export the depth of another queue, for example `watch(queue.name, queue.get_job_counts)`."""
-        self._watched[queue] = counts
+    def watch(self, queue: str, read: ReadDepth | ReadCounts) -> None:
+        """Export the depth of another queue, for example `watch(queue.name, queue.get_depth)`.
+
+        A function that returns only counts by state, for example `queue.get_job_counts`, exports only `glidemq_jobs`.
+        """
+        self._watched[queue] = read
 
     async def refresh(self) -> None:
         """Read the depth of the queues and the running jobs. Never raises; unreadable queues are left out."""
@@ -150,19 +171,24 @@ class Prometheus(Instrumentation):
             self._running.labels(part.queue).inc(part.running())
 
     async def _look_at_all(self) -> None:
-        counting = {part.queue: part.counts for part in self._parts.values()} | self._watched
-        self._depth.clear()
-        await together(self._look(queue, counts) for queue, counts in counting.items())
+        reading = self._watched | {part.queue: part.depth for part in self._parts.values()}
+        for gauge in (self._depth, self._oldest, self._workers):
+            gauge.clear()
+        await together(self._look(queue, read) for queue, read in reading.items())
         self._refreshed = time.monotonic()
 
-    async def _look(self, queue: str, counts: Callable[[], Awaitable[Mapping[Any, int]]]) -> None:
+    async def _look(self, queue: str, read: ReadDepth | ReadCounts) -> None:
         try:
             async with asyncio.timeout(_DEPTH_SECONDS):
-                found = await counts()
+                found = await read()
         except Exception as error:  # noqa: BLE001 - an error of one queue must not hide all other figures
             _log.warning("the depth of queue %s cannot be read: %r", queue, error)
             self._blind.labels(queue).inc()
             return
+        if isinstance(found, QueueDepth):
+            self._oldest.labels(queue).set(found.oldest_waiting_seconds or 0)
+            self._workers.labels(queue).set(found.workers)
+            found = found.counts
         for state, number in found.items():
             self._depth.labels(queue, state).set(number)
 

@@ -314,7 +314,7 @@ class Worker(Runs, Generic[Data, Result]):
             await self._instruments.stop(self._part())
 
     def _part(self) -> WorkerPart:
-        return WorkerPart(self.name, self.queue, self._client.functions.reading.count_jobs, lambda: len(self._slots))
+        return WorkerPart(self.name, self.queue, self._client.depth, lambda: len(self._slots))
 
     def _break(self, error: Exception) -> None:
         if self.broken is None:

@@ -44,6 +44,19 @@ class Recorder:
                             found[key] = found.get(key, 0) + (point.value if count is None else count)  # type: ignore[union-attr]
         return found
 
+    def gauges(self, metric: str) -> dict[tuple[str, str], float]:
+        """Return the values of a gauge by queue and state of jobs."""
+        data = self._reader.get_metrics_data()
+        return {
+            (labels["messaging.destination.name"], labels.get("glidemq.job.state", "")): getattr(point, "value", 0)
+            for resource in (data.resource_metrics if data else ())
+            for scope in resource.scope_metrics
+            for each in scope.metrics
+            if each.name == metric
+            for point in each.data.data_points
+            for labels in [attributes(point)]
+        }
+
 
 def attributes(one: Any) -> Mapping[str, Any]:
     """Return the attributes of a span or a measurement."""

@@ -104,6 +104,8 @@ async def test_outcomes_of_jobs_are_counted(storage: Storage, name: str) -> None
         "glidemq_jobs failed": 1,
         "glidemq_jobs delayed": 1,
         "glidemq_jobs_running": 0,
+        "glidemq_oldest_waiting_seconds": 0,
+        "glidemq_workers": 1,
     }
     assert found["glidemq_job_wait_seconds_count mail"] >= 5
 
@@ -143,9 +145,23 @@ async def test_the_depth_is_read_at_the_scrape_and_also_of_watched_queues(storag
         found = await scrape(metrics)
         assert found[f"glidemq_jobs {name}-other waiting"] == 7
         assert found[f"glidemq_jobs {name} waiting"] == 0
+        # A function that returns counts exports nothing else.
+        assert f"glidemq_workers {name}-other" not in found
         # Scrapes of the same second share one reading.
         await other.add("n")
         assert (await scrape(metrics))[f"glidemq_jobs {name}-other waiting"] == 7
+
+
+async def test_the_age_of_the_oldest_job_and_the_workers_are_exported(storage: Storage, name: str) -> None:
+    metrics = Prometheus()
+    async with Queue[Any, Any](name, storage) as queue:
+        metrics.watch(name, queue.get_depth)
+        await queue.add("n")
+        await asyncio.sleep(0.02)
+        found = samples((await metrics.page()).body)
+        assert found[f"glidemq_jobs {name} waiting"] == 1
+        assert 0.02 <= found[f"glidemq_oldest_waiting_seconds {name}"] < 60
+        assert found[f"glidemq_workers {name}"] == 0
 
 
 async def test_the_workers_of_a_process_share_the_port_until_the_last_one_closes(storage: Storage, name: str) -> None:

@@ -111,7 +111,15 @@ from glidemq_async import (
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.executors import Executor, FunctionCall, InlineExecutor, SubprocessExecutor, ThreadExecutor
 from glidemq_async.functions.add import AddRequest
-from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, RunJob, RunReport, WorkerPart
+from glidemq_async.instrumentation import (
+    Addition,
+    Instrumentation,
+    Instruments,
+    QueueDepth,
+    RunJob,
+    RunReport,
+    WorkerPart,
+)
 from glidemq_async.jobs.snapshot import job_of_add
 from glidemq_async.options.job_options import JobOptionsDict
 from glidemq_async.payloads import codecs
@@ -158,7 +166,7 @@ def job() -> Job[Any, Any]:
 
 QUEUE = """
     add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
-    get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_failure_groups
+    get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_depth get_failure_groups
     get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_history get_job_logs get_job_scheduler
     get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers has_chunks
     is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
@@ -267,7 +275,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Instrumentation: (Instrumentation, HOOKS),
     Instruments: (lambda: Instruments(()), "adding executing_step running settled start stop"),
     RunReport: (RunReport, "error outcome seconds"),
-    OpenTelemetry: (OpenTelemetry, HOOKS),
+    OpenTelemetry: (OpenTelemetry, f"{HOOKS} watch"),
     Prometheus: (Prometheus, f"{HOOKS} endpoint page pages refresh registry watch"),
     HttpEndpoint: (lambda: HttpEndpoint({}), "close port start"),
     JobLogging: (JobLogging, HOOKS),
@@ -344,7 +352,8 @@ VALUES: dict[Any, str] = {
     SyncProducer: "add add_bulk close",
     SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
-    WorkerPart: "count counts index name queue running",
+    QueueDepth: "count counts index oldest_waiting_seconds workers",
+    WorkerPart: "count depth index name queue running",
     HistoryEntry: "actor at ended_at error group kind log note number outcome started_at version worker",
     FailureGroup: (
         "began_with count error_type fingerprint first_at last_at message name place queue sample_job_id trend versions"

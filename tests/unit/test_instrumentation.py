@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
-from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, WorkerPart, instruments_of
+from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, QueueDepth, WorkerPart, instruments_of
 from glidemq_async.options.job_options import JobOptions, explicit
 from glidemq_async.options.stored_options import read_options, stored_form
 
 
-async def nothing() -> Mapping[str, int]:
-    return {}
+async def nothing() -> QueueDepth:
+    return QueueDepth({}, None, 0)
 
 
 PART = WorkerPart("w", "q", nothing, lambda: 0)

@@ -1,7 +1,7 @@
 """Permissions of the server's user: the ACL rules that are missing, and the warning about them.
 
 A user without permissions for channels loses no job: workers poll instead of being woken, and results are read from
-the record. A user without a command or key pattern cannot open a queue.
+the record. A user without FCALL can only read. A user without a command or key pattern cannot open a queue.
 """
 
 from __future__ import annotations
@@ -21,6 +21,14 @@ log: Final = logging.getLogger("glidemq_async.storage")
 _COMMAND: Final = re.compile(r"run the '([^']+)' command")
 # A worker opens several connections and each of them may meet the same refusal. The log gets one line per rule.
 _warned: Final[set[tuple[str, str]]] = set()
+
+
+class CallRefused(StorageUnavailable):
+    """The server's user may not run a command of a call. `rule` is the ACL rule that allows it, such as `+fcall`."""
+
+    def __init__(self, message: str, rule: str = "") -> None:
+        super().__init__(message)
+        self.rule = rule
 
 
 def missing_rule(problem: str, prefix: str = "glide:") -> str:

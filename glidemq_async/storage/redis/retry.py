@@ -25,7 +25,7 @@ from typing import Final
 
 from glidemq_async.errors import GlideMQError, QueueFull, StorageUnavailable
 from glidemq_async.storage.protocol import FunctionError
-from glidemq_async.storage.redis.access import GUIDE, missing_rule, refused
+from glidemq_async.storage.redis.access import GUIDE, CallRefused, missing_rule, refused
 
 FIRST_PAUSE: Final = 0.005
 LONGEST_PAUSE: Final = 0.5
@@ -97,9 +97,8 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
             "shorten the retention of ended jobs, or let the workers catch up, then try again."
         )
     if code == "NOPERM":
-        return StorageUnavailable(
-            f"{where} does not allow {function}: {text}. Add to the user: {missing_rule(text)}; see {GUIDE}."
-        )
+        rule = missing_rule(text)
+        return CallRefused(f"{where} does not allow {function}: {text}. Add to the user: {rule}; see {GUIDE}.", rule)
     # A server that waits for a login refuses a call with many arguments before it reads them, with a protocol error.
     if code in ("NOAUTH", "WRONGPASS") or "unauthenticated" in text:
         return StorageUnavailable(f"{where} does not allow {function}: {text}. Check the user and the password.")
