@@ -57,6 +57,7 @@ COMMANDS: Final = {
     "audit": (INSPECT, "glidemq_async.cli.audit_command"),
     "doctor": (MAINTAIN, "glidemq_async.cli.doctor.command"),
     "functions": (MAINTAIN, "glidemq_async.cli.servers"),
+    "acl": (MAINTAIN, "glidemq_async.cli.acl_command"),
     "healthcheck": (MAINTAIN, "glidemq_async.cli.healthcheck"),
 }
 """The panel of the help, and the module, of each command. The module contains a function or a Typer of its name."""

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from statistics import median
 from typing import Final
 
+from glidemq_async.cli.doctor.abilities import attempt, check_channels, check_loading, is_refused, is_unknown
 from glidemq_async.cli.doctor.check import Check, fail, ok, warn
 from glidemq_async.cli.doctor.library import check_library
-from glidemq_async.cli.exits import CommandError
-from glidemq_async.cli.targets import ASK_SECONDS, ask
-from glidemq_async.storage.redis.library import OLDEST_REDIS, OLDEST_VALKEY, pack
+from glidemq_async.cli.targets import ask
+from glidemq_async.storage.redis.library import OLDEST_REDIS, OLDEST_VALKEY
 from glidemq_async.storage.redis.wire import Reply, Wire, as_list, as_text
 
 PINGS: Final = 20
@@ -31,13 +30,12 @@ async def check_server(wire: Wire, *, ephemeral: bool) -> AsyncIterator[Check]:
     """Check one server. `ephemeral` is True for a server without persistence by intention, like memory://."""
     info = await _info(wire)
     settings = await _settings(wire)
+    library = await check_library(wire)
     checks: list[Check] = [
-        _version(info),
-        _role(info),
-        _eviction(settings),
-        *_memory(info),
-        *(() if ephemeral else _persistence(info, settings)),
-        await _library(wire),
+        *(_figures(info, settings, ephemeral=ephemeral) if info else [_UNREADABLE]),
+        library.check,
+        await check_loading(wire, needed=library.must_be_loaded),
+        await check_channels(wire),
         await _clock(wire),
         await _latency(wire),
     ]
@@ -46,9 +44,28 @@ async def check_server(wire: Wire, *, ephemeral: bool) -> AsyncIterator[Check]:
 
 
 async def _info(wire: Wire) -> dict[str, str]:
-    lines = as_text(await ask(wire, "INFO")).splitlines()
+    """Return the server's INFO, {} if this user may not read it."""
+    reply = await attempt(wire, "INFO")
+    if is_refused(reply) or is_unknown(reply):
+        return {}
+    # Waits while the server loads its data.
+    lines = as_text(await ask(wire, "INFO") if isinstance(reply, Exception) else reply).splitlines()
     pairs = (line.partition(":") for line in lines)
     return {name: value for name, colon, value in pairs if colon}
+
+
+_UNREADABLE: Final = warn(
+    "version", "INFO is refused, so version, role, memory and persistence cannot be read", "allow INFO to this user"
+)
+
+
+def _figures(info: Mapping[str, str], settings: Mapping[str, str], *, ephemeral: bool) -> Iterator[Check]:
+    yield _version(info)
+    yield _role(info)
+    yield _eviction(info, settings)
+    yield from _memory(info)
+    if not ephemeral:
+        yield from _persistence(info, settings)
 
 
 async def _settings(wire: Wire) -> dict[str, str]:
@@ -57,7 +74,7 @@ async def _settings(wire: Wire) -> dict[str, str]:
     for name in _SETTINGS:
         # Not with `ask`, which raises when the server refuses a command: managed servers often forbid CONFIG, and the
         # other checks must still run.
-        reply = await wire.send(pack("CONFIG", "GET", name), asyncio.get_running_loop().time() + ASK_SECONDS)
+        reply = await attempt(wire, "CONFIG", "GET", name)
         values: list[Reply] = as_list(reply) or []
         if len(values) == 2:
             found[name] = as_text(values[1])
@@ -82,14 +99,15 @@ def _role(info: Mapping[str, str]) -> Check:
     return ok("role", f"primary with {replicas} replica{'' if replicas == '1' else 's'}")
 
 
-def _eviction(settings: Mapping[str, str]) -> Check:
-    policy = settings.get("maxmemory-policy")
+def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Check:
+    # INFO has the policy too, also where CONFIG is forbidden.
+    policy = settings.get("maxmemory-policy") or info.get("maxmemory_policy")
     if policy is None:
         return warn("maxmemory-policy", "cannot be read", "check on the server that it is noeviction")
     if policy == "noeviction":
         return ok("maxmemory-policy", policy)
     advice = "set it to noeviction; other policies delete data of queues when memory is short"
-    if settings.get("maxmemory") == "0":
+    if (settings.get("maxmemory") or info.get("maxmemory")) == "0":
         return warn("maxmemory-policy", f"{policy}, without effect while maxmemory is 0", advice)
     return fail("maxmemory-policy", policy, advice)
 
@@ -131,19 +149,15 @@ def _persistence(info: Mapping[str, str], settings: Mapping[str, str]) -> Iterat
 _WITHOUT_FILE: Final = "a crash of the server loses the changes since the last snapshot; set appendonly yes"
 
 
-async def _library(wire: Wire) -> Check:
-    try:
-        return await check_library(wire)
-    except CommandError as error:
-        return fail("functions", str(error), "allow FUNCTION, FCALL and FCALL_RO to this user")
-
-
 async def _clock(wire: Wire) -> Check:
     # The server's reply is compared with the middle of the call, so a slow connection does not look like a difference
     # of the clocks.
     before = time.time()
-    seconds, micros = as_list(await ask(wire, "TIME")) or [b"0", b"0"]
+    reply = as_list(await attempt(wire, "TIME"))
     after = time.time()
+    if reply is None:
+        return warn("clock", "TIME is refused, so the clocks cannot be compared", "allow TIME to this user")
+    seconds, micros = reply
     skew = int(as_text(seconds)) + int(as_text(micros)) / 1e6 - (before + after) / 2
     value = f"the server is {abs(skew) * 1000:.1f} ms {'ahead' if skew > 0 else 'behind'}"
     if abs(skew) > SKEW_SECONDS:
