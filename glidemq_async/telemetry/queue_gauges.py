@@ -1,6 +1,6 @@
 """Observable gauges of OpenTelemetry for queues: jobs by state, the age of the oldest ready job, and workers.
 
-The SDK calls the gauges when it collects the metrics, in a thread of its own. The reading then runs in the event loop
+The SDK calls the gauges when it collects the metrics, in a separate thread. The reading then runs in the event loop
 of the queue. Nothing is read between two collections.
 """
 
