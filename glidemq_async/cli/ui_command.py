@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port to listen on; 0 chooses a free one.")]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every change.")]
+Mcp = Annotated[
+    str, typer.Option("--mcp", help="Offer tools for language models at /mcp: none, read or all.", metavar="TOOLS")
+]
 Auth = Annotated[str, typer.Option("--auth", help="Who may use it: loopback, tokens or proxy.", metavar="HOW")]
 TrustedProxy = Annotated[
     list[str] | None, typer.Option("--trusted-proxy", help="Address or network of the proxy, with --auth proxy.")
@@ -42,6 +45,7 @@ def serve(
     trusted_proxy: TrustedProxy = None,
     user_header: UserHeader = "X-Forwarded-User",
     read_only: ReadOnly = False,
+    mcp: Mcp = "none",
 ) -> None:
     """Serve the pages at / and the HTTP API at /api/v1."""
     if context.invoked_subcommand is not None:
@@ -54,7 +58,9 @@ def serve(
     refuse_open_door(host, auth)
     proxy = ProxyUsers(user_header, tuple(trusted_proxy or ("127.0.0.1", "::1"))) if auth == "proxy" else None
     access = Access(proxy=proxy, open_on_loopback=auth == "loopback")
-    run_in_loop(_serve(target, access, host, port, read_only=read_only))
+    if mcp not in {"none", "read", "all"}:
+        raise typer.BadParameter("it must be none, read or all", param_hint="--mcp")
+    run_in_loop(_serve(target, access, host, port, read_only=read_only, mcp=mcp))
 
 
 ui.callback()(with_target(serve))
@@ -72,13 +78,15 @@ def refuse_open_door(host: str, auth: str) -> None:
         )
 
 
-async def _serve(target: CommandTarget, access: Any, host: str, port: int, *, read_only: bool) -> None:
+async def _serve(target: CommandTarget, access: Any, host: str, port: int, *, read_only: bool, mcp: Any) -> None:
     from glidemq_async.cli import targets
     from glidemq_async.web.app import operations_app
     from glidemq_async.web.server import address_of, serve_app
 
     async with targets.open_store(target) as store:
-        app = operations_app(store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only)
+        app = operations_app(
+            store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only, mcp=mcp
+        )
         with _listening(host, port) as listener:
             typer.echo(
                 f"glidemq ui: {address_of(listener)} ({'read-only' if read_only else 'read and write'})", err=True

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 try:
     from starlette.applications import Starlette
@@ -14,7 +14,7 @@ try:
     from starlette.middleware import Middleware
     from starlette.requests import Request
     from starlette.responses import Response
-    from starlette.routing import BaseRoute, Mount
+    from starlette.routing import BaseRoute, Mount, Route
 except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[ui]'") from error
 
@@ -30,6 +30,7 @@ from glidemq_async.web.state import GatePages, WebState
 
 __all__ = ["operations_app", "running"]
 
+McpTools: TypeAlias = Literal["none", "read", "all"]
 _PAGES: Final = "glidemq_async.web.pages.routes"
 
 
@@ -40,6 +41,7 @@ def operations_app(
     access: Access | Authenticate | None = None,
     read_only: bool = False,
     limits: WebLimits | None = None,
+    mcp: McpTools = "none",
 ) -> Starlette:
     """Return an ASGI app with the HTTP API at `/api/v1` and the pages at `/`.
 
@@ -50,13 +52,15 @@ def operations_app(
       clients of this machine may, through no proxy, and they are admins.
     - `read_only` refuses every change, also of admins.
     - `limits` are the limits of requests.
+    - `mcp` offers tools for language models at `/mcp`: "read" those that only read, "all" also those that change
+      something. They have the rights of the user. Needs the extra `mcp`.
 
     The first request connects. A mounted app gets no lifespan events, so enter `running(app)` in the lifespan of the
     host application to close the connections at its end.
     """
     ops = Ops.of(storage) if isinstance(storage, GlideMQ) else Ops(storage, prefix=prefix)
     web = WebState(ops, _access(access), limits or WebLimits(), read_only=read_only)
-    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_page_routes(web)]
+    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_mcp_routes(mcp), *_page_routes(web)]
 
     async def refuse(request: Request, error: Exception) -> Response:
         status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
@@ -90,6 +94,16 @@ def _access(given: Access | Authenticate | None) -> Access:
     if given is None:
         return Access(open_on_loopback=True)
     return given if isinstance(given, Access) else Access(authenticate=given, tokens=False)
+
+
+def _mcp_routes(tools: McpTools) -> Sequence[BaseRoute]:
+    if tools == "none":
+        return ()
+    if tools not in {"read", "all"}:
+        raise ValueError(f"mcp must be 'none', 'read' or 'all', got {tools!r}")
+    from glidemq_async.web.mcp_server import McpEndpoint  # imports the package mcp
+
+    return [Route("/mcp", McpEndpoint(allow_changes=tools == "all"), methods=["POST"])]
 
 
 def _page_routes(web: WebState) -> Sequence[BaseRoute]:

@@ -11,25 +11,30 @@ try:
     from mcp import types
     from mcp.server import Server, ServerRequestContext
     from mcp.server.stdio import stdio_server
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 except ModuleNotFoundError as error:
     raise ImportError(f"{__name__} needs {error.name}: pip install 'glidemq-async[ui,mcp]'") from error
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from glidemq_async.ops.access import Identity
 from glidemq_async.web.api import ENDPOINTS
-from glidemq_async.web.context import RequestContext
+from glidemq_async.web.context import RequestContext, context_of
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, allow, parse, run
 from glidemq_async.web.problems import RequestError, problem_of
 from glidemq_async.web.state import WebState
 
-__all__ = ["mcp_server", "serve_stdio", "tools"]
+__all__ = ["McpEndpoint", "mcp_server", "serve_stdio", "tools"]
 
 INSTRUCTIONS: Final = (
     "See the job queues of glidemq_async: start with getOverview. A change of many jobs is a bulk operation: preview "
     "it, show the count to a person, and start it with the ticket of the preview only when the person agrees."
 )
+
+_REASON: Final = "reason"
 
 
 def tools(*, allow_changes: bool) -> dict[str, ApiRoute]:
@@ -37,12 +42,13 @@ def tools(*, allow_changes: bool) -> dict[str, ApiRoute]:
     return {route.name: route for route in ENDPOINTS if route.tool and (allow_changes or route.method == "GET")}
 
 
-def mcp_server(web: WebState, identity: Identity) -> Server[Any]:
-    """Return an MCP server for one user. A read-only state offers no tools that change something.
+def mcp_server(context: RequestContext, *, allow_changes: bool) -> Server[Any]:
+    """Return an MCP server for one user.
 
-    The tools check the rights of the identity, and their changes have audit lines with the source `mcp`.
+    The tools check the rights of the user, and their changes have audit lines with the source `mcp`. A read-only app
+    refuses changes in any case.
     """
-    offered = tools(allow_changes=not web.read_only)
+    offered = tools(allow_changes=allow_changes)
 
     async def list_tools(_context: ServerRequestContext[Any], _page: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(route) for route in offered.values()])
@@ -50,7 +56,7 @@ def mcp_server(web: WebState, identity: Identity) -> Server[Any]:
     async def call_tool(
         _context: ServerRequestContext[Any], asked: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        response = await _call(offered.get(asked.name), asked, RequestContext(web, identity, "", ""))
+        response = await _call(offered.get(asked.name), asked, context)
         text = bytes(response.body).decode()
         content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
         return types.CallToolResult(content=content, is_error=response.status_code >= 400)
@@ -60,9 +66,26 @@ def mcp_server(web: WebState, identity: Identity) -> Server[Any]:
 
 async def serve_stdio(web: WebState, identity: Identity) -> None:
     """Serve an MCP client over standard input and output until it disconnects."""
-    server = mcp_server(web, identity)
+    server = mcp_server(RequestContext(web, identity, "", ""), allow_changes=not web.read_only)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
+
+
+class McpEndpoint:
+    """The MCP server of an operations app over HTTP (streamable HTTP). The gate of the app has authenticated the user.
+
+    Each request is complete in itself: there are no sessions, so any process behind a load balancer can reply.
+    """
+
+    def __init__(self, *, allow_changes: bool) -> None:
+        self._allow_changes = allow_changes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        server = mcp_server(context_of(Request(scope)), allow_changes=self._allow_changes)
+        manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
 
 
 def _tool(route: ApiRoute) -> types.Tool:
@@ -78,6 +101,8 @@ def _tool(route: ApiRoute) -> types.Tool:
             properties |= schema.get("properties", {})
             required += schema.get("required", [])
             definitions |= schema.get("$defs", {})
+    if route.method != "GET":
+        properties.setdefault(_REASON, {"type": "string", "description": "Why, in one line. The audit stores it."})
     schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
     hints = types.ToolAnnotations(read_only_hint=route.method == "GET", destructive_hint=route.name == "startOperation")
     return types.Tool(
@@ -97,9 +122,10 @@ async def _call(route: ApiRoute | None, asked: types.CallToolRequestParams, cont
         allow(route, context, path)
         query = _taken(route.query, given, "query")
         body = _taken(route.body, given, "body")
+        headers = {} if route.method == "GET" else {"x-reason": str(given.pop(_REASON, ""))}
         if given:
             raise RequestError(422, "invalid-arguments", f"{next(iter(given))}: the tool has no such argument")
-        return await run(route, ApiCall(path, query, body, Headers(), context, source="mcp"))
+        return await run(route, ApiCall(path, query, body, Headers(headers), context, source="mcp"))
     except Exception as error:  # noqa: BLE001 - each becomes the result of the tool
         return problem_of(error)
 

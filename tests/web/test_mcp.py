@@ -3,56 +3,163 @@
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from httpx2 import ASGITransport, AsyncClient
 from mcp import types
 from mcp.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 from glidemq_async import Queue
+from glidemq_async.ops import Ops
 from glidemq_async.ops.access import Identity
 from glidemq_async.storage import Storage
-from glidemq_async.web.app import operations_app, running
+from glidemq_async.web.app import McpTools, operations_app, running
+from glidemq_async.web.context import RequestContext
 from glidemq_async.web.mcp_server import mcp_server, tools
-from tests.web.clients import user
+from tests.web.clients import LOCAL, user
 
 pytestmark = pytest.mark.only_on("memory")
 
 
-async def call(storage: Storage, identity: Identity, name: str, **arguments: object) -> tuple[bool, dict[str, Any]]:
-    """Call a tool as an identity. Return whether it has failed, and its document."""
-    app = operations_app(storage, read_only=True)
-    async with running(app), Client(mcp_server(app.state.web, identity)) as client:
-        result = await client.call_tool(name, dict(arguments))
-        [content] = result.content
-        assert isinstance(content, types.TextContent)
-        return bool(result.is_error), json.loads(content.text)
+@asynccontextmanager
+async def model(storage: Storage, identity: Identity, *, allow_changes: bool = False) -> AsyncGenerator[Client]:
+    """Provide a client of an MCP server for an identity."""
+    app = operations_app(storage, read_only=not allow_changes)
+    async with running(app):
+        context = RequestContext(app.state.web, identity, "", "")
+        async with Client(mcp_server(context, allow_changes=allow_changes)) as client:
+            yield client
+
+
+@asynccontextmanager
+async def over_http(storage: Storage, identity: Identity | None, offered: McpTools) -> AsyncGenerator[Client]:
+    """Provide a client of the MCP server of an operations app."""
+    app = operations_app(storage, access=None if identity is None else lambda _: identity, mcp=offered)
+    transport = ASGITransport(app, client=("127.0.0.1", 1234))
+    async with (
+        running(app),
+        AsyncClient(transport=transport, base_url=LOCAL) as http,
+        Client(streamable_http_client(f"{LOCAL}/mcp", http_client=http)) as client,
+    ):
+        yield client
+
+
+async def call(client: Client, name: str, **arguments: object) -> tuple[bool, dict[str, Any]]:
+    """Call a tool. Return whether it has failed, and its document."""
+    result = await client.call_tool(name, dict(arguments))
+    [content] = result.content
+    assert isinstance(content, types.TextContent)
+    return bool(result.is_error), json.loads(content.text)
 
 
 async def test_a_model_sees_the_queues_of_its_identity(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as queue:
         await queue.add("x")
-        failed, document = await call(storage, user("viewer"), "getQueue", queue=name)
-        assert not failed
-        assert document["summary"]["counts"]["waiting"] == 1
-        failed, document = await call(storage, user("viewer", queues=("other",)), "getQueue", queue=name)
-        assert failed
-        assert document["type"] == "urn:glidemq:error:access-denied"
+        async with model(storage, user("viewer")) as client:
+            failed, document = await call(client, "getQueue", queue=name)
+            assert not failed
+            assert document["summary"]["counts"]["waiting"] == 1
+        async with model(storage, user("viewer", queues=("other",))) as client:
+            failed, document = await call(client, "getQueue", queue=name)
+            assert failed
+            assert document["type"] == "urn:glidemq:error:access-denied"
 
 
 async def test_wrong_arguments_are_explained(storage: Storage) -> None:
-    failed, document = await call(storage, user("viewer"), "getQueue", queue="a", colour="red")
-    assert failed
-    assert "colour" in document["detail"]
-    failed, document = await call(storage, user("viewer"), "dropEverything")
-    assert failed
-    assert "--allow-changes" in document["detail"]
+    async with model(storage, user("viewer")) as client:
+        failed, document = await call(client, "getQueue", queue="a", colour="red")
+        assert failed
+        assert "colour" in document["detail"]
+        failed, document = await call(client, "dropEverything")
+        assert failed
+        assert "--allow-changes" in document["detail"]
 
 
 async def test_tools_only_read_by_default(storage: Storage) -> None:
     assert {route.method for route in tools(allow_changes=False).values()} == {"GET"}
-    app = operations_app(storage, read_only=True)
-    async with running(app), Client(mcp_server(app.state.web, user("admin"))) as client:
+    async with model(storage, user("admin")) as client:
         found = (await client.list_tools()).tools
     assert {tool.name for tool in found} == set(tools(allow_changes=False))
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in found)
+
+
+async def delayed(queue: Queue[Any, Any]) -> dict[str, int]:
+    await queue.add_bulk([("n", number) for number in range(3)])
+    for job in await queue.get_jobs("waiting"):
+        await job.change_delay(60)
+    return {"delayed": 3}
+
+
+@pytest.mark.parametrize("http", [False, True], ids=["stdio", "http"])
+async def test_an_operation_is_previewed_and_started_with_its_ticket(storage: Storage, name: str, http: bool) -> None:
+    async with Queue[Any, Any](name, storage) as queue:
+        await delayed(queue)
+        operator = user("operator")
+        opened = over_http(storage, operator, "all") if http else model(storage, operator, allow_changes=True)
+        async with opened as client, Ops(storage) as ops:
+            hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
+            started = hints["startOperation"]
+            assert started is not None
+            assert (started.read_only_hint, started.destructive_hint) == (False, True)
+            failed, preview = await call(
+                client, "previewOperation", action="promote", filter=f"queue:{name}", reason="asked by ada"
+            )
+            assert (failed, preview["count"], preview["refused"]) == (False, 3, {})
+            assert (await queue.get_job_counts())["delayed"] == 3
+            operation = preview["operation_id"]
+            failed, refused = await call(client, "startOperation", operation=operation, ticket="guessed")
+            assert (failed, "ticket" in refused["detail"]) == (True, True)
+            failed, _ = await call(client, "startOperation", operation=operation, ticket=preview["ticket"])
+            assert not failed
+            assert (await ops.run_operation(operation)).done == 3
+            failed, shown = await call(client, "getOperation", operation=operation)
+            assert (shown["state"], shown["done"]) == ("done", 3)
+            other = (await call(client, "previewOperation", action="cancel", filter=f"queue:{name}"))[1]
+            failed, shown = await call(client, "cancelOperation", operation=other["operation_id"], reason="no need")
+            assert (failed, shown["state"]) == (False, "cancelled")
+            lines = (await ops.audit.read()).lines
+        assert [(line.source, line.actor, line.action, line.reason, line.result) for line in lines] == [
+            ("mcp", "ada", "cancel_operation", "no need", "ok"),
+            ("mcp", "ada", "promote", "asked by ada", "ok"),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("identity", "action", "queues"),
+    [(user("viewer"), "promote", ""), (user("operator"), "delete", ""), (user("operator", queues=("x",)), "retry", "")],
+    ids=["viewer", "operator", "other queues"],
+)
+async def test_tools_that_change_something_check_the_rights(
+    storage: Storage, name: str, identity: Identity, action: str, queues: str
+) -> None:
+    async with Queue[Any, Any](name, storage) as queue, over_http(storage, identity, "all") as client:
+        await delayed(queue)
+        failed, document = await call(client, "previewOperation", action=action, filter=f"queue:{name}")
+        assert failed
+        assert document["type"] in {"urn:glidemq:error:access-denied", "urn:glidemq:error:queue-not-found"}
+        assert (await queue.get_job_counts())["delayed"] == 3
+
+
+async def test_tools_over_http_only_read_unless_all_are_offered(storage: Storage) -> None:
+    async with over_http(storage, user("admin"), "read") as client:
+        assert {tool.name for tool in (await client.list_tools()).tools} == set(tools(allow_changes=False))
+        failed, document = await call(client, "startOperation", operation="x", ticket="y")
+        assert failed
+        assert document["status"] == 404
+
+
+async def test_tools_over_http_need_the_access_of_the_app(storage: Storage) -> None:
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"Accept": "application/json, text/event-stream"}
+    for offered, status in (("read", 401), ("none", 404)):
+        app = operations_app(storage, mcp=offered)  # type: ignore[arg-type]
+        address = "10.0.0.9" if status == 401 else "127.0.0.1"
+        transport = ASGITransport(app, client=(address, 1234))
+        async with running(app), AsyncClient(transport=transport, base_url=LOCAL) as http:
+            assert (await http.post("/mcp", json=asked, headers=headers)).status_code == status
+    with pytest.raises(ValueError, match="'none', 'read' or 'all'"):
+        operations_app(storage, mcp="write")  # type: ignore[arg-type]
