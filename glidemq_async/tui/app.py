@@ -17,17 +17,30 @@ from glidemq_async._internal.control_characters import escape
 from glidemq_async.errors import GlideMQError
 from glidemq_async.tui.changes import JobChange, PauseChange
 from glidemq_async.tui.dialogs import HelpDialog, PreviewDialog
-from glidemq_async.tui.source import JobAction, JobLine, QueueLine, Reading, TopSource, ago, span
+from glidemq_async.tui.source import FailureLine, JobAction, JobLine, QueueLine, Reading, TopSource, ago, span
 from glidemq_async.tui.views import Tab, TableView, fits, parse_command
 
 _COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "queues": ("queue", "", "waiting", "oldest", "active", "delayed", "failed", "a second", "workers"),
     "jobs": ("", "id", "queue", "name", "state", "tries", "age", "reason"),
+    "failures": ("error", "failed", "24 h", "last", "name", "queue", "began with", "place", "message"),
     "workers": ("worker", "queue", "running", "started", "seen", "host", "pid"),
     "schedulers": ("id", "queue", "job", "when", "", "next", "last", "fired"),
     "audit": ("age", "by", "action", "queue", "target", "count", "reason", "result"),
 }
-_WIDTHS: Final = {"id": 12, "queue": 16, "name": 14, "reason": 60, "worker": 24, "target": 20, "by": 20, "result": 40}
+_WIDTHS: Final = {
+    "error": 18,
+    "place": 40,
+    "message": 60,
+    "id": 12,
+    "queue": 16,
+    "name": 14,
+    "reason": 60,
+    "worker": 24,
+    "target": 20,
+    "by": 20,
+    "result": 40,
+}
 """Maximum number of columns of the terminal for texts that can be long."""
 _STYLES: Final = {
     "failed": "red",
@@ -91,6 +104,7 @@ class Top(App[None]):
         self._views = [TableView()]
         self._reading = Reading(())
         self._jobs: dict[str, JobLine] = {}
+        self._failures: dict[str, FailureLine] = {}
         self._marked: set[str] = set()
         self._permits_changes = False
 
@@ -146,6 +160,9 @@ class Top(App[None]):
                 self._jobs = {f"{one.queue}/{one.id}": one for one in jobs}
                 self._marked &= self._jobs.keys()
                 self._fill([(key, self._job_cells(key, one)) for key, one in self._jobs.items()])
+            elif view.kind == "failures":
+                self._failures = {f"{one.queue}/{one.wanted}": one for one in await self.source.failures(view.queue)}
+                self._fill([(key, one.cells) for key, one in self._failures.items()])
             else:
                 rows = await self._rows_of(view)
                 self._fill([(str(number), row) for number, row in enumerate(rows)])
@@ -243,6 +260,9 @@ class Top(App[None]):
         key = str(event.row_key.value)
         if self.view.kind == "queues":
             self._show(TableView("jobs", queue=key))
+        elif self.view.kind == "failures" and key in self._failures:
+            found = self._failures[key]
+            self._show(TableView("jobs", found.queue, f"state:failed {found.wanted}"))
         elif self.view.kind == "jobs":
             self.action_show_job("details")
 

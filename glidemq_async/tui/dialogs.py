@@ -17,7 +17,7 @@ from glidemq_async.tui.changes import JobChange, PauseChange
 
 HELP: Final = """\
  enter   open the row            esc     back
- :       command: queues, jobs state:failed, workers, schedulers, audit
+ :       command: queues, jobs state:failed, failures, workers, schedulers, audit
  /       filter the rows         space   mark the job
  d       details of the job      l       its log
  e       why it does not run     u       read again now

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from glidemq_async.errors import GlideMQError, JobNotFound
 from glidemq_async.filters.filter import Filter
-from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.ops.documents import as_document
+from glidemq_async.ops.listing import JobSelection
 from glidemq_async.ops.live import LOST
 from glidemq_async.ops.overview import READY
 from glidemq_async.queues.inspection import task_parameters
@@ -21,10 +21,13 @@ from glidemq_async.stored.call import named_call
 if TYPE_CHECKING:
     from glidemq_async.jobs.job import Job
     from glidemq_async.ops.core import Ops
+    from glidemq_async.queues.failures import FailureGroup
 
 _TOPIC: Final = "overview"
 MOST_JOBS: Final = 200
 """Number of jobs in a list."""
+
+_BARS: Final = " ▁▂▃▄▅▆▇█"
 
 JobAction: TypeAlias = Literal["retry", "cancel", "promote", "delete"]
 
@@ -58,6 +61,22 @@ class JobLine:
     attempts: int
     created_at: datetime | None
     reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureLine:
+    """A failure group in a list: the filter that finds its jobs, and the cells of its row."""
+
+    queue: str
+    wanted: str
+    cells: tuple[object, ...]
+
+    @classmethod
+    def of(cls, group: FailureGroup) -> FailureLine:
+        """Return the line of a group."""
+        began = group.began_with or ""
+        row = (group.error_type, group.count, sparkline(group.trend), ago(group.last_at), group.name, group.queue)
+        return cls(group.queue, f"group:{group.fingerprint}", (*row, began, group.place, group.message))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +133,12 @@ class TopSource:
 
     async def jobs(self, queue: str | None, wanted: str) -> list[JobLine]:
         """Return the first jobs that match a filter, in one queue or in all. Raises FilterError."""
-        checked = Filter(wanted)
-        plan = FilterPlan(checked)
-        names = [queue] if queue is not None else await self._ops.queue_names()
-        found: list[JobLine] = []
-        for name in names:
-            if plan.may_be_in(name) and len(found) < MOST_JOBS:
-                jobs = await (await self._ops.queue(name)).find(checked, MOST_JOBS - len(found))
-                found += [_line(job) for job in jobs]
-        return found
+        found = await self._ops.list_jobs(JobSelection(Filter(wanted), limit=MOST_JOBS), queue)
+        return [_line(job) for job, _ in found.jobs]
+
+    async def failures(self, queue: str | None) -> list[FailureLine]:
+        """Return the failure groups of a queue or of all queues, the one that failed last first."""
+        return [FailureLine.of(group) for group in await self._ops.failures(queue)]
 
     async def workers(self, queue: str | None) -> list[list[object]]:
         """Return the live workers as rows."""
@@ -201,23 +217,21 @@ class TopSource:
 
     async def change_job(self, action: JobAction, line: JobLine, reason: str) -> None:
         """Change one job, and write an audit line. Raises JobNotFound, JobStateError."""
-        name = "revoke" if action == "cancel" else action
-        async with self._ops.changing(name, line.queue, line.id, reason=reason):
-            job = await self._job(line.queue, line.id)
-            if action == "retry":
-                await job.retry()
-            elif action == "cancel":
-                await job.revoke(reason or None)
-            elif action == "promote":
-                await job.promote()
-            else:
-                await job.remove()
+        if action == "retry":
+            await self._ops.retry(line.queue, line.id, reason=reason)
+        elif action == "cancel":
+            await self._ops.revoke(line.queue, line.id, reason=reason)
+        elif action == "promote":
+            await self._ops.promote(line.queue, line.id, reason=reason)
+        else:
+            await self._ops.delete(line.queue, line.id, reason=reason)
 
     async def set_paused(self, queue: str, reason: str, *, paused: bool) -> None:
         """Pause or resume a queue, and write an audit line."""
-        opened = await self._ops.queue(queue)
-        async with self._ops.changing("pause" if paused else "resume", queue, reason=reason):
-            await (opened.pause() if paused else opened.resume())
+        if paused:
+            await self._ops.pause(queue, note=reason)
+        else:
+            await self._ops.resume(queue, reason=reason)
 
     async def _job(self, queue: str, job_id: str) -> Job[Any, Any]:
         found = await (await self._ops.queue(queue)).get_job(job_id)
@@ -239,6 +253,13 @@ def span(seconds: float) -> str:
     units = ((86_400, "d"), (3_600, "h"), (60, "m"))
     size, unit = next(((size, unit) for size, unit in units if seconds >= 2 * size), (1, "s"))
     return f"{int(seconds // size)}{unit}"
+
+
+def sparkline(trend: Sequence[int]) -> str:
+    """Return numbers as a row of bars, two neighbours in each bar. A bar that is not empty shows at least one count."""
+    sums = [sum(trend[at : at + 2]) for at in range(0, len(trend), 2)]
+    most = max(sums, default=0)
+    return "".join(_BARS[-(-one * (len(_BARS) - 1) // most) if most else 0] for one in sums)
 
 
 def jobs(count: int) -> str:

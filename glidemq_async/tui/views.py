@@ -9,9 +9,9 @@ from typing import Final, Literal, TypeAlias
 
 from glidemq_async.filters.filter import Filter
 
-Kind: TypeAlias = Literal["queues", "jobs", "workers", "schedulers", "audit"]
+Kind: TypeAlias = Literal["queues", "jobs", "failures", "workers", "schedulers", "audit"]
 Tab: TypeAlias = Literal["details", "log", "explanation"]
-KINDS: Final[tuple[Kind, ...]] = ("queues", "jobs", "workers", "schedulers", "audit")
+KINDS: Final[tuple[Kind, ...]] = ("queues", "jobs", "failures", "workers", "schedulers", "audit")
 
 
 class UnknownCommand(ValueError):

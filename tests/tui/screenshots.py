@@ -56,6 +56,11 @@ async def draw(directory: Path) -> None:
             await filled(pilot)
             save(top, directory / "top-queues.svg")
             await pilot.press("colon")
+            top.query_one("#prompt", Input).value = ":failures"
+            await pilot.press("enter")
+            await filled(pilot)
+            save(top, directory / "top-failures.svg")
+            await pilot.press("colon")
             top.query_one("#prompt", Input).value = ":jobs state:failed queue:emails"
             await pilot.press("enter")
             await filled(pilot)

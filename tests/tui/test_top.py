@@ -18,7 +18,7 @@ from glidemq_async.ops.core import Ops
 from glidemq_async.ops.overview import Overviews
 from glidemq_async.tui.app import Top
 from glidemq_async.tui.dialogs import HelpDialog, PreviewDialog
-from glidemq_async.tui.source import TopSource
+from glidemq_async.tui.source import TopSource, sparkline
 from glidemq_async.tui.views import UnknownCommand, parse_command
 from tests.support.helpers import AnyJob, AnyQueue, counts, ended, worker_of
 
@@ -103,9 +103,36 @@ async def test_commands_and_filters_select_rows(top: Top, q: AnyQueue) -> None:
         await command(pilot, "/nme:resize")
         await pilot.pause()
         assert top.view.wanted == "name:resize"
-        for kind in ("workers", "schedulers", "audit", "queues"):
+        for kind in ("failures", "workers", "schedulers", "audit", "queues"):
             await command(pilot, f":{kind}")
             assert top.view.kind == kind
+
+
+async def test_a_failure_group_opens_its_jobs(top: Top, q: AnyQueue) -> None:
+    ids = await failures(q, 3)
+    await q.add("other")
+
+    async def other(_: AnyJob) -> None:
+        raise UnrecoverableError("of another kind")
+
+    async with worker_of(q, other):
+        await ended((await q.get_jobs("waiting"))[0])
+    async with top.run_test(size=SIZE) as pilot:
+        await command(pilot, ":failures")
+        await until(pilot, lambda: len(rows(top)) == 2)
+        error, count, trend, _, name, queue, *_, message = rows(top)[1]
+        assert (error, count, trend.strip(), name, queue) == ("UnrecoverableError", "3", "█", "send", "mail")
+        assert "no reply" in message
+        await command(pilot, "/send")
+        await until(pilot, lambda: len(rows(top)) == 1)
+        await pilot.press("enter")
+        await until(pilot, lambda: top.view.kind == "jobs" and rows(top))
+        assert {row[1] for row in rows(top)} == set(ids)
+
+
+def test_a_sparkline_shows_each_count() -> None:
+    assert sparkline([0, 0, 1, 0, 100, 100, 50, 50]) == " ▁█▄"
+    assert sparkline([0] * 24) == " " * 12
 
 
 def test_an_unknown_command_suggests_the_nearest() -> None:
