@@ -24,6 +24,7 @@ from glidemq_async.instrumentation import Instrumentation
 from glidemq_async.telemetry import JobLogging, OpenTelemetry, Prometheus
 from glidemq_async.testing import Harness
 
+from . import failure_costs
 from .bench import PAYLOAD, RESULT
 from .report import ROOT, markdown, surroundings
 from .server import running_server
@@ -115,6 +116,11 @@ def page(found: Figures, machine: Mapping[str, str]) -> str:
             "The wall time of two steps of a test:",
             "",
             markdown(others),
+            "",
+            failure_costs.HEAD,
+            "",
+            f"{failure_costs.BEGIN}{failure_costs.table_of(PAGE.read_text(encoding='utf-8'))}",
+            failure_costs.END,
             "",
         ]
     )
