@@ -1,7 +1,8 @@
-"""A bulk operation under load, whose runner is killed twice: `make bench-operations`.
+"""Bulk operations under load, whose runners are killed twice: `make bench-operations`.
 
-Delayed jobs are promoted in bulk while a producer adds other delayed jobs, a client removes some of the previewed ones,
-and a worker runs what is promoted. Each previewed job must run once or be refused, and no later job may run.
+Delayed jobs are promoted in bulk, and failed jobs are retried. Meanwhile a producer adds other jobs of the same kind, a
+client removes some of the previewed ones, and a worker runs what is changed. Each previewed job must run once or be
+refused, and no later job may be changed.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Final
 
-from glidemq_async import JobNotFound, JobOptions, Queue, Worker
+from glidemq_async import JobNotFound, JobOptions, Queue, UnrecoverableError, Worker
 from glidemq_async.ops import Operation, Ops
 from glidemq_async.storage import open_storage
+
+from .report import markdown
 
 REPORT = Path(__file__).parents[1] / "docs" / "reports" / "operations.md"
 QUEUE = "bulk"
 LEASE_SECONDS = 1.0
 REMOVED_SHARE = 0.01
-_DELAYED = JobOptions(delay=86_400)
+
+
+ACTIONS: Final = ("promote", "retry")
 
 
 @dataclass(frozen=True)
@@ -43,60 +49,82 @@ class Outcome:
     later_changed: int
     """Number of these jobs that the operation has changed."""
     runs: Counter[str]
-    """The runs of each job."""
+    """The runs of each previewed job after the start of the operation."""
 
 
-async def promote_under_load(url: str, count: int, kills: int) -> Outcome:
-    """Promote `count` delayed jobs under load, and kill the runner of the operation several times."""
-    runs: Counter[str] = Counter()
+class OperationLoad:
+    """The jobs of the measurement, and what else happens during the operation."""
 
-    async def work(job: Any) -> None:
-        runs[job.id] += 1
+    def __init__(self, queue: Queue[Any, Any], action: str) -> None:
+        self._queue = queue
+        self._retries = action == "retry"
+        self._options = JobOptions(keep_failed=True) if self._retries else JobOptions(delay=86_400)
+        self._fails = True
+        self.ids: list[str] = []
+        """The previewed jobs."""
+        self.later: list[str] = []
+        """The jobs that were added after the preview."""
+        self.runs: Counter[str] = Counter()
 
+    @property
+    def filter(self) -> str:
+        """The filter of the operation."""
+        return f"queue:{QUEUE} state:{'failed' if self._retries else 'delayed'}"
+
+    async def work(self, job: Any) -> None:
+        """Run a job. The jobs of a retry fail at first, and later ones always do."""
+        if self._retries and (self._fails or job.name == "later"):
+            self.runs[job.id] += job.name == "later"
+            raise UnrecoverableError("the mail server is away")
+        self.runs[job.id] += 1
+
+    async def fill(self, count: int) -> None:
+        """Add the jobs, and let those of a retry fail."""
+        for start in range(0, count, 2_000):
+            numbers = range(start, min(start + 2_000, count))
+            jobs = await self._queue.add_bulk([("n", number, self._options) for number in numbers])
+            self.ids += [job.id for job in jobs]
+        if self._retries:
+            async with Worker(QUEUE, self.work, self._queue.storage, concurrency=100) as worker:
+                await worker.until_empty()
+        self._fails = False
+
+    async def go_on(self) -> None:
+        """Add later jobs, and remove some of the previewed ones, until cancelled."""
+        doomed = self.ids[:: round(1 / REMOVED_SHARE)]
+        while True:
+            jobs = await self._queue.add_bulk([("later", 0, self._options)] * 5)
+            self.later += [job.id for job in jobs]
+            if doomed:
+                with suppress(JobNotFound):
+                    await self._queue.remove(doomed.pop())
+            await asyncio.sleep(0.01)
+
+    def later_changed(self) -> int:
+        """Return how many later jobs the operation has changed: a delayed one that ran, a failed one that ran twice."""
+        own = 1 if self._retries else 0
+        return sum(self.runs.pop(job_id, 0) > own for job_id in self.later)
+
+
+async def change_under_load(url: str, action: str, count: int, kills: int) -> Outcome:
+    """Change `count` jobs under load, and kill the runner of the operation several times."""
     async with open_storage(url) as storage, Queue[Any, Any](QUEUE, storage) as queue, Ops(storage) as ops:
-        ids = await _fill(queue, count)
+        load = OperationLoad(queue, action)
+        await load.fill(count)
         began = time.monotonic()
-        preview = await ops.preview("promote", f"queue:{QUEUE} state:delayed")
+        preview = await ops.preview(action, load.filter)
         previewed = time.monotonic()
-        async with Worker(QUEUE, work, storage, concurrency=50) as worker:
-            load = asyncio.create_task(_load(queue, ids))
+        async with Worker(QUEUE, load.work, storage, concurrency=50) as worker:
+            going = asyncio.create_task(load.go_on())
             await ops.start(preview.operation_id, preview.ticket)
             operation = await _run_and_kill(ops, url, preview.operation_id, kills, count)
             ended = time.monotonic()
-            load.cancel()
+            going.cancel()
             with suppress(asyncio.CancelledError):
-                await load
+                await going
             await worker.until_empty()
-        later = [job.id async for job in queue.iter_jobs("delayed")]
-        added = set(_later)
-        changed = sum(job_id in runs for job_id in added)
-        assert len(added & set(later)) == len(added) - changed
-        _later.clear()
         times = (previewed - began, ended - previewed)
-        return Outcome(operation, preview.count, *times, kills, len(added), changed, runs)
-
-
-_later: list[str] = []
-
-
-async def _fill(queue: Queue[Any, Any], count: int) -> list[str]:
-    ids: list[str] = []
-    for start in range(0, count, 2_000):
-        jobs = await queue.add_bulk([("n", number, _DELAYED) for number in range(start, min(start + 2_000, count))])
-        ids += [job.id for job in jobs]
-    return ids
-
-
-async def _load(queue: Queue[Any, Any], ids: list[str]) -> None:
-    """Add later jobs, and remove some of the previewed ones."""
-    doomed = ids[:: round(1 / REMOVED_SHARE)]
-    while True:
-        jobs = await queue.add_bulk([("later", 0, _DELAYED)] * 10)
-        _later.extend(job.id for job in jobs)
-        if doomed:
-            with suppress(JobNotFound):
-                await queue.remove(doomed.pop())
-        await asyncio.sleep(0.005)
+        return Outcome(operation, preview.count, *times, kills, len(load.later), load.later_changed(), load.runs)
 
 
 async def _run_and_kill(ops: Ops, url: str, operation_id: str, kills: int, count: int) -> Operation:
@@ -104,7 +132,7 @@ async def _run_and_kill(ops: Ops, url: str, operation_id: str, kills: int, count
         runner = await _spawn(url)
         at = count * (kill + 1) // (kills + 2)
         while _handled(await ops.operation(operation_id)) < at:  # noqa: ASYNC110 - another process runs it
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(0.01)
         runner.send_signal(signal.SIGKILL)
         await runner.wait()
     runner = await _spawn(url)
@@ -129,38 +157,49 @@ async def run_operations(url: str) -> None:
         await ops.worker(lock_duration=LEASE_SECONDS).run()
 
 
-def report_of(outcome: Outcome) -> str:
+def report_of(outcomes: Sequence[Outcome]) -> str:
     """Return the report."""
-    operation = outcome.operation
-    refused = ", ".join(f"{count:,} {reason}" for reason, count in sorted(operation.refused.items())) or "none"
-    rate = round(outcome.previewed / outcome.seconds)
+    rows = [["Figure", *(f"`{one.operation.action}`" for one in outcomes)]]
+    rows += [[name, *map(show, outcomes)] for name, show in FIGURES.items()]
     return f"""# Bulk operations: figures
 
 This page has the figures of [bulk operations](../operations.md). `make bench-operations` measures them again.
 
-Delayed jobs are promoted in bulk. Meanwhile a producer adds other delayed jobs, a client removes some of the previewed
-ones, and a worker runs the promoted jobs. The process that runs the operation is killed {outcome.kills} times.
+Delayed jobs are promoted in bulk, and failed jobs are retried. Meanwhile a producer adds other jobs of the same kind, a
+client removes some of the previewed ones, and a worker runs the changed jobs. The process that runs the operation is
+killed {outcomes[0].kills} times. The producer, the worker, the runner and the server share the processors.
 
-| Figure | Value |
-|---|---|
-| jobs of the preview | {outcome.previewed:,} |
-| changed | {operation.done:,} |
-| refused | {refused} |
-| changed + refused | {_handled(operation):,} |
-| jobs added after the cut-off | {outcome.later:,} |
-| of these changed | {outcome.later_changed:,} |
-| previewed jobs that ran more than once | {sum(n > 1 for n in outcome.runs.values()):,} |
-| time of the preview | {outcome.preview_seconds:.1f} s |
-| time of the operation with the kills | {outcome.seconds:.1f} s ({rate:,} jobs/s) |
+{markdown(rows)}
 
 A killed runner is replaced when its lease has expired. The lease was {LEASE_SECONDS:g} s here; the default is 30 s.
 """
 
 
+def _refused(outcome: Outcome) -> str:
+    return ", ".join(f"{count:,} {reason}" for reason, count in sorted(outcome.operation.refused.items())) or "none"
+
+
+FIGURES: Final[Mapping[str, Callable[[Outcome], str]]] = {
+    "jobs of the preview": lambda one: f"{one.previewed:,}",
+    "changed": lambda one: f"{one.operation.done:,}",
+    "refused": _refused,
+    "changed + refused": lambda one: f"{_handled(one.operation):,}",
+    "jobs added after the cut-off": lambda one: f"{one.later:,}",
+    "of these changed": lambda one: f"{one.later_changed:,}",
+    "previewed jobs that ran more than once": lambda one: f"{sum(n > 1 for n in one.runs.values()):,}",
+    "time of the preview": lambda one: f"{one.preview_seconds:.1f} s",
+    "time of the operation with the kills": lambda one: f"{one.seconds:.1f} s",
+    "jobs a second": lambda one: f"{one.previewed / one.seconds:,.0f}",
+}
+
+
 async def measure(count: int, kills: int) -> None:
     """Measure on an embedded server, and write the report."""
-    with TemporaryDirectory() as folder:
-        text = report_of(await promote_under_load(f"file://{folder}/store", count, kills))
+    outcomes: list[Outcome] = []
+    for action in ACTIONS:
+        with TemporaryDirectory() as folder:
+            outcomes.append(await change_under_load(f"file://{folder}/store", action, count, kills))
+    text = report_of(outcomes)
     REPORT.write_text(text, encoding="utf-8")
     print(text)
 
