@@ -1,5 +1,6 @@
 -- audit: the changes that people made to the queues of a prefix. Its base key is the one of the queue `system/ops`.
 --   writeAudit  channel number line -> entry         line: msgpack of an audit line, at most 8 KiB
+--   endAudit    channel number entry line -> entry   replaces the line that a change wrote when it began
 --   readAudit   before count -> { next entry | '', flat { entry line } }
 --     The newest lines first, those before the entry `before` ('' = all). At most 200, or 512 KiB.
 --   store:
@@ -25,6 +26,12 @@ do
   request.register('writeAudit', function(base, args)
     audit.check(args[3])
     return audit.append(base, args[3])
+  end, {'allow-oom'})
+
+  request.register('endAudit', function(base, args)
+    audit.check(args[4])
+    redis.call('XDEL', base .. ':audit', args[3])
+    return audit.append(base, args[4])
   end, {'allow-oom'})
 
   register('readAudit', function(base, args)

@@ -19,6 +19,10 @@ class AuditCalls(Calls):
         """Append a line. Return its entry."""
         return text(await self._caller.once("writeAudit", [line]))
 
+    async def end(self, entry: str, line: bytes) -> str:
+        """Replace the line that a change wrote when it began. Return the new entry."""
+        return text(await self._caller.once("endAudit", [entry, line]))
+
     async def read(self, before: str, count: int) -> tuple[str, list[tuple[str, bytes]]]:
         """Return the next cursor, "" at the end, and up to `count` lines before an entry, the newest first."""
         cursor, flat = cast("tuple[bytes, list[bytes]]", await self._caller.read("readAudit", [before, count]))

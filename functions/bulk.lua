@@ -1,12 +1,14 @@
 -- bulk: makes one change to many jobs. The steps of an operation are numbered by the position of their first job, and
 -- each step is carried out once: a repeated step gets the stored reply, for a week.
---   changeJobs  operation position action argument cutoff states n { id refused data opts target }*n
+--   changeJobs  operation position action argument cutoff states actor note n { id refused data opts target }*n
 --       -> { looked, statuses, rest }
 --     position from 1; if it is lower than in the last step, the call is refused with REPLAY
 --     action    retry, cancel, promote, delay, move, delete, edit
 --     argument  retry, edit: "1" also for completed jobs; cancel: the reason; delay: ms; move: the target's base key
 --     cutoff    jobs added after it (ms) stay unchanged; '' = none
 --     states    the only states in which a job is changed, joined by commas; '' = all
+--     actor     who makes the change, for the histories of the changed jobs; '' = they get no entry
+--     note      why, for the histories
 --     refused   '' or the reason for which the client refuses the job
 --     data      edit, move: the new payload, '' = the stored one; edit: new opts, '' = the stored ones
 --     target    move: the id in the target, '' = a generated one
@@ -16,7 +18,7 @@
 -- O(n), in the limits of budget.lua.
 
 do
-  local FIELDS, MOST, MOST_POSTED = 5, 500, 262144
+  local BEFORE, FIELDS, MOST, MOST_POSTED = 9, 5, 500, 262144
   local change = {}
 
   local function restart(base, id, state, argument, call)
@@ -30,8 +32,14 @@ do
     return restart(base, job.id, job.state, argument, call)
   end
 
-  function change.cancel(base, job, reason, call)
+  local function note(base, step, job, call)
+    if not step.entry then return end
+    step.budget.bytes = step.budget.bytes + job_history.note_action(base, job.id, step.entry, call)
+  end
+
+  function change.cancel(base, job, reason, call, step)
     if locations.is_final(job.state) then return 'state ' .. job.state end
+    note(base, step, job, call)   -- before the end that the server notes, and before the record may be removed
     if reason ~= '' then redis.call('HSET', base .. ':job:' .. job.id, 'revoked', reason) end
     if job.state == 'active' then
       removal.revoke_run(base, job.id, job.entry, call)
@@ -126,13 +134,15 @@ do
     local bytes = #(job.fields[2] or '')
     step.budget.bytes = step.budget.bytes + bytes
     if step.cutoff and (added_of(job) or 0) > step.cutoff then return 'later' end
-    return change[step.action](base, job, step.argument, call)
+    local status = change[step.action](base, job, step.argument, call, step)
+    if status == 'ok' and step.action ~= 'cancel' then note(base, step, job, call) end
+    return status
   end
 
   local function parse(args)
-    local n = integer('count', args[7])
-    if n < 1 or n > MOST or #args ~= 7 + n * FIELDS then
-      fail('ARGUMENT', 'the argument list does not hold ' .. args[7] .. ' jobs')
+    local n = integer('count', args[BEFORE])
+    if n < 1 or n > MOST or #args ~= BEFORE + n * FIELDS then
+      fail('ARGUMENT', 'the argument list does not hold ' .. args[BEFORE] .. ' jobs')
     end
     if not change[args[3]] then fail('ARGUMENT', 'unknown change ' .. args[3]) end
     local argument = args[3] == 'delay' and integer('delay', args[4]) or args[4]
@@ -147,11 +157,12 @@ do
 
   local function run(base, args)
     local step, call, statuses = parse(args), queue_flags.call(base), {}
+    if args[7] ~= '' then step.entry = job_history.action(args[7], args[3], args[8], call) end
     for i = 1, step.n do
       if i > 1 and (budget.is_spent(step.budget) or keyed.has_touched_many(call)
         or (call.seen.posted or 0) > MOST_POSTED) then break end
       if step.action == 'move' and outbox.full(base, call.seen) then break end
-      local at = 7 + (i - 1) * FIELDS
+      local at = BEFORE + (i - 1) * FIELDS
       local job = {id = args[at + 1], data = args[at + 3], opts = args[at + 4], target = args[at + 5]}
       statuses[i] = args[at + 2] ~= '' and args[at + 2] or change_one(base, step, job, call)
     end

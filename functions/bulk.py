@@ -24,13 +24,18 @@ class BulkChange(NamedTuple):
 
 
 class ChangeStep(NamedTuple):
-    """A change of many jobs. `cutoff_ms`: later jobs stay unchanged. `states`: all others stay unchanged; () = none."""
+    """A change of many jobs. `cutoff_ms`: later jobs stay unchanged. `states`: all others stay unchanged; () = none.
+
+    `actor` and `note` become entries in the histories of the changed jobs; without an actor they get none.
+    """
 
     operation: str
     action: Action
     argument: str = ""
     cutoff_ms: int | None = None
     states: Sequence[str] = ()
+    actor: str = ""
+    note: str = ""
 
 
 class ChangeReply(NamedTuple):
@@ -52,7 +57,7 @@ class BulkCalls(Calls):
         """
         cutoff = "" if step.cutoff_ms is None else step.cutoff_ms
         args: list[Arg] = [step.operation, position, step.action, step.argument, cutoff, ",".join(step.states)]
-        args.append(len(jobs))
+        args += [step.actor, step.note, len(jobs)]
         for job in jobs:
             args += job
         _, statuses, rest = cast("list[object]", await self._caller.call("changeJobs", args))

@@ -74,6 +74,21 @@ local function append(base, id, entry, call)
   redis.call('HSET', key, 'history', extended(redis.call('HGET', key, 'history'), entry, most))
 end
 
+-- Return the entry of an action of an operator.
+function job_history.action(actor, action, text, call)
+  return table.concat({'o', digits(call.now), clean(actor, LONGEST_TEXT), clean(action, LONGEST_TEXT),
+    clean(text, LONGEST_TEXT)}, SEP)
+end
+
+-- Add the entry of an action to the history of a job that still has a record. Return how many bytes were read.
+function job_history.note_action(base, id, entry, call)
+  local key, most = base .. ':job:' .. id, limit_of(base, call)
+  if most == 0 then return 0 end
+  local found = redis.call('HMGET', key, 'place', 'history')
+  if found[1] then redis.call('HSET', key, 'history', extended(found[2], entry, most)) end
+  return #(found[2] or '')
+end
+
 -- Note that the server has ended a job.
 function job_history.note_end(base, id, cause, reason, call)
   append(base, id, table.concat({'e', digits(call.now), cause, clean(reason, LONGEST_ERROR)}, SEP), call)
@@ -109,8 +124,7 @@ end
 request.register('noteAction', function(base, args)
   if #args > MOST_JOBS + 5 then fail('ARGUMENT', 'at most ' .. MOST_JOBS .. ' jobs a call, found ' .. #args - 5) end
   local call, it, noted = queue_flags.call(base), budget.new(), 0
-  local entry = table.concat({'o', digits(call.now), clean(args[3], LONGEST_TEXT), clean(args[4], LONGEST_TEXT),
-    clean(args[5], LONGEST_TEXT)}, SEP)
+  local entry = job_history.action(args[3], args[4], args[5], call)
   for i = 6, #args do
     if i > 6 and budget.is_spent(it) then return {i - 6, noted} end
     if has_record(base, args[i], call.seen) then

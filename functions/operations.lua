@@ -4,17 +4,19 @@
 --   startOperation    channel number id ticket settings name data audit -> status
 --     status: "started"; "known" if it was started with this ticket before; "missing", "ticket", or "state <state>".
 --     Adds a job with the id of the operation, which runs it. settings: msgpack; audit: a line, see audit.lua.
---   advanceOperation  id position next chunk done { reason count }… -> { state, position }
+--   advanceOperation  id position next chunk done watched { reason count }… -> { state, position }
 --     Notes that the jobs from `position` up to `next` were handled, and the start of the chunk with `next`. Nothing if
---     another run has noted it. The last step ends the operation.
+--     another run has noted it. The last step ends the operation. watched: msgpack of the restarted jobs whose failures
+--     stop the operation; '' leaves them as they are.
 --   endOperation      channel number id state reason [audit] -> status        state: cancelled, stopped
---   getTargets        id start -> packed | ''
+--   getTargets        id start -> packed | ''                           start `watched`: the watched jobs
 --   getOperations     id… -> { flat | {} }…                             at most 100
 --   listOperations    -> ids, the newest first
 --   store:
 --     operation:<id>          hash  document, ticket, state, created, started, ended, settings, position, chunk, done,
 --                             size, "r:<reason>" (refused jobs), stop_reason; expires
---     operation_targets:<id>  hash  position of the first job -> msgpack of a queue and the ids of a chunk of jobs
+--     operation_targets:<id>  hash  position of the first job -> msgpack of a queue and the ids of a chunk of jobs;
+--                             watched
 --     operations              zset  id -> created; the newest 1,000
 
 do
@@ -63,17 +65,19 @@ do
 
   register('advanceOperation', function(base, args)
     local id, position, following = args[1], integer('position', args[2]), integer('next', args[3])
-    local key = base .. ':operation:' .. id
+    local key, targets = base .. ':operation:' .. id, base .. ':operation_targets:' .. id
+    if #args[6] > MOST_TARGETS then fail('ARGUMENT', 'the list of watched jobs is too large') end
     local found = redis.call('HMGET', key, 'state', 'position', 'size')
     if not found[1] then return {'missing', 0} end
     if tonumber(found[2]) ~= position then return {found[1], tonumber(found[2])} end
     redis.call('HSET', key, 'position', digits(following), 'chunk', args[4])
     redis.call('HINCRBY', key, 'done', args[5])
-    for i = 6, #args - 1, 2 do redis.call('HINCRBY', key, 'r:' .. args[i], args[i + 1]) end
+    if args[6] ~= '' and found[1] == 'running' then redis.call('HSET', targets, 'watched', args[6]) end
+    for i = 7, #args - 1, 2 do redis.call('HINCRBY', key, 'r:' .. args[i], args[i + 1]) end
     if found[1] == 'running' and following >= tonumber(found[3]) then
       found[1] = 'done'
       redis.call('HSET', key, 'state', 'done', 'ended', digits(clock.now()))
-      redis.call('UNLINK', base .. ':operation_targets:' .. id)
+      redis.call('UNLINK', targets)
     end
     return {found[1], following}
   end)

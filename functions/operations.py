@@ -9,13 +9,17 @@ from glidemq_async.functions.calling import Arg, Calls, Record, record, text, te
 
 
 class Advance(NamedTuple):
-    """A handled step of an operation: its first position, the position after it, and its results."""
+    """A handled step of an operation: its first position, the position after it, and its results.
+
+    `watched` replaces the stored list of watched jobs; b"" leaves it as it is.
+    """
 
     position: int
     following: int
     chunk: int
     done: int
     refused: Mapping[str, int]
+    watched: bytes = b""
 
 
 class OperationCalls(Calls):
@@ -37,7 +41,7 @@ class OperationCalls(Calls):
 
     async def advance(self, operation: str, step: Advance) -> tuple[str, int]:
         """Note a handled step. Return the state and the position of the operation."""
-        args: list[Arg] = [operation, step.position, step.following, step.chunk, step.done]
+        args: list[Arg] = [operation, step.position, step.following, step.chunk, step.done, step.watched]
         for reason, count in step.refused.items():
             args += [reason, count]
         state, position = cast("tuple[bytes, int]", await self._caller.call("advanceOperation", args))
@@ -51,6 +55,10 @@ class OperationCalls(Calls):
     async def get_targets(self, operation: str, start: int) -> bytes:
         """Return a chunk of jobs, b"" if it does not exist."""
         return cast("bytes", await self._caller.read("getTargets", [operation, start]))
+
+    async def get_watched(self, operation: str) -> bytes:
+        """Return the stored list of watched jobs, b"" if there is none."""
+        return cast("bytes", await self._caller.read("getTargets", [operation, "watched"]))
 
     async def get(self, operations: Sequence[str]) -> list[Record]:
         """Return the record of each operation, {} for an unknown one."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,23 +19,29 @@ if TYPE_CHECKING:
     from glidemq_async.tasks.task import AnyTask
 
 
-async def add_job(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
-    """Add a job.
+def planned_add(
+    store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]
+) -> Callable[[], Awaitable[Job[Any, Any]]]:
+    """Return the add of a job. Nothing is sent before it is called.
 
-    Raises CommandError before anything is sent: if the arguments do not fit the task, or if the store would end with
-    this command.
+    Raises CommandError if the arguments do not fit the task, or if the store would end with this command.
     """
     refuse_memory_store(store.storage, "and the job would be lost at the end of this command")
     task = None if store.app is None else _task(store.app, queue, name)
     if store.app is None or task is None:
-        async with store.queue(queue) as opened:
-            return await opened.add(name, payload, **options)
+        return lambda: _add(store, queue, name, payload, options)
     from glidemq_async.tasks.app import core_of
     from glidemq_async.tasks.task import definition_of
 
     definition = definition_of(task)
     call = _call(definition, payload)
-    return await core_of(store.app).add_call(definition, call, merge(definition.options, options))
+    core, merged = core_of(store.app), merge(definition.options, options)
+    return lambda: core.add_call(definition, call, merged)
+
+
+async def _add(store: Store, queue: str, name: str, payload: object, options: Mapping[str, Any]) -> Job[Any, Any]:
+    async with store.queue(queue) as opened:
+        return await opened.add(name, payload, **options)
 
 
 def _task(app: GlideMQ[Any], queue: str, name: str) -> AnyTask | None:

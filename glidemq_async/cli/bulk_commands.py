@@ -35,12 +35,8 @@ def clean(
     from glidemq_async.cli import targets
 
     async def do() -> Document:
-        async with targets.open_change(queue, target) as (ops, opened):
-            async with ops.changing(
-                "clean", queue, f"state:{state}", reason=reason, grace=grace, limit=limit
-            ) as change:
-                change.count = len(await opened.clean(grace, limit, state))
-            return {"queue": queue, "removed": change.count}
+        async with targets.open_change(queue, target) as (ops, _):
+            return {"queue": queue, "removed": len(await ops.clean(queue, grace, limit, state, reason=reason))}
 
     answer(do(), lambda done: typer.echo(f"removed {done['removed']}"), as_json=as_json)
 
@@ -58,12 +54,9 @@ def release(
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     async def do() -> Document:
-        async with targets.open_change(queue, target) as (ops, opened):
-            async with ops.changing("release_deduplication", queue, deduplication_id, reason=reason):
-                if not await opened.release_deduplication(deduplication_id):
-                    raise CommandError(
-                        f"no job of queue {queue!r} owns deduplication id {deduplication_id!r}", NOT_FOUND
-                    )
+        async with targets.open_change(queue, target) as (ops, _):
+            if not await ops.release_deduplication(queue, deduplication_id, reason=reason):
+                raise CommandError(f"no job of queue {queue!r} owns deduplication id {deduplication_id!r}", NOT_FOUND)
             return {"queue": queue, "released": deduplication_id}
 
     answer(do(), lambda done: typer.echo(f"released {done['released']}"), as_json=as_json)

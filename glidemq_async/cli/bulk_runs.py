@@ -13,7 +13,6 @@ from glidemq_async.cli.command_runner import answer
 if TYPE_CHECKING:
     from glidemq_async.cli.options import CommandTarget
     from glidemq_async.cli.output import Document
-    from glidemq_async.ops.core import Ops
 
 FILTER_HELP: Final = "For example 'queue:mail state:failed added:>1h'; see docs/finding.md."
 Matching = Annotated[
@@ -36,7 +35,9 @@ class Bulk:
 
 def within(queue: str | None, wanted: str) -> str:
     """Return a filter for the jobs of one queue, or of all."""
-    return wanted if queue is None else f'queue:"{queue}" {wanted}'
+    from glidemq_async.filters.filter import Filter
+
+    return wanted if queue is None else str(Filter.of_queue(queue, wanted))
 
 
 def change_matching(
@@ -68,24 +69,11 @@ def change_matching(
         found = preview["preview"]
         async with targets.open_ops(target) as ops:
             await ops.start(found["operation_id"], found["ticket"], rate=bulk.rate)
-            return {"operation": as_document(await _ended(ops, found["operation_id"]))}
+            return {"operation": as_document(await ops.run_operation(found["operation_id"]))}
 
     done = answer(do(), show_operation, as_json=as_json)
     if done["operation"]["state"] != "done":
         raise typer.Exit(FAILED)
-
-
-async def _ended(ops: Ops, operation_id: str) -> object:
-    """Run the operation here, unless another process does, and return it at its end."""
-    from glidemq_async._internal.waits import task_group
-
-    worker = ops.worker(alert_interval=None)
-    async with task_group() as group:
-        running = group.create_task(worker.run())
-        found = await ops.wait_operation(operation_id)
-        worker.stop()
-        await running
-    return found
 
 
 def _show_preview(document: Document) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from glidemq_async.cli.output import Document
     from glidemq_async.jobs.job import Job
+    from glidemq_async.ops.core import Ops
     from glidemq_async.queues.queue import Queue
 
 OptionalJobIds = Annotated[
@@ -48,6 +49,7 @@ def add(
     args: Args = None,
     kwargs: Kwargs = None,
     wait: Wait = None,
+    reason: Reason = "",
     as_json: AsJson = False,
     **options: Any,
 ) -> None:
@@ -60,11 +62,14 @@ def add(
     options = {name: readers[name](value) if name in readers else value for name, value in options.items()}
 
     from glidemq_async.cli import targets
-    from glidemq_async.cli.add_command import add_job
+    from glidemq_async.cli.add_command import planned_add
 
     async def do() -> Document:
         async with targets.open_store(target, make=True) as store:
-            job = await add_job(store, queue, name, payload, options)
+            add = planned_add(store, queue, name, payload, options)
+            async with targets.ops_of(store) as ops, ops.changing("add", queue, reason=reason, job=name) as change:
+                job = await add()
+                change.target = job.id
             document: Document = {"id": job.id, "queue": queue, "outcome": job.outcome}
             if wait is not None:
                 # The id is not printed if this raises, but the job stays added. JobFailed and ResultTimeout have exit
@@ -169,17 +174,14 @@ def retry(
     async def do() -> Document:
         async with targets.open_change(queue, target) as (ops, opened):
             if not job_ids:
-                async with ops.changing("retry", queue, f"state:{state}", reason=reason, limit=count) as change:
-                    change.count = await opened.retry_jobs(state, count)
-                return {"queue": queue, "retried": change.count}
+                return {"queue": queue, "retried": await ops.retry_jobs(queue, state, count, reason=reason)}
             # All of them are looked at before the first change: a mistyped id in a list should not leave half of the
             # work done.
             jobs = [await _existing(opened, job_id, "retried") for job_id in job_ids]
             for job in [] if force else jobs:
                 _require_state(job, state)
             for job in jobs:
-                async with ops.changing("retry", queue, job.id, reason=reason):
-                    await job.retry()
+                await ops.retry(queue, job.id, force=force or state == "completed", reason=reason)
             return {"queue": queue, "retried": len(job_ids)}
 
     answer(do(), lambda done: typer.echo(f"retried {done['retried']}"), as_json=as_json)
@@ -209,8 +211,8 @@ def remove(
 ) -> None:
     """Delete jobs with all of their data: the named ones, or --filter. A running job is stopped."""
 
-    async def do(job: Job[Any, Any]) -> str:
-        await job.remove()
+    async def do(ops: Ops, job_id: str) -> str:
+        await ops.delete(_named(queue), job_id, reason=reason)
         return "removed"
 
     if wanted is not None:
@@ -218,7 +220,7 @@ def remove(
         bulk = Bulk(yes, dry_run, rate, reason)
         change_matching(target, "delete", within(queue, wanted), bulk, {}, as_json=as_json)
         return
-    _change(target, _named(queue), _named_jobs(job_ids), do, ("removed",), "delete", reason, as_json=as_json)
+    _change(target, _named(queue), _named_jobs(job_ids), do, ("removed",), as_json=as_json)
 
 
 @with_target
@@ -237,8 +239,8 @@ def revoke(
 ) -> None:
     """Revoke jobs: the named ones, or --filter. They fail with the cause `revoked`, and workers cancel running ones."""
 
-    async def do(job: Job[Any, Any]) -> str:
-        return "revoked" if await job.revoke(reason or None) else "stopping"
+    async def do(ops: Ops, job_id: str) -> str:
+        return "revoked" if await ops.revoke(_named(queue), job_id, reason=reason) else "stopping"
 
     if wanted is not None:
         _require_nothing_but_filter(job_ids, False, None)
@@ -246,7 +248,7 @@ def revoke(
         change_matching(target, "cancel", within(queue, wanted), bulk, {}, as_json=as_json)
         return
     found = _named_jobs(job_ids)
-    _change(target, _named(queue), found, do, ("revoked", "stopping"), "revoke", reason, as_json=as_json)
+    _change(target, _named(queue), found, do, ("revoked", "stopping"), as_json=as_json)
 
 
 @with_target
@@ -276,18 +278,16 @@ def promote(
     queue = _named(queue)
     _require_one_choice(job_ids, everything, count)
 
-    async def do(job: Job[Any, Any]) -> str:
-        await job.promote()
+    async def do(ops: Ops, job_id: str) -> str:
+        await ops.promote(queue, job_id, reason=reason)
         return "promoted"
 
     async def do_many() -> Document:
-        async with targets.open_change(queue, target) as (ops, opened):
-            async with ops.changing("promote", queue, "state:delayed", reason=reason, limit=count) as change:
-                change.count = await opened.promote_jobs(count)
-            return {"queue": queue, "promoted": change.count}
+        async with targets.open_change(queue, target) as (ops, _):
+            return {"queue": queue, "promoted": await ops.promote_jobs(queue, count, reason=reason)}
 
     if job_ids:
-        _change(target, queue, job_ids, do, ("promoted",), "promote", reason, as_json=as_json)
+        _change(target, queue, job_ids, do, ("promoted",), as_json=as_json)
     else:
         answer(do_many(), lambda done: typer.echo(f"promoted {done['promoted']}"), as_json=as_json)
 
@@ -318,10 +318,8 @@ def _change(
     target: CommandTarget,
     queue: str,
     job_ids: list[str],
-    do: Callable[[Job[Any, Any]], Awaitable[str]],
+    do: Callable[[Ops, str], Awaitable[str]],
     words: tuple[str, ...],
-    action: str,
-    reason: str,
     *,
     as_json: bool,
 ) -> None:
@@ -333,10 +331,7 @@ def _change(
             # The list is complete before the first change: with a mistyped id in it, no job is changed. A job that
             # disappears later raises JobNotFound, and the jobs before it stay changed.
             jobs = [await _existing(opened, job_id, words[0]) for job_id in job_ids]
-            done: list[str] = []
-            for job in jobs:
-                async with ops.changing(action, queue, job.id, reason=reason):
-                    done.append(await do(job))
+            done = [await do(ops, job.id) for job in jobs]
         return {"queue": queue, **{word: done.count(word) for word in words}}
 
     def show(found: Document) -> None:

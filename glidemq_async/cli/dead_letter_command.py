@@ -62,10 +62,9 @@ def dlq(
         async with targets.open_change(queue, target) as (ops, opened):
             if not replay:
                 return await _list(opened, cause, limit or _LISTED)
-            async with ops.changing("replay", queue, cause or "", reason=reason, limit=limit) as change:
-                change.count = await opened.replay_dead_letter_jobs(limit, cause=cause)
+            replayed = await ops.replay_dead_letters(queue, limit, cause=cause, reason=reason)
             left = await opened.count_dead_letter_jobs(cause=cause)
-            return {"queue": queue, "replayed": change.count, "left": left, "more": left > 0}
+            return {"queue": queue, "replayed": replayed, "left": left, "more": left > 0}
 
     answer(do(), lambda done: _show(done, target, every_queue=queue is None), as_json=as_json)
 

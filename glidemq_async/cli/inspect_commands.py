@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -23,7 +23,7 @@ from glidemq_async.cli.options import (
 if TYPE_CHECKING:
     from glidemq_async.cli.output import Document
     from glidemq_async.cli.targets import Store
-    from glidemq_async.queues.queue import Queue
+    from glidemq_async.ops.core import Ops
     from glidemq_async.stored.record import State
 
 
@@ -273,10 +273,8 @@ def schedulers(
                 await store.require(queue)
                 return {"schedulers": await _schedulers(store, queue)}
         option, scheduler_id = chosen[0], str(given[chosen[0]])
-        async with targets.open_change(queue, target) as (ops, opened):
-            action = f"{option.removeprefix('--')}_scheduler"
-            async with ops.changing(action, queue, scheduler_id, reason=reason):
-                return await _change_scheduler(opened, option, scheduler_id)
+        async with targets.open_change(queue, target) as (ops, _):
+            return await _change_scheduler(ops, queue, option, scheduler_id, reason)
 
     answer(look(), lambda found: _show_schedulers(found, every_queue=queue is None), as_json=as_json)
 
@@ -293,18 +291,19 @@ async def _schedulers(store: Store, name: str) -> list[Document]:
         return []
 
 
-async def _change_scheduler(queue: Queue[Any, Any], option: str, scheduler_id: str) -> Document:
+async def _change_scheduler(ops: Ops, queue: str, option: str, scheduler_id: str, reason: str) -> Document:
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 
     if option == "--trigger":
-        return {"triggered": scheduler_id, "job_id": (await queue.trigger_job_scheduler(scheduler_id)).id}
+        job = await ops.fire_schedule(queue, scheduler_id, reason=reason)
+        return {"triggered": scheduler_id, "job_id": job.id}
     word, change = {
-        "--remove": ("removed", queue.remove_job_scheduler),
-        "--pause": ("paused", queue.pause_job_scheduler),
-        "--resume": ("resumed", queue.resume_job_scheduler),
+        "--remove": ("removed", ops.remove_schedule),
+        "--pause": ("paused", ops.pause_schedule),
+        "--resume": ("resumed", ops.resume_schedule),
     }[option]
-    if not await change(scheduler_id):
-        raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue.name!r}", NOT_FOUND)
+    if not await change(queue, scheduler_id, reason=reason):
+        raise CommandError(f"there is no job scheduler {scheduler_id!r} in queue {queue!r}", NOT_FOUND)
     return {word: scheduler_id}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -98,9 +96,7 @@ def drain(
         async with targets.open_change(queue, target) as (ops, opened):
             if dry_run:
                 return {"queue": queue, "would_remove": await _waiting(opened, delayed=delayed)}
-            async with ops.changing("drain", queue, reason=reason, delayed=delayed) as change:
-                change.count = await opened.drain(delayed)
-            return {"queue": queue, "removed": change.count}
+            return {"queue": queue, "removed": await ops.drain(queue, delayed=delayed, reason=reason)}
 
     def show(done: Document) -> None:
         typer.echo(f"would remove {done['would_remove']}" if dry_run else f"removed {done['removed']}")
@@ -125,26 +121,21 @@ def obliterate(
 ) -> None:
     """Remove a queue with all of its jobs. The first call prints a preview with a ticket, and removes nothing.
 
-    The ticket is valid while the queue holds the same numbers of jobs, so pause the queue first.
+    The ticket is refused if the queue has been created again, or has grown by more than a tenth and 100 jobs.
     """
     from glidemq_async.cli import targets
     from glidemq_async.cli.exits import REFUSED, CommandError
+    from glidemq_async.ops.errors import WrongTicket
 
     async def do() -> Document:
-        async with targets.open_change(queue, target) as (ops, opened):
-            counts = await opened.get_job_counts()
-            valid = _ticket(queue, counts)
+        async with targets.open_change(queue, target) as (ops, _):
             if ticket is None:
-                return {"queue": queue, "counts": counts, "ticket": valid}
-            if ticket != valid:
-                raise CommandError(
-                    f"the ticket {ticket!r} does not fit the {sum(counts.values()):,} jobs that queue {queue!r} has "
-                    "now; run the command without --ticket to see them",
-                    REFUSED,
-                )
-            async with ops.changing("obliterate", queue, reason=reason, force=force) as change:
-                change.count = await opened.obliterate(force)
-            return {"queue": queue, "removed": change.count}
+                found = await ops.preview_obliterate(queue)
+                return {"queue": queue, "counts": found.counts, "ticket": found.ticket}
+            try:
+                return {"queue": queue, "removed": await ops.obliterate(queue, ticket, force=force, reason=reason)}
+            except WrongTicket as error:
+                raise CommandError(f"{error}: run the command without --ticket", REFUSED) from error
 
     def show(done: Document) -> None:
         if "removed" in done:
@@ -155,7 +146,3 @@ def obliterate(
         typer.echo(f"nothing is removed yet; to remove the queue: glidemq obliterate {queue} --ticket {done['ticket']}")
 
     answer(do(), show, as_json=as_json)
-
-
-def _ticket(queue: str, counts: object) -> str:
-    return hashlib.sha256(json.dumps([queue, counts]).encode()).hexdigest()[:10]

@@ -46,14 +46,13 @@ def signal(
     async def do() -> Document:
         async with targets.open_change(queue, target) as (ops, opened):
             if name is None:
-                async with ops.changing("resume_job", queue, job_id, reason=reason):
-                    await opened.resume_job(job_id)
+                await ops.resume_job(queue, job_id, reason=reason)
                 return {"queue": queue, "id": job_id, "resumed": True}
-            async with ops.changing("signal", queue, job_id, reason=reason, name=name):
-                if wait is not None:
+            if wait is not None:
+                async with ops.changing_job("signal", queue, job_id, reason, name=name):
                     reply = await opened.send_and_wait(job_id, name, payload, timeout=wait, ttl=ttl)
-                    return {"queue": queue, "id": job_id, "reply": reply}
-                resumed = await opened.signal(job_id, name, payload, ttl=ttl)
+                return {"queue": queue, "id": job_id, "reply": reply}
+            resumed = await ops.signal(queue, job_id, name, payload, ttl=ttl, reason=reason)
             return {"queue": queue, "id": job_id, "resumed": resumed}
 
     answer(do(), _show, as_json=as_json)

@@ -145,7 +145,7 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
 @asynccontextmanager
 async def open_ops(target: CommandTarget, *, source: Source = "cli") -> AsyncGenerator[Ops]:
     """Provide the operations core of a target, for the user of this machine. Raises CommandError."""
-    async with open_store(target) as store, _ops_of(store, source) as ops:
+    async with open_store(target) as store, ops_of(store, source) as ops:
         yield ops
 
 
@@ -154,11 +154,12 @@ async def open_change(name: str, target: CommandTarget) -> AsyncGenerator[tuple[
     """Provide the operations core, and an open queue that already exists. Raises CommandError."""
     async with open_store(target) as store:
         await store.require(name)
-        async with _ops_of(store) as ops:
+        async with ops_of(store) as ops:
             yield ops, await ops.queue(name)
 
 
-def _ops_of(store: Store, source: Source = "cli") -> Ops:
+def ops_of(store: Store, source: Source = "cli") -> Ops:
+    """Return the operations core of a store for the user of this machine. It is not open yet."""
     from glidemq_async.ops.actor import Actor
     from glidemq_async.ops.core import Ops
 

@@ -8,7 +8,7 @@ import typer
 
 from glidemq_async.cli.command_runner import answer, hint_at_more
 from glidemq_async.cli.graph_command import graph, waterfall
-from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, with_target
+from glidemq_async.cli.options import AsJson, CommandTarget, JobId, Limit, QueueName, Reason, with_target
 from glidemq_async.cli.run_check_commands import check, export
 from glidemq_async.cli.signal_commands import signal
 
@@ -177,7 +177,9 @@ def cancel(
     async def do(run: RunHandle[Any]) -> None:
         await run.cancel(reason)
 
-    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "cancelled", as_json=as_json)
+    _change(
+        target, queue, _Selection(run_ids, wanted, limit, yes), do, "cancel", "cancelled", reason or "", as_json=as_json
+    )
 
 
 @workflows.command()
@@ -189,6 +191,7 @@ def retry(
     wanted: Matching = None,
     limit: Most = MOST_CHANGED,
     yes: Yes = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Run failed runs again from the step that failed. Recorded steps are not repeated."""
@@ -197,7 +200,7 @@ def retry(
         await _require_failed(run)
         await run.retry()
 
-    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "retried", as_json=as_json)
+    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "retry", "retried", reason, as_json=as_json)
 
 
 @workflows.command()
@@ -209,6 +212,7 @@ def restart(
     wanted: Matching = None,
     limit: Most = MOST_CHANGED,
     yes: Yes = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Run ended runs again from the beginning. All of their steps are repeated."""
@@ -216,7 +220,7 @@ def restart(
     async def do(run: RunHandle[Any]) -> None:
         await run.restart()
 
-    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "restarted", as_json=as_json)
+    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "restart", "restarted", reason, as_json=as_json)
 
 
 @workflows.command()
@@ -228,6 +232,7 @@ def accept(
     wanted: Matching = None,
     limit: Most = MOST_CHANGED,
     yes: Yes = False,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Retry runs whose workflow has changed, and let the new code leave out recorded steps."""
@@ -235,7 +240,7 @@ def accept(
     async def do(run: RunHandle[Any]) -> None:
         await run.accept()
 
-    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "accepted", as_json=as_json)
+    _change(target, queue, _Selection(run_ids, wanted, limit, yes), do, "accept", "accepted", reason, as_json=as_json)
 
 
 @workflows.command()
@@ -248,6 +253,7 @@ def fork(
         str | None, typer.Option("--before", metavar="STEP", help="Repeat the steps from this one on.")
     ] = None,
     new_id: Annotated[str | None, typer.Option("--id", help="The id of the fork.", show_default="generated")] = None,
+    reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
     """Start another run with the arguments and the recorded steps of this one, which remains as it is."""
@@ -256,9 +262,11 @@ def fork(
     async def do() -> Document:
         from glidemq_async.tasks.workflows import RunHandle
 
-        async with targets.open_queue(queue, target) as opened:
+        async with targets.open_change(queue, target) as (ops, opened):
             run: RunHandle[Any] = RunHandle(await _existing(opened, run_id))
-            return {"queue": queue, "id": (await run.fork(before=before, id=new_id)).id, "forked_from": run_id}
+            async with ops.changing_job("fork run", queue, run_id, reason, before=before):
+                made = await run.fork(before=before, id=new_id)
+            return {"queue": queue, "id": made.id, "forked_from": run_id}
 
     answer(do(), lambda done: typer.echo(f"forked as {done['id']}"), as_json=as_json)
 
@@ -284,7 +292,9 @@ def _change(
     queue: str,
     selection: _Selection,
     do: Callable[[RunHandle[Any]], Awaitable[None]],
+    action: str,
     done: str,
+    reason: str,
     *,
     as_json: bool,
 ) -> None:
@@ -298,13 +308,14 @@ def _change(
 
         changed: list[str] = []
         refused: list[Document] = []
-        async with targets.open_queue(queue, target) as opened:
+        async with targets.open_change(queue, target) as (ops, opened):
             jobs = await selection.read(opened)
             if selection.is_preview:
                 return {"queue": queue, "preview": [job.id for job in jobs], done: 0, "refused": []}
             for job in jobs:
                 try:
-                    await do(RunHandle(job))
+                    async with ops.changing_job(f"{action} run", queue, job.id, reason):
+                        await do(RunHandle(job))
                     changed.append(job.id)
                 except (JobStateError, JobNotFound) as error:
                     refused.append({"id": job.id, "reason": str(error)})

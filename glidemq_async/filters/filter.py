@@ -22,6 +22,12 @@ class Filter:
         for term in self._terms:
             compiled(term)
 
+    @classmethod
+    def of_queue(cls, queue: str, wanted: str | Filter) -> Filter:
+        """Return a filter for the jobs of one queue that match another filter."""
+        quoted = queue.replace("\\", "\\\\").replace('"', '\\"')
+        return cls(f'queue:"{quoted}" {wanted}')
+
     @property
     def terms(self) -> tuple[Term, ...]:
         """The conditions, in the order of the text."""

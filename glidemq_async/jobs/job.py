@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from datetime import timedelta
 from functools import partial
@@ -20,7 +20,7 @@ from glidemq_async.client.ended import Ended
 from glidemq_async.client.outbox import reach_descendants
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.durations import to_ms
-from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, WaitingForChildren
+from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, SerializationError, WaitingForChildren
 from glidemq_async.jobs.children import Dependencies, dependencies_of, read_children, values_of_children
 from glidemq_async.jobs.chunks import StreamItem, read_chunks
 from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
@@ -31,6 +31,7 @@ from glidemq_async.jobs.watching import JobUpdate, watch_job
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.options.validation import priority as check_priority
 from glidemq_async.options.validation import reason as check_reason
+from glidemq_async.stored.call import changed_call, is_call
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.flow import JobRef
 from glidemq_async.stored.record import State
@@ -96,7 +97,12 @@ class Job(SignalMethods[Data, Result]):
 
     @noted
     async def update_data(self, data: Data) -> None:
-        """Replace the payload for later runs. Raises LeaseLost, JobNotFound, SerializationError."""
+        """Replace the payload for later runs.
+
+        Of a task, name the arguments that change, for example `{"to": "ada@x"}`; the others stay. Raises LeaseLost,
+        JobNotFound, SerializationError.
+        """
+        data = await self._with_arguments(data)
         packed = self._client.encode_data(data, self.name, self.id, self.dead_letter)
         if (meter := self._metered()) is not None:
             await meter.data(len(packed))
@@ -105,6 +111,20 @@ class Job(SignalMethods[Data, Result]):
         # Decoded again at the next access, so that the handler sees what a later run will see, for example a list
         # instead of a tuple.
         self._data_bytes, self._data = packed, UNREAD
+
+    async def _with_arguments(self, data: Data) -> Data:
+        """Return the stored call of a task with other arguments. Other data are returned unchanged."""
+        given: object = data
+        if not isinstance(given, Mapping) or is_call(cast("object", given)):
+            return data
+        try:
+            stored = self.data
+        except SerializationError:  # sealed or damaged: it is replaced as a whole
+            return data
+        if not is_call(stored):
+            return data
+        tasks = await self._client.functions.known_tasks.list()
+        return cast("Data", changed_call(stored, cast("object", given), tasks.get(self.name)))
 
     @noted
     async def stream(self, chunk: object) -> None:

@@ -29,6 +29,11 @@ class Actor:
             if not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
                 raise TypeError(f"the name and the address of an actor are texts, got {value!r}")
 
+    @property
+    def label(self) -> str:
+        """The name and the face, as histories of jobs show them."""
+        return f"{self.name} ({self.source})"
+
     @classmethod
     def here(cls, source: Source = "python") -> Actor:
         """Return the user of this process."""

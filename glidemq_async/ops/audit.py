@@ -12,13 +12,17 @@ from typing import Any, Final, cast
 import msgpack
 
 from glidemq_async.durations import from_ms
+from glidemq_async.errors import StorageUnavailable
 from glidemq_async.functions.audit import MOST_BYTES, AuditCalls
 from glidemq_async.ops.actor import Actor
 from glidemq_async.ops.documents import as_document
 from glidemq_async.options.validation import whole_number
+from glidemq_async.storage.protocol import FunctionError
 
 _log = logging.getLogger("glidemq.audit")
 OK: Final = "ok"
+STARTED: Final = "started"
+"""The result of a change that has begun. The line keeps it if the process ends before the change does."""
 LONGEST_TEXT: Final = 500
 """Maximum length of a reason and of a result in characters. Longer ones are cut."""
 _STEP: Final = 200
@@ -40,8 +44,9 @@ class Change:
 class AuditLine:
     """A change.
 
-    `target` is the id of the job or scheduler, the ordering key, or the filter. `result` is "ok" or the error. `count`
-    is the number of changed jobs, or 1. `at` is measured by the server's clock.
+    `target` is the id of the job or scheduler, the ordering key, or the filter. `result` is "ok" or the error. It is
+    "started" while the change is made, and stays so if the process ends before it can store the result. `count` is the
+    number of changed jobs, or 1. `at` is measured by the server's clock.
     """
 
     id: str
@@ -72,9 +77,20 @@ class AuditLog:
     def __init__(self, calls: AuditCalls) -> None:
         self._calls = calls
 
-    async def write(self, actor: Actor, change: Change, result: str = OK) -> None:
-        """Write a line. Raises StorageUnavailable."""
-        await self._calls.write(packed_line(actor, change, result))
+    async def begin(self, actor: Actor, change: Change) -> str:
+        """Write the line of a change before the change is made. Return its entry. Raises StorageUnavailable."""
+        return await self._calls.write(packed_line(actor, change, STARTED))
+
+    async def end(self, entry: str, actor: Actor, change: Change, result: str = OK) -> None:
+        """Replace the line of a change by one with its result.
+
+        If the store cannot be reached, the line remains as it began, and the logger gets a warning.
+        """
+        # The change is made, or has raised an error of its own. An error here would hide that.
+        try:
+            await self._calls.end(entry, packed_line(actor, change, result))
+        except (StorageUnavailable, FunctionError) as error:
+            _log.warning("the audit line of the next change stays %r in the store: %s", STARTED, error)
         log_change(actor, change, result)
 
     async def read(self, limit: int = 50, cursor: str | None = None) -> AuditPage:

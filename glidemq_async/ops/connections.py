@@ -43,6 +43,7 @@ class Connections:
         """The calls to the queue `system/alerts`, which need not be open."""
         self._queues: dict[str, Queue[Any, Any]] = {}
         self._system_queues: dict[str, Queue[Any, Any]] = {}
+        self._given: set[str] = set()
         self._opening = asyncio.Lock()
         self._naming = asyncio.Lock()
         self._names: tuple[float, list[str]] = (0.0, [])
@@ -66,8 +67,9 @@ class Connections:
             if isinstance(part, _Closing):
                 await part.close()
         queues, self._queues = self._queues, {}
-        for queue in queues.values():
-            await queue.close()
+        for name, queue in queues.items():
+            if name not in self._given:
+                await queue.close()
         system_queues, self._system_queues = self._system_queues, {}
         for queue in system_queues.values():
             await queue.close()
@@ -83,6 +85,11 @@ class Connections:
             if name not in self._queues:
                 self._queues[name] = await self._opened(name)
         return self._queues[name]
+
+    def use(self, queue: Queue[Any, Any]) -> None:
+        """Use an open queue, which stays open at the end."""
+        self._queues[queue.name] = queue
+        self._given.add(queue.name)
 
     async def readable_queues(self, names: Iterable[str]) -> list[Queue[Any, Any]]:
         """Return these queues, open, without the ones that cannot be read or that were removed."""

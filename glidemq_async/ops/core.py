@@ -17,6 +17,7 @@ from glidemq_async.ops.failures import FailureGroup, read_failures
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
 from glidemq_async.ops.history import HistoryEntry
 from glidemq_async.ops.jobs import JobMethods
+from glidemq_async.ops.listing import Listings
 from glidemq_async.ops.looking import Looking
 from glidemq_async.ops.queue_changes import QueueChanges
 from glidemq_async.ops.running import RunningMethods
@@ -30,6 +31,7 @@ from glidemq_async.tasks.app import GlideMQ
 
 class Ops(
     Looking,
+    Listings,
     JobMethods,
     OperationMethods,
     QueueChanges,

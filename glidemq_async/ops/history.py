@@ -17,8 +17,7 @@ async def note_action(
 ) -> int:
     """Add an action to the histories of these jobs, in steps of 200 jobs. Return how many of them exist.
 
-    Call it before a change that may remove the job, and otherwise after the change.
+    The changes of single jobs and bulk operations do this themselves. Call it after a change of your own.
     """
     await queue.connect()
-    who = f"{actor.name} ({actor.source})"
-    return await client_of(queue).functions.job_history.note_action(job_ids, who, action, reason)
+    return await client_of(queue).functions.job_history.note_action(job_ids, actor.label, action, reason)

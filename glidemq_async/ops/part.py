@@ -27,6 +27,10 @@ class OpsPart:
         """Return an open queue, always the same object. Raises QueueNotFound, which suggests the nearest name."""
         return await self._connections.queue(name)
 
+    def use(self, queue: Queue[Any, Any]) -> None:
+        """Use an open queue with its codecs for the jobs of this queue. It stays open at the end."""
+        self._connections.use(queue)
+
     async def queue_names(self, *, system: bool = False) -> list[str]:
         """Return the names of the queues, sorted, with `system` also the queues of the library itself."""
         return await self._connections.queue_names(system=system)
@@ -37,16 +41,19 @@ class OpsPart:
     ) -> AsyncGenerator[Change]:
         """Write one audit line about the change that the block makes, also if the block raises.
 
-        The yielded Change can be completed, for example with the number of changed jobs.
+        The line is written before the block, so that no change is without one, and replaced after it. The yielded
+        Change can be completed, for example with the number of changed jobs. Raises StorageUnavailable before the
+        block.
         """
         change = Change(action, queue, target, arguments, reason)
+        entry = await self.audit.begin(self.actor, change)
         try:
             yield change
         except Exception as error:
             change.count = 0
-            await self.audit.write(self.actor, change, f"{type(error).__name__}: {error}")
+            await self.audit.end(entry, self.actor, change, f"{type(error).__name__}: {error}")
             raise
-        await self.audit.write(self.actor, change)
+        await self.audit.end(entry, self.actor, change)
 
     def _author(self, note: str = "", origin: Origin = "operator") -> Author:
         """Return the actor as the author of a change of settings."""

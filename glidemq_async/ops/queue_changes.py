@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from glidemq_async.durations import instant_to_ms
 from glidemq_async.jobs.job import Job
@@ -19,6 +19,7 @@ from glidemq_async.queues.rates import RateLimit, TokenBucket
 from glidemq_async.queues.retention import hold_retention
 from glidemq_async.queues.schedulers import pause_scheduler
 from glidemq_async.storage import FunctionError
+from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.record import State
 
 
@@ -157,6 +158,47 @@ class QueueChanges(OpsPart):
             removed = await opened.clean(grace, limit, state)
             change.count = len(removed)
         return removed
+
+    async def retry_jobs(
+        self,
+        queue: str,
+        state: Literal["completed", "failed"] = "failed",
+        limit: int | None = None,
+        *,
+        reason: str = "",
+    ) -> int:
+        """Run ended jobs again, the newest first, and return their number; see `Queue.retry_jobs`.
+
+        Unlike a bulk operation, it writes nothing in the histories of the jobs. So do the next two methods.
+        """
+        opened = await self.queue(queue)
+        async with self.changing("retry", queue, f"state:{state}", reason=reason, limit=limit) as change:
+            change.count = await opened.retry_jobs(state, limit)
+        return change.count
+
+    async def promote_jobs(self, queue: str, limit: int | None = None, *, reason: str = "") -> int:
+        """Make delayed jobs ready now, and return their number; see `Queue.promote_jobs`."""
+        opened = await self.queue(queue)
+        async with self.changing("promote", queue, "state:delayed", reason=reason, limit=limit) as change:
+            change.count = await opened.promote_jobs(limit)
+        return change.count
+
+    async def replay_dead_letters(
+        self, queue: str, limit: int | None = None, *, cause: FailureCause | None = None, reason: str = ""
+    ) -> int:
+        """Run dead letters again, the oldest first, and return their number; see `Queue.replay_dead_letter_jobs`."""
+        opened = await self.queue(queue)
+        async with self.changing("replay", queue, cause or "", reason=reason, limit=limit) as change:
+            change.count = await opened.replay_dead_letter_jobs(limit, cause=cause)
+        return change.count
+
+    async def release_deduplication(self, queue: str, deduplication_id: str, *, reason: str = "") -> bool:
+        """Release a deduplication id; see `Queue.release_deduplication`. Return False if no job owns it."""
+        opened = await self.queue(queue)
+        async with self.changing("release_deduplication", queue, deduplication_id, reason=reason) as change:
+            found = await opened.release_deduplication(deduplication_id)
+            change.count = int(found)
+        return found
 
     async def preview_obliterate(self, queue: str) -> ObliteratePreview:
         """Return what `obliterate` would remove, and the ticket that permits it."""

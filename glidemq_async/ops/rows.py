@@ -10,29 +10,12 @@ from typing import Any
 from glidemq_async.errors import CodecError, SerializationError
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.job_options import explicit
+from glidemq_async.queues.operations import JobRow
 from glidemq_async.stored.call import TaskParameters, named_call
 from glidemq_async.stored.dead_letter import DeadLetter
 from glidemq_async.stored.flow import JobRef
-from glidemq_async.stored.record import State
 
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job in a list. Times are measured by the server's clock."""
-
-    queue: str
-    id: str
-    name: str
-    state: State
-    key: str | None
-    priority: int
-    attempts_made: int
-    created_at: datetime | None
-    due_at: datetime | None
-    finished_at: datetime | None
-    failed_reason: str | None
-    failure_group: str | None = None
-    """The fingerprint of the group of failures, None if it is not known."""
+__all__ = ["JobDetail", "JobRow", "detail_of", "row_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,7 @@ from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.integrity import check_queue
 from glidemq_async.queues.job_history import JobHistories
 from glidemq_async.queues.limits import Limits
+from glidemq_async.queues.operations import Operations
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.signals import Signals
 from glidemq_async.queues.sync import SyncParts
@@ -79,6 +80,7 @@ class Queue(
     JobHistories[Data, Result],
     JobSearch[Data, Result],
     Explaining[Data, Result],
+    Operations[Data, Result],
     Connectable,
 ):
     """A named queue in a storage.

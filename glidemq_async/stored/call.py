@@ -39,6 +39,17 @@ def _named(args: object, kwargs: object, first: int, parameters: Sequence[str] |
     return named | cast("dict[str, Any]", kwargs)
 
 
+def is_call(data: object) -> bool:
+    """Return whether data are the stored call of a task."""
+    if not isinstance(data, Mapping):
+        return False
+    call = cast("Mapping[str, object]", data)
+    names = frozenset(call)
+    if names not in {_CALL, _CALL_AFTER}:
+        return False
+    return isinstance(call["a" if names == _CALL else "rest"], list | tuple) and isinstance(call["k"], Mapping)
+
+
 def changed_call(data: object, changes: object, parameters: Sequence[str] | None = None) -> object:
     """Return data with changes: the arguments of a stored call by name, the items of a mapping, or a whole new value.
 

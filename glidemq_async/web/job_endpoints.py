@@ -37,8 +37,7 @@ async def find(call: ApiCall) -> Reply:
 async def find_in_queue(call: ApiCall) -> Reply:
     """Find jobs of a queue."""
     await call.ops.queue(call.path["queue"])
-    quoted = call.path["queue"].replace("\\", "\\\\").replace('"', '\\"')
-    wanted = await checked_filter(call, f'queue:"{quoted}" {call.query.filter}')
+    wanted = await checked_filter(call, str(Filter.of_queue(call.path["queue"], call.query.filter)))
     page: JobPage = await call.ops.find(wanted, limit=call.query.limit, cursor=call.query.cursor)
     return Reply(call.context.shown(page), headers=_next(call, page))
 

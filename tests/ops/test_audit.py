@@ -6,6 +6,9 @@ import json
 
 import pytest
 
+from glidemq_async.errors import StorageUnavailable
+from glidemq_async.functions.audit import AuditCalls
+from glidemq_async.functions.job_history import JobHistoryCalls
 from glidemq_async.ops import Actor, Ops, QueueNotFound
 from glidemq_async.queues.listing import list_queues
 from glidemq_async.storage import Storage
@@ -26,6 +29,49 @@ async def test_a_change_leaves_one_line(storage: Storage, queue: AnyQueue) -> No
     assert (done.reason, done.result, dict(done.arguments)) == ("storm", "ok", {"until": 3})
     assert (failed.target, failed.result, failed.count) == ("k", "ValueError: no such key", 0)
     assert failed.at >= done.at
+
+
+async def fail(*_: object) -> str:
+    raise StorageUnavailable("the server is away")
+
+
+async def test_no_change_is_made_without_a_line(
+    storage: Storage, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await queue.add("n", delay=60)
+    monkeypatch.setattr(AuditCalls, "write", fail)
+    async with Ops(storage) as ops:
+        with pytest.raises(StorageUnavailable):
+            await ops.promote(queue.name, job.id)
+        assert (await ops.audit.read()).lines == []
+    assert await job.get_state() == "delayed"
+
+
+async def test_a_change_whose_result_is_lost_keeps_its_first_line(
+    storage: Storage, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await queue.add("n", delay=60)
+    monkeypatch.setattr(AuditCalls, "end", fail)
+    async with Ops(storage) as ops:
+        await ops.promote(queue.name, job.id)
+        with pytest.raises(ValueError, match="no such key"):
+            async with ops.changing("pause_key", queue.name, "k"):
+                raise ValueError("no such key")
+        refused, done = (await ops.audit.read()).lines
+    assert (done.action, done.target, done.result, refused.result) == ("promote", job.id, "started", "started")
+    assert await job.get_state() == "waiting"
+    assert caplog.text.count("stays 'started' in the store: the server is away") == 2
+
+
+async def test_a_change_stands_if_the_history_of_the_job_cannot_be_written(
+    storage: Storage, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await queue.add("n", delay=60)
+    monkeypatch.setattr(JobHistoryCalls, "note_action", fail)
+    async with Ops(storage) as ops:
+        await ops.promote(queue.name, job.id)
+        [line] = (await ops.audit.read()).lines
+    assert (line.action, line.result) == ("promote", "ok")
 
 
 async def test_lines_are_read_in_pages_and_exported(storage: Storage) -> None:

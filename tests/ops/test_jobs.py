@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Encryption, GlideMQ, JobNotFound, JobStateError, Queue, generate_key
-from glidemq_async.ops import Ops, QueueNotFound
+from glidemq_async.ops import Actor, Ops, QueueNotFound
 from glidemq_async.storage import Storage
 from tests.ops.test_operations import failed_jobs
 from tests.support.helpers import AnyQueue, echo, worker_of
@@ -101,6 +101,46 @@ async def test_each_change_of_one_job_is_audited(storage: Storage, queue: AnyQue
     actions = ["delete", "revoke", "move", "signal", "change_priority", "promote", "delay"]
     assert [line.action for line in lines] == actions
     assert "secret" not in str(lines)
+
+
+async def test_the_history_of_a_job_has_the_changes_of_operators(storage: Storage, queue: AnyQueue, name: str) -> None:
+    async with Ops(storage, actor=Actor("http", "ada")) as ops:
+        job = await queue.add("n", 1)
+        await ops.delay(queue.name, job.id, 60, reason="later")
+        await ops.promote(queue.name, job.id)
+        await ops.change_priority(queue.name, job.id, 4)
+        await ops.signal(queue.name, job.id, "go", {"secret": 1})
+        await ops.update_data(queue.name, job.id, 2)
+        with pytest.raises(JobStateError):
+            await ops.retry(queue.name, job.id)
+        await ops.revoke(queue.name, job.id)
+        await ops.retry(queue.name, job.id, reason="fixed")
+        await ops.edit_and_replay(queue.name, job.id, data=3)
+        found = await ops.history(queue.name, job.id)
+        await ops.delete(queue.name, job.id)
+    actions = ["delay", "promote", "change_priority", "signal", "update_data", "revoke", "retry", "edit"]
+    assert [entry.outcome for entry in found if entry.kind == "action"] == actions
+    assert {entry.actor for entry in found if entry.kind == "action"} == {"ada (http)"}
+    assert [entry.note for entry in found if entry.note] == ["later", "fixed"]
+    assert "secret" not in str(found)
+    assert await queue.check() == []
+
+
+async def test_data_are_changed_by_the_names_of_arguments(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name)
+
+    @mq.task
+    async def send(to: str, subject: str = "hi") -> str:
+        return f"{subject} {to}"
+
+    async with mq, Ops.of(mq) as ops:
+        job = await send.add("ada@x")
+        await ops.update_data(name, job.id, {"to": "bob@x"})
+        assert (await ops.job(name, job.id)).data == {"to": "bob@x"}
+        with pytest.raises(TypeError, match="arguments by name"):
+            await ops.update_data(name, job.id, "bob@x")
+        await mq.worker().run(until_empty=True)
+        assert (await ops.job(name, job.id)).return_value == "hi bob@x"
 
 
 async def test_an_edit_restarts_a_failed_job_with_other_options(storage: Storage, queue: AnyQueue) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue
+from glidemq_async import Encryption, FilterError, Queue, generate_key
 from glidemq_async.ops import OperationNotFound, OperationRefused, Ops
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, echo, worker_of
@@ -24,7 +24,7 @@ async def failed_jobs(queue: AnyQueue, count: int) -> list[str]:
 
 
 async def test_a_retry_handles_the_previewed_jobs_only(storage: Storage, queue: AnyQueue) -> None:
-    await failed_jobs(queue, 30)
+    ids = await failed_jobs(queue, 30)
     waiting = await queue.add("n", "waits", delay=60)
     async with Ops(storage) as ops:
         preview = await ops.preview("retry", f"queue:{queue.name}", reason="fixed")
@@ -40,6 +40,9 @@ async def test_a_retry_handles_the_previewed_jobs_only(storage: Storage, queue: 
         assert ended.done + sum(ended.refused.values()) == preview.count
         assert {job.id for job in await queue.get_jobs("failed")} == set(later)
         assert await waiting.get_state() == "delayed"
+        retried = await queue.get_job_history(ids[-1])
+        assert [(one.kind, one.outcome) for one in retried] == [("attempt", "failed"), ("action", "retry")]
+        assert (retried[1].actor, retried[1].note) == (ops.actor.label, f"operation {preview.operation_id}: fixed")
         (line,) = (await ops.audit.read()).lines
         assert (line.action, line.count, line.reason, line.result) == ("retry", 31, "fixed", "ok")
         assert [one.id for one in await ops.operations()] == [preview.operation_id]
@@ -125,6 +128,59 @@ async def test_an_operation_stops_when_its_jobs_fail_again(storage: Storage, que
     assert ended.state == "stopped"
     assert "have failed again" in ended.stop_reason
     assert ended.done + sum(ended.refused.values()) == 200
+
+
+async def test_a_new_runner_goes_on_with_the_watched_jobs(storage: Storage, queue: AnyQueue) -> None:
+    # The first runner restarts 15 jobs, which fail again while no runner is there. The next one must not begin anew.
+    await failed_jobs(queue, 60)
+    async with Ops(storage) as ops:
+        preview = await ops.preview("retry", "state:failed")
+        await ops.start(preview.operation_id, preview.ticket, rate=20)
+        worker = ops.worker()
+        running = asyncio.create_task(worker.run())
+        while (await ops.operation(preview.operation_id)).done < 15:  # noqa: ASYNC110 - the worker runs it
+            await asyncio.sleep(0.01)
+        worker.stop(immediately=True)
+        await running
+        before = (await ops.operation(preview.operation_id)).done
+        await worker_of(queue, fail, concurrency=20).run(until_empty=True)
+        async with ops.worker():
+            ended = await ops.wait_operation(preview.operation_id, 20)
+    assert (ended.state, ended.done) == ("stopped", before)
+    assert "have failed again" in ended.stop_reason
+
+
+async def test_a_queue_has_a_short_form(storage: Storage, queue: AnyQueue, name: str) -> None:
+    async with Queue[Any, Any](f"{name}-b", storage) as other:
+        await failed_jobs(other, 2)
+        ids = await failed_jobs(queue, 5)
+        operation = queue.operation("retry", "state:failed", reason="fixed")
+        assert "retry" in repr(operation)
+        with pytest.raises(RuntimeError, match="call preview"):
+            await operation.start("ticket")
+        preview = await operation.preview()
+        assert (preview.count, {row.queue for row in preview.sample}) == (5, {queue.name})
+        started = await operation.start(preview.ticket, rate=1_000)
+        assert (started.id, started.state, started.reason) == (operation.id, "running", "fixed")
+        assert (await operation.progress()).done == 0
+        ended = await operation.run()
+        assert (ended.state, ended.done, await operation.wait(5)) == ("done", 5, ended)
+        assert {job.id for job in await queue.get_jobs("waiting")} == set(ids)
+        assert (await other.get_job_counts())["failed"] == 2
+        dropped = queue.operation("delete", "")
+        await dropped.preview()
+        assert (await dropped.cancel(reason="no")).state == "cancelled"
+    with pytest.raises(FilterError):
+        queue.operation("retry", "stat:failed")
+
+
+async def test_the_short_form_uses_the_codecs_of_its_queue(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage, codecs=[Encryption({"k": generate_key()})]) as queue:
+        await queue.add("n", {"x": 1, "y": 2}, delay=60)
+        operation = queue.operation("edit", "data.x:1", data={"x": 5})
+        await operation.start((await operation.preview()).ticket)
+        assert (await operation.run()).done == 1
+        assert [job.data for job in await queue.get_jobs("delayed")] == [{"x": 5, "y": 2}]
 
 
 async def test_a_queue_of_completed_jobs_runs_again_only_if_forced(storage: Storage, queue: AnyQueue) -> None:

@@ -19,6 +19,13 @@ async def write_audit(b: Bench) -> None:
         await b.functions.audit.write(b"x" * 8_000)
 
 
+@largest("endAudit")
+async def end_audit(b: Bench) -> None:
+    for _ in range(b.many // 4):
+        entry = await b.functions.audit.write(b"x" * 8_000)
+        await b.functions.audit.end(entry, b"x" * 8_000)
+
+
 @largest("readAudit")
 async def read_audit(b: Bench) -> None:
     for _ in range(b.many // 2):
@@ -62,7 +69,7 @@ async def remove_token(b: Bench) -> None:
 
 async def changes(b: Bench, action: Action, ids: list[str], argument: str = "", data: bytes = b"") -> None:
     """Make a change of all these jobs, in steps as large as a client sends them."""
-    step, position = ChangeStep("op", action, argument, None, ()), 1
+    step, position = ChangeStep("op", action, argument, None, (), "a" * 200, "n" * 200), 1
     while position <= len(ids):
         some = [BulkChange(job_id, data=data) for job_id in ids[position - 1 : position + MOST_JOBS - 1]]
         reply = await b.functions.bulk.change(step, position, some)

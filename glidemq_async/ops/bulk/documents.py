@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, cast
 
 import msgpack
 
@@ -14,55 +13,12 @@ from glidemq_async.durations import from_ms
 from glidemq_async.functions.calling import Record
 from glidemq_async.ops.bulk.action import ActionCall
 from glidemq_async.ops.documents import as_document
-from glidemq_async.ops.rows import JobRow
+from glidemq_async.queues.operations import Operation, OperationState, Preview
 
-OperationState: TypeAlias = Literal["previewed", "running", "done", "cancelled", "stopped"]
+__all__ = ["NOT_REACHED", "Operation", "OperationState", "Preview", "Stored", "packed_plan"]
+
 NOT_REACHED = "not reached"
 """The reason for the jobs that an operation had not handled when it was cancelled or stopped."""
-
-
-@dataclass(frozen=True, slots=True)
-class Preview:
-    """The jobs that an operation would handle, as they were when they were counted.
-
-    `count` is the number of jobs that match the filter and were added up to `cutoff`, and `sample` has the first ones.
-    `refused` counts the jobs that the action cannot change, by the reason. Pass `operation_id` and `ticket` to
-    `Ops.start` within 15 minutes. Only these jobs are changed, whatever is added later.
-    """
-
-    operation_id: str
-    ticket: str
-    action: str
-    filter: str
-    count: int
-    sample: list[JobRow]
-    cutoff: datetime
-    refused: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """A bulk operation: `done` jobs are changed, and `refused` counts the others by the reason.
-
-    At the end, `done` and all of `refused` add up to `count`. `rate` is in jobs per second, None for the fastest.
-    """
-
-    id: str
-    action: str
-    filter: str
-    arguments: Mapping[str, Any]
-    state: OperationState
-    count: int
-    done: int
-    refused: Mapping[str, int]
-    rate: float | None
-    created_at: datetime
-    started_at: datetime | None
-    ended_at: datetime | None
-    actor: str
-    reason: str
-    stop_reason: str
-    cutoff: datetime
 
 
 class Stored:
@@ -81,6 +37,8 @@ class Stored:
         self.size = int(record[b"size"])
         self.rate: float | None = settings.get("rate")
         self.stop_if_failing: float | None = settings.get("stop_if_failing")
+        self.started_by = str(settings.get("who") or plan["actor"])
+        """The person who has started the operation, for the histories of its jobs."""
         self.document = _document(operation_id, record, plan, self)
 
 

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgpack
 
+from glidemq_async._internal.waits import task_group
 from glidemq_async.durations import from_ms
 from glidemq_async.filters.filter import Filter
 from glidemq_async.ops.audit import Change, log_change, packed_line
 from glidemq_async.ops.bulk.action import ActionCall
 from glidemq_async.ops.bulk.documents import Operation, Preview, Stored, packed_plan
-from glidemq_async.ops.bulk.runner import stored_operation
+from glidemq_async.ops.bulk.runner import operation_worker, stored_operation
 from glidemq_async.ops.bulk.target_search import TargetSearch
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import OperationNotFound, OperationRefused
@@ -84,10 +85,11 @@ class OperationMethods(OpsPart):
         stored = await stored_operation(self._connections, operation_id)
         await self._connections.open_system_queue()
         change = _change_of(stored)
+        settings = {"rate": rate, "stop_if_failing": stop_if_failing, "who": self.actor.label}
         status = await self._connections.system.operations.start(
             operation_id,
             _digest(ticket),
-            msgpack.packb({"rate": rate, "stop_if_failing": stop_if_failing}),
+            msgpack.packb(settings),
             _JOB,
             msgpack.packb({"operation": operation_id}),
             packed_line(self.actor, change),
@@ -133,6 +135,21 @@ class OperationMethods(OpsPart):
                 if found.state not in {"previewed", "running"}:
                     return found
                 await asyncio.sleep(WAIT_STEP)
+
+    async def run_operation(self, operation_id: str) -> Operation:
+        """Run the started operations in this process until this one has ended, and return it.
+
+        Another process may run it at the same time. Raises OperationNotFound.
+        """
+        worker = operation_worker(self._connections)
+        async with task_group() as group:
+            running = group.create_task(worker.run())
+            try:
+                found = await self.wait_operation(operation_id)
+            finally:
+                worker.stop()
+            await running
+        return found
 
     async def operation_workers(self) -> int:
         """Return the number of workers, in all processes, that run bulk operations and gave a sign of life lately.

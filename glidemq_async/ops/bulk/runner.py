@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
@@ -21,11 +21,11 @@ from glidemq_async.durations import from_ms
 from glidemq_async.filters.fields import Present
 from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
-from glidemq_async.functions.bulk import ChangeStep
+from glidemq_async.functions.bulk import BulkChange, ChangeStep
 from glidemq_async.functions.operations import Advance
 from glidemq_async.jobs.job import Job
 from glidemq_async.ops.bulk.documents import Operation, Stored
-from glidemq_async.ops.bulk.failure_watch import FailureWatch
+from glidemq_async.ops.bulk.failure_watch import FailureWatch, RestartedJob
 from glidemq_async.ops.bulk.steps import change, prepare, states_of
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import OperationNotFound, QueueNotFound
@@ -36,8 +36,17 @@ from glidemq_async.stored.names import SYSTEM_QUEUE
 from glidemq_async.worker.worker import Worker
 
 STEP: Final = 250
+"""Number of jobs that are read at once. The server may change them in several calls."""
 STEPS_PER_SECOND: Final = 4
 FULL_OUTBOX_PAUSE: Final = 0.2
+
+
+class Prepared(NamedTuple):
+    """Changes that the server has not made yet, the position of the first one, and the jobs as they were."""
+
+    position: int
+    changes: list[BulkChange]
+    found: dict[str, Job[Any, Any]]
 
 
 class OperationRunner:
@@ -49,7 +58,8 @@ class OperationRunner:
         self._stored = stored
         self._run = run
         self._plan = FilterPlan(Filter(stored.filter))
-        self._watch = FailureWatch(stored.action.kind.restarts, stored.stop_if_failing)
+        self._watch = FailureWatch(connections, stored.stop_if_failing if stored.action.kind.restarts else None)
+        self._ready = Prepared(0, [], {})
         rate = stored.rate
         self._most = STEP if rate is None else max(1, min(STEP, int(rate / STEPS_PER_SECOND)))
         self._began, self._handled = time.monotonic(), 0
@@ -58,6 +68,9 @@ class OperationRunner:
         """Run to the end. Returns also if the operation was cancelled, or if another runner has taken it over."""
         position, chunk = self._stored.position, self._stored.chunk
         state: str = self._stored.state
+        self._watch.restore(await self._operations.get_watched(self._stored.id))
+        if state == "running":
+            state = await self._pause()
         while state == "running":
             packed = await self._operations.get_targets(self._stored.id, chunk)
             if not packed:
@@ -87,21 +100,36 @@ class OperationRunner:
         done = counts.pop("ok", 0)
         at = chunk + length if following >= chunk + length else chunk
         self._handled += len(statuses)
-        noted = await self._operations.advance(self._stored.id, Advance(position, following, at, done, counts))
+        step = Advance(position, following, at, done, counts, self._watch.packed)
+        noted = await self._operations.advance(self._stored.id, step)
         await self._run.update_progress({"handled": noted[1], "of": self._stored.size})
         return noted
 
     async def _change(self, queue: Queue[Any, Any], ids: list[str], position: int) -> list[str]:
         stored, action = self._stored, self._stored.action
-        present = Present(from_ms(stored.cutoff_ms), await tasks_of(queue, self._plan))
-        changes, found = await prepare(self._connections, queue, action, ids, self._plan, present)
+        if self._ready.position != position or not self._ready.changes:
+            present = Present(from_ms(stored.cutoff_ms), await tasks_of(queue, self._plan))
+            self._ready = Prepared(position, *await prepare(self._connections, queue, action, ids, self._plan, present))
+        changes, found = self._ready.changes, self._ready.found
         target = client_of(await self._connections.queue(action.to)).keys.base if action.to else ""
-        step = ChangeStep(stored.id, action.name, action.argument(target), stored.cutoff_ms, states_of(self._plan))
-        statuses = await change(queue, step, position + 1, changes)
-        self._watch.note(
-            queue, [found.get(one.id) for one, status in zip(changes, statuses, strict=False) if status == "ok"]
-        )
+        made = (stored.id, action.name, action.argument(target), stored.cutoff_ms, states_of(self._plan))
+        statuses = await change(queue, ChangeStep(*made, stored.started_by, self._note), position + 1, changes)
+        self._ready = Prepared(position + len(statuses), changes[len(statuses) :], found)
+        done = [one.id for one, status in zip(changes, statuses, strict=False) if status == "ok"]
+        self._watch.note(self._restarted(queue.name, job_id, found.get(job_id)) for job_id in done)
         return statuses
+
+    def _restarted(self, queue: str, job_id: str, before: Job[Any, Any] | None) -> RestartedJob:
+        # A job that had ended starts anew, without failures. A step that an earlier runner has made already finds the
+        # jobs in their new state.
+        is_delayed = before is not None and before.state == "delayed"
+        return RestartedJob(queue, job_id, before.attempts_made if before is not None and is_delayed else 0)
+
+    @property
+    def _note(self) -> str:
+        """The note in the histories of the jobs."""
+        reason = self._stored.action.reason
+        return f"operation {self._stored.id}{f': {reason}' if reason else ''}"
 
     async def _pause(self) -> str:
         """Wait as the rate demands, and stop the operation if too many of its jobs fail again. Return the state."""
@@ -115,7 +143,7 @@ class OperationRunner:
         return "stopped"
 
 
-def operation_worker(connections: Connections, concurrency: int, lock_duration: float) -> Worker[Any, Any]:
+def operation_worker(connections: Connections, concurrency: int = 4, lock_duration: float = 30.0) -> Worker[Any, Any]:
     """Return a worker that runs bulk operations."""
 
     async def run(job: Job[Any, Any]) -> dict[str, object]:
