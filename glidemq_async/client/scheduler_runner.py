@@ -75,6 +75,11 @@ class SchedulerRunner:
         self._unreadable: set[str] = set()
         self._started = self._closed = False
 
+    @property
+    def is_started(self) -> bool:
+        """Whether this process takes part in firing the schedulers."""
+        return self._started
+
     def start(self, *, any_scheduled: bool) -> None:
         """Start. Idempotent. `any_scheduled` is true if the queue had schedulers when it was opened."""
         if not self._started and not self._closed:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Encryption, GlideMQ, JobNotFound, JobStateError, Queue, generate_key
-from glidemq_async.ops import Actor, Ops, QueueNotFound
+from glidemq_async import Encryption, GlideMQ, JobNotFound, JobStateError, Queue, Schedule, generate_key
+from glidemq_async.ops import Actor, Ops, QueueNotFound, connections
+from glidemq_async.queues.listing import list_queues
+from glidemq_async.queues.queue import client_of
 from glidemq_async.storage import Storage
 from tests.ops.test_operations import failed_jobs
 from tests.support.helpers import AnyQueue, echo, worker_of
@@ -34,6 +36,39 @@ async def test_a_search_covers_all_queues_in_pages(storage: Storage, queue: AnyQ
             await ops.find("queue:nowhere")
         with pytest.raises(ValueError, match="was not returned by a search"):
             await ops.find("", cursor="nonsense")
+
+
+async def test_the_pages_of_a_search_read_the_list_of_queues_once(
+    storage: Storage, queue: AnyQueue, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    async def listed(opened: Storage, *, prefix: str, system: bool) -> list[str]:
+        read.append(prefix)
+        return await list_queues(opened, prefix=prefix, system=system)
+
+    monkeypatch.setattr(connections, "list_queues", listed)
+    await queue.add_bulk([("n", number) for number in range(9)])
+    async with Ops(storage) as ops:
+        page = await ops.find("name:n", limit=3)
+        while page.cursor is not None:
+            page = await ops.find("name:n", limit=3, cursor=page.cursor)
+        assert len(read) == 1
+        async with Queue[Any, Any](f"{name}-new", storage) as new:
+            await new.add("n")
+            assert new.name in {row.queue for row in (await ops.find("name:n", limit=200)).jobs}
+
+
+async def test_an_operator_who_looks_at_a_queue_fires_none_of_its_schedules(storage: Storage, queue: AnyQueue) -> None:
+    await queue.upsert_job_scheduler("often", Schedule(every=3600), name="x")
+    app: GlideMQ[Any] = GlideMQ(storage)
+    async with Ops(storage) as ops, app, Ops.of(app) as other:
+        for core in (ops, other):
+            opened = await core.queue(queue.name)
+            assert len(await opened.get_job_schedulers()) == 1
+            assert client_of(opened).scheduler_runner.is_started is False
+            assert opened is not app.queue(queue.name)
+    assert client_of(queue).scheduler_runner.is_started
 
 
 async def test_a_search_ends_a_page_early(storage: Storage, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.web.api import openapi
 from glidemq_async.web.app import operations_app, running
 from glidemq_async.web.problems import STATUSES, slug_of
-from tests.support.helpers import worker_of
+from tests.support.helpers import ended, worker_of
 from tests.web.clients import client_of, serving, user
 
 pytestmark = pytest.mark.only_on("memory")
@@ -126,6 +126,42 @@ async def test_retention_and_a_pause_of_a_schedule_are_held_until_they_are_relea
             for status in (200, 404):
                 reply = await client.post(f"{path}/settings/{setting}/release", json={"key": key})
                 assert reply.status_code == status
+
+
+async def test_limits_are_set_only_if_nobody_has_changed_them_since(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        path = f"/api/v1/queues/{name}"
+        first = (await client.get(f"{path}/settings")).headers["etag"]
+        headers = {"If-Match": first}
+        # Of two changes that have read the same version, the server makes one, whichever comes first.
+        replies = await asyncio.gather(
+            *(client.put(f"{path}/limits", json={"concurrency": n}, headers=headers) for n in range(2, 10))
+        )
+        assert sorted(reply.status_code for reply in replies) == [200, *[412] * 7]
+        assert {reply.json()["type"] for reply in replies if reply.status_code == 412} == {
+            "urn:glidemq:error:settings-changed"
+        }
+        [made] = [n for n, reply in zip(range(2, 10), replies, strict=True) if reply.status_code == 200]
+        assert await queue.get_global_concurrency() == made
+        second = (await client.get(f"{path}/settings")).headers["etag"]
+        assert second != first
+        for value, status in ((f"{first}, {second}", 200), ("*", 200), ('""', 412), (first, 412)):
+            reply = await client.put(f"{path}/limits", json={"max_waiting": 9}, headers={"If-Match": value})
+            assert reply.status_code == status, value
+
+
+async def test_a_failed_job_in_a_list_names_its_group(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        async with worker_of(queue, _fail):
+            await ended(await queue.add("x"))
+        [group] = (await client.get("/api/v1/failures")).json()["failures"]
+        for path in (f"/api/v1/jobs?filter=queue:{name}", f"/api/v1/queues/{name}/jobs"):
+            [job] = (await client.get(path)).json()["jobs"]
+            assert job["failure_group"] == group["fingerprint"]
+
+
+async def _fail(_: Job[Any, Any]) -> None:
+    raise ValueError("no")
 
 
 async def test_each_addition_has_an_audit_line_with_the_user(storage: Storage, name: str) -> None:

@@ -66,7 +66,7 @@ async def test_each_reply_is_documented(route: ApiRoute, storage: Storage, name:
 async def test_each_reply_is_documented_for_many_requests(route: ApiRoute, storage: Storage, name: str) -> None:
     start = random.randrange(2**32)
     print("seed", start)
-    await examine(route, storage, name, 200, start)
+    await examine(route, storage, name, 50, start)
 
 
 async def examine(route: ApiRoute, storage: Storage, name: str, examples: int, start: int | None) -> None:
