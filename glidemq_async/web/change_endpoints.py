@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from typing import Any
 
-from glidemq_async.errors import SchedulerNotFound
-from glidemq_async.ops.core import Ops
 from glidemq_async.ops.errors import SettingsChanged
 from glidemq_async.ops.queue_changes import ObliteratePreview
 from glidemq_async.queues.explanation import Explanation
 from glidemq_async.queues.rates import RateLimit
+from glidemq_async.web.change_routes import change_route
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 from glidemq_async.web.models import (
     CleanBody,
@@ -27,8 +26,6 @@ from glidemq_async.web.models import (
 from glidemq_async.web.problems import RequestError
 from glidemq_async.web.producer_endpoints import keep_of
 from glidemq_async.web.replies import Done, SettingList
-
-Change = Callable[[Ops, ApiCall], Awaitable[object]]
 
 
 async def explain(call: ApiCall) -> Reply:
@@ -70,35 +67,16 @@ async def _expected(call: ApiCall, queue: str) -> str:
     return tags[0]
 
 
-async def _set_retention(ops: Ops, call: ApiCall) -> None:
-    body = call.body
-    models = {"completed": body.completed, "failed": body.failed}
+def _retention(call: ApiCall) -> Mapping[str, Any]:
+    models = {"completed": call.body.completed, "failed": call.body.failed}
     given = {state: keep_of(model) for state, model in models.items() if model is not None}
     if not given:
         raise RequestError(422, "invalid-body", "name at least one of completed and failed")
-    await ops.set_retention(_queue(call), note=body.note, reason=call.reason, **given)
+    return {**given, "note": call.body.note}
 
 
-async def _release_hold(ops: Ops, call: ApiCall) -> None:
-    await ops.release_hold(_queue(call), call.path["setting"], key=call.body.key, reason=call.reason)
-
-
-def changing(action: str, change: Change, part: str = "") -> Callable[[ApiCall], Awaitable[Reply]]:
-    """Return the handler of a change of a queue, or of the part of it that the path names."""
-
-    async def handle(call: ApiCall) -> Reply:
-        found = await change(call.ops, call)
-        if part == "schedule" and found is False:
-            raise SchedulerNotFound(f"queue {call.path['queue']!r} has no schedule {call.path[part]!r}")
-        count = found if isinstance(found, int) and not isinstance(found, bool) else None
-        return Reply(Done(action, call.path["queue"], call.path.get(part, ""), count))
-
-    return handle
-
-
-async def _clean(ops: Ops, call: ApiCall) -> int:
-    body = call.body
-    return len(await ops.clean(call.path["queue"], body.grace, body.limit, body.state, reason=call.reason))
+def _clean(call: ApiCall) -> Mapping[str, Any]:
+    return {"grace": call.body.grace, "limit": call.body.limit, "state": call.body.state}
 
 
 async def preview_obliterate(call: ApiCall) -> Reply:
@@ -106,19 +84,9 @@ async def preview_obliterate(call: ApiCall) -> Reply:
     return Reply(await call.ops.preview_obliterate(call.path["queue"]))
 
 
-def _queue(call: ApiCall) -> str:
-    return call.path["queue"]
-
-
-def _post(
-    name: str, path: str, summary: str, body: Any, change: Change, *, role: Any = "operator", part: str = ""
-) -> ApiRoute:
-    handle = changing(path.rpartition("/")[2], change, part)
-    path = f"/queues/{{queue}}/{path}"
-    return ApiRoute(
-        method="POST", path=path, name=name, summary=summary, handle=handle, role=role, body=body, result=Done
-    )
-
+_QUEUE = "/queues/{queue}"
+_SCHEDULE = f"{_QUEUE}/schedules/{{schedule}}"
+_KEY = f"{_QUEUE}/keys/{{key}}"
 
 ENDPOINTS = (
     ApiRoute(
@@ -149,62 +117,29 @@ ENDPOINTS = (
         result=Done,
         match=True,
     ),
-    _post(
-        "setRetention",
-        "retention",
-        "Hold how many ended jobs a queue keeps, over the options of the jobs.",
-        RetentionBody,
-        _set_retention,
-        role="admin",
-    ),
-    _post(
+    change_route("setRetention", f"{_QUEUE}/retention", "set_retention", RetentionBody, _retention),
+    change_route(
         "releaseHold",
-        "settings/{setting}/release",
-        "Release a setting that an operator holds: the declared value applies again, or none.",
+        f"{_QUEUE}/settings/{{setting}}/release",
+        "release_hold",
         ReleaseBody,
-        _release_hold,
-        role="admin",
+        lambda call: {"name": call.path["setting"], "key": call.body.key},
         part="setting",
     ),
-    _post(
+    change_route(
         "pauseQueue",
+        f"{_QUEUE}/pause",
         "pause",
-        "Pause a queue, also over deploys.",
         PauseBody,
-        lambda ops, call: ops.pause(_queue(call), note=call.body.note, until=call.body.end(), reason=call.reason),
+        lambda call: {"note": call.body.note, "until": call.body.end()},
     ),
-    _post(
-        "resumeQueue",
-        "resume",
-        "End the pause of a queue.",
-        NoBody,
-        lambda ops, call: ops.resume(_queue(call), reason=call.reason),
+    change_route("resumeQueue", f"{_QUEUE}/resume", "resume", NoBody),
+    change_route(
+        "pauseKey", f"{_KEY}/pause", "pause_key", KeyPauseBody, lambda call: {"seconds": call.body.seconds}, part="key"
     ),
-    _post(
-        "pauseKey",
-        "keys/{key}/pause",
-        "Pause an ordering key.",
-        KeyPauseBody,
-        lambda ops, call: ops.pause_key(_queue(call), call.path["key"], call.body.seconds, reason=call.reason),
-        part="key",
-    ),
-    _post(
-        "resumeKey",
-        "keys/{key}/resume",
-        "End the pause of an ordering key.",
-        NoBody,
-        lambda ops, call: ops.resume_key(_queue(call), call.path["key"], reason=call.reason),
-        part="key",
-    ),
-    _post(
-        "drainQueue",
-        "drain",
-        "Remove the waiting jobs of a queue.",
-        DrainBody,
-        lambda ops, call: ops.drain(_queue(call), delayed=call.body.delayed, reason=call.reason),
-        role="admin",
-    ),
-    _post("cleanQueue", "clean", "Remove old jobs of a queue.", CleanBody, _clean, role="admin"),
+    change_route("resumeKey", f"{_KEY}/resume", "resume_key", NoBody, part="key"),
+    change_route("drainQueue", f"{_QUEUE}/drain", "drain", DrainBody, lambda call: {"delayed": call.body.delayed}),
+    change_route("cleanQueue", f"{_QUEUE}/clean", "clean", CleanBody, _clean),
     ApiRoute(
         method="GET",
         path="/queues/{queue}/obliteration",
@@ -214,56 +149,32 @@ ENDPOINTS = (
         role="admin",
         result=ObliteratePreview,
     ),
-    ApiRoute(
+    change_route(
+        "obliterateQueue",
+        _QUEUE,
+        "obliterate",
+        ObliterateBody,
+        lambda call: {"ticket": call.body.ticket, "force": call.body.force},
         method="DELETE",
-        path="/queues/{queue}",
-        name="obliterateQueue",
-        summary="Remove a queue with all of its jobs.",
-        handle=changing(
-            "obliterate",
-            lambda ops, call: ops.obliterate(_queue(call), call.body.ticket, force=call.body.force, reason=call.reason),
-        ),
-        role="admin",
-        body=ObliterateBody,
-        result=Done,
+        action="obliterate",
     ),
-    _post(
-        "fireSchedule",
-        "schedules/{schedule}/fire",
-        "Add a job of a schedule now.",
-        NoBody,
-        lambda ops, call: ops.fire_schedule(_queue(call), call.path["schedule"], reason=call.reason),
-        part="schedule",
-    ),
-    _post(
+    change_route("fireSchedule", f"{_SCHEDULE}/fire", "fire_schedule", NoBody, part="schedule"),
+    change_route(
         "pauseSchedule",
-        "schedules/{schedule}/pause",
-        "Pause a schedule, also over deploys.",
+        f"{_SCHEDULE}/pause",
+        "pause_schedule",
         NotedBody,
-        lambda ops, call: ops.pause_schedule(
-            _queue(call), call.path["schedule"], note=call.body.note, reason=call.reason
-        ),
+        lambda call: {"note": call.body.note},
         part="schedule",
     ),
-    _post(
-        "resumeSchedule",
-        "schedules/{schedule}/resume",
-        "Resume a schedule.",
-        NoBody,
-        lambda ops, call: ops.resume_schedule(_queue(call), call.path["schedule"], reason=call.reason),
-        part="schedule",
-    ),
-    ApiRoute(
+    change_route("resumeSchedule", f"{_SCHEDULE}/resume", "resume_schedule", NoBody, part="schedule"),
+    change_route(
+        "removeSchedule",
+        _SCHEDULE,
+        "remove_schedule",
+        None,
         method="DELETE",
-        path="/queues/{queue}/schedules/{schedule}",
-        name="removeSchedule",
-        summary="Remove a schedule.",
-        handle=changing(
-            "remove schedule",
-            lambda ops, call: ops.remove_schedule(_queue(call), call.path["schedule"], reason=call.reason),
-            "schedule",
-        ),
-        role="admin",
-        result=Done,
+        action="remove schedule",
+        part="schedule",
     ),
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from glidemq_async.filters.filter import Filter
 from glidemq_async.ops.bulk.documents import Operation, Preview
-from glidemq_async.ops.core import Ops
 from glidemq_async.ops.rows import JobDetail
 from glidemq_async.ops.search import JobPage
+from glidemq_async.web.change_routes import Arguments, change_route, no_arguments
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 from glidemq_async.web.models import (
     DelayBody,
@@ -24,7 +23,7 @@ from glidemq_async.web.models import (
     StartBody,
 )
 from glidemq_async.web.permitted_filters import permitted_filter
-from glidemq_async.web.replies import Done, OperationList
+from glidemq_async.web.replies import OperationList
 
 
 async def find(call: ApiCall) -> Reply:
@@ -56,31 +55,6 @@ async def checked_filter(call: ApiCall, text: str) -> Filter:
 async def job(call: ApiCall) -> Reply:
     """Return everything about a job."""
     return Reply(call.context.shown(await call.ops.job(call.path["queue"], call.path["job"])))
-
-
-Change = Callable[[Ops, str, str, Any, str], Awaitable[object]]
-
-
-def changing(action: str, change: Change) -> Callable[[ApiCall], Awaitable[Reply]]:
-    """Return the handler of a change of one job."""
-
-    async def handle(call: ApiCall) -> Reply:
-        queue, job_id = call.path["queue"], call.path["job"]
-        await change(call.ops, queue, job_id, call.body, call.reason)
-        return Reply(Done(action, queue, job_id, 1))
-
-    return handle
-
-
-async def _move(call: ApiCall) -> Reply:
-    queue, job_id = call.path["queue"], call.path["job"]
-    call.context.require("operator", call.body.to)
-    await call.ops.move(queue, job_id, call.body.to, reason=call.reason)
-    return Reply(Done("move", queue, job_id, 1))
-
-
-def _edit(ops: Ops, queue: str, job_id: str, body: Any, reason: str) -> Awaitable[object]:
-    return ops.edit_and_replay(queue, job_id, data=body.data, options=body.options, force=body.force, reason=reason)
 
 
 # -- bulk operations ------------------------------------------------------------------------------------------------
@@ -132,17 +106,11 @@ async def cancel(call: ApiCall) -> Reply:
     return Reply(await call.ops.cancel_operation(call.path["operation"], reason=call.reason))
 
 
-def _change(name: str, path: str, summary: str, body: Any, change: Change, *, role: Any = "operator") -> ApiRoute:
-    return ApiRoute(
-        method="POST",
-        path=f"/queues/{{queue}}/jobs/{{job}}/{path}",
-        name=name,
-        summary=summary,
-        handle=changing(path, change),
-        role=role,
-        body=body,
-        result=Done,
-    )
+_JOB = "/queues/{queue}/jobs/{job}"
+
+
+def _change(operation: str, action: str, name: str, body: Any, arguments: Arguments = no_arguments) -> ApiRoute:
+    return change_route(operation, f"{_JOB}/{action}", name, body, arguments, part="job")
 
 
 ENDPOINTS = (
@@ -174,53 +142,22 @@ ENDPOINTS = (
         result=JobDetail,
         tool=True,
     ),
+    _change("retryJob", "retry", "retry", RetryBody, lambda call: {"force": call.body.force}),
+    _change("cancelJob", "cancel", "revoke", NoBody),
+    _change("promoteJob", "promote", "promote", NoBody),
+    _change("delayJob", "delay", "delay", DelayBody, lambda call: {"delay": call.body.delay}),
     _change(
-        "retryJob",
-        "retry",
-        "Run a failed job again.",
-        RetryBody,
-        lambda o, q, j, b, r: o.retry(q, j, force=b.force, reason=r),
-    ),
-    _change("cancelJob", "cancel", "Stop a job.", NoBody, lambda o, q, j, _, r: o.revoke(q, j, reason=r)),
-    _change(
-        "promoteJob", "promote", "Start a delayed job now.", NoBody, lambda o, q, j, _, r: o.promote(q, j, reason=r)
+        "prioritizeJob", "priority", "change_priority", PriorityBody, lambda call: {"priority": call.body.priority}
     ),
     _change(
-        "delayJob",
-        "delay",
-        "Change the delay of a job.",
-        DelayBody,
-        lambda o, q, j, b, r: o.delay(q, j, b.delay, reason=r),
+        "editJob",
+        "edit",
+        "edit_and_replay",
+        EditBody,
+        lambda call: {"data": call.body.data, "options": call.body.options, "force": call.body.force},
     ),
-    _change(
-        "prioritizeJob",
-        "priority",
-        "Change the priority of a job.",
-        PriorityBody,
-        lambda o, q, j, b, r: o.change_priority(q, j, b.priority, reason=r),
-    ),
-    _change(
-        "editJob", "edit", "Change the data of a job, and run it again if it has failed.", EditBody, _edit, role="admin"
-    ),
-    ApiRoute(
-        method="POST",
-        path="/queues/{queue}/jobs/{job}/move",
-        name="moveJob",
-        summary="Move a job to another queue.",
-        handle=_move,
-        role="operator",
-        body=MoveBody,
-        result=Done,
-    ),
-    ApiRoute(
-        method="DELETE",
-        path="/queues/{queue}/jobs/{job}",
-        name="deleteJob",
-        summary="Remove a job.",
-        handle=changing("delete", lambda o, q, j, _, r: o.delete(q, j, reason=r)),
-        role="admin",
-        result=Done,
-    ),
+    _change("moveJob", "move", "move", MoveBody, lambda call: {"to": call.body.to}),
+    change_route("deleteJob", _JOB, "delete", None, method="DELETE", action="delete", part="job"),
     ApiRoute(
         method="GET",
         path="/operations",

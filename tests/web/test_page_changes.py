@@ -15,6 +15,7 @@ pytest.importorskip("jinja2")
 
 from glidemq_async import GlideMQ, RateLimit, Schedule
 from glidemq_async.ops import Actor, Ops
+from glidemq_async.ops.change_kinds import CHANGE_KINDS
 from glidemq_async.storage import Storage
 from glidemq_async.web.pages.changes import CHANGES
 from tests.web.test_pages import fields_of, served, texts
@@ -257,7 +258,6 @@ CASES = {
     "resume_worker": Case(the_worker, _told, "resume worker"),
     "set_worker_concurrency": Case(the_worker, _told, "set worker concurrency", {"concurrency": "3"}),
     "stop_worker": Case(the_worker, _told, "stop worker"),
-    "cancel_operation": Case(a_started_operation, _cancelled, "cancel_operation"),
     "set_alert": Case(the_rule, _ruled, "set alert", {"condition": "waiting > 9"}),
     "test_alert": Case(the_rule, _told, "test alert"),
     "remove_alert": Case(the_rule, _unruled, "remove alert"),
@@ -282,13 +282,13 @@ async def place(storage: Storage) -> AsyncIterator[Place]:
 
 
 async def test_each_form_is_open_to_its_roles_and_does_what_it_says(place: Place) -> None:
-    assert CASES.keys() == CHANGES.keys()
+    assert CASES.keys() == CHANGES.keys() == CHANGE_KINDS.keys()
     for name, case in CASES.items():
         target = await case.target(place)
         path = f"/change/{name}?{urlencode(target)}"
         actor = {"operator": "otto", "admin": "ada"}
         for role in ("viewer", "operator", "admin"):
-            may = role == "admin" or role == CHANGES[name].role
+            may = role == "admin" or role == CHANGE_KINDS[name].role
             async with served(place.mq, role) as client:
                 form = await client.get(path)
                 assert form.status_code == (200 if may else 403), (name, role)
@@ -302,7 +302,7 @@ async def test_each_form_is_open_to_its_roles_and_does_what_it_says(place: Place
                         reply = await client.post(f"/change/{name}", data=fields)
                         assert reply.status_code == status, (name, role)
                 assert await audited(place) == written, (name, role)
-                if role != CHANGES[name].role:
+                if role != CHANGE_KINDS[name].role:
                     continue
                 fields = {**fields_of(form.text, f"/change/{name}"), **case.typed, "reason": "because"}
                 reply = await client.post(f"/change/{name}", data=fields)

@@ -53,7 +53,6 @@ ALERT_CHANGES: Final[Mapping[str, ChangeForm]] = {
         verb="Store the rule",
         run=_set,
         present=_present,
-        role="admin",
         fields=(
             FormField("rule", "Name", required=True, placeholder="mail-slow"),
             FormField("condition", "Condition", required=True, placeholder="oldest_age > 60s for 5m"),
@@ -73,14 +72,11 @@ ALERT_CHANGES: Final[Mapping[str, ChangeForm]] = {
         text="Its open episodes end without a notification.",
         verb="Remove",
         run=_remove,
-        role="admin",
-        is_dangerous=True,
     ),
     "test_alert": ChangeForm(
         title="Test alert rule {alert}",
         text="Each webhook of the rule gets a test notification now.",
         verb="Send the test",
         run=_test,
-        role="admin",
     ),
 }

@@ -12,11 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from glidemq_async.errors import GlideMQError
+from glidemq_async.ops.change_kinds import CHANGE_KINDS
 from glidemq_async.ops.core import Ops
 from glidemq_async.ops.errors import SettingsChanged
 from glidemq_async.web.context import checked_form, context_of, ops_of
 from glidemq_async.web.pages.change_forms import ChangeForm, FormField
-from glidemq_async.web.pages.changes import CHANGES
+from glidemq_async.web.pages.changes import CHANGES, run_change
 from glidemq_async.web.pages.handling import own_target, see_other
 from glidemq_async.web.pages.rendering import THEME_COOKIE, THEMES, render, root_of, url_of
 from glidemq_async.web.problems import RequestError, status_of
@@ -29,7 +30,7 @@ async def show_change(request: Request) -> Response:
     """Show the form of a change. Nothing changes."""
     name, change = _change(request)
     target = {part: request.query_params[part] for part in _TARGETS if part in request.query_params}
-    _require(request, change, target)
+    _require(request, name, target)
     try:
         return await _form(request, name, change, target, {}, "")
     except KeyError as missing:
@@ -41,14 +42,14 @@ async def make_change(request: Request) -> Response:
     name, change = _change(request)
     form = {part: str(value) for part, value in (await checked_form(request)).items()}
     target = {part: form[part] for part in _TARGETS if part in form and not _is_field(change, part)}
-    _require(request, change, target)
+    _require(request, name, target)
     if name == "move" and form.get("to"):
-        context_of(request).require(change.role, form["to"])
+        context_of(request).require(CHANGE_KINDS[name].role, form["to"])
     ops = ops_of(request)
     try:
         if change.typed and form.get("typed", "") != target.get("queue"):
             raise ValueError("the name that was typed is not the name of the queue")
-        notice = await change.run(ops, form, form.get("reason", ""))
+        notice = await run_change(ops, name, form)
     except (GlideMQError, ValueError, TypeError, KeyError) as error:
         # After a change by somebody else, the form begins again with the present values.
         given = {"next": form.get("next", "")} if isinstance(error, SettingsChanged) else form
@@ -79,8 +80,8 @@ def _is_field(change: ChangeForm, name: str) -> bool:
     return any(field.name == name for field in change.fields)
 
 
-def _require(request: Request, change: ChangeForm, target: Mapping[str, str]) -> None:
-    context_of(request).require(change.role, target.get("queue", ""))
+def _require(request: Request, name: str, target: Mapping[str, str]) -> None:
+    context_of(request).require(CHANGE_KINDS[name].role, target.get("queue", ""))
 
 
 async def _form(
@@ -109,7 +110,7 @@ async def _form(
         ticket=await _ticket(ops_of(request), name, target),
         facts=await _facts(ops_of(request), name, target),
         error=error,
-        dangerous=change.is_dangerous,
+        dangerous=CHANGE_KINDS[name].is_dangerous,
         action_url=url_of(request, f"change/{name}"),
         hidden_fields=list(target.items()),
         fields=fields,

@@ -14,7 +14,7 @@ from glidemq_async.ops.bulk.documents import Operation, Preview
 from glidemq_async.ops.errors import OperationNotFound, OperationRefused
 from glidemq_async.web.context import checked_form, context_of, ops_of
 from glidemq_async.web.pages.change_forms import BadField
-from glidemq_async.web.pages.changes import needed, seconds, value
+from glidemq_async.web.pages.form_values import needed, seconds, value
 from glidemq_async.web.pages.handling import see_other
 from glidemq_async.web.pages.rendering import render, url_of
 from glidemq_async.web.permitted_filters import narrowed_filter, permitted_filter

@@ -15,10 +15,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from glidemq_async._internal.control_characters import escape
+from glidemq_async.ops.change_kinds import CHANGE_KINDS
 from glidemq_async.web.authentication import SESSION_COOKIE
 from glidemq_async.web.context import context_of
 from glidemq_async.web.pages import drawings, formats, looks
-from glidemq_async.web.pages.changes import CHANGES
 from glidemq_async.web.pages.static_files import STATIC_PATH, mark
 
 THEMES: Final = ("auto", "light", "dark")
@@ -103,7 +103,7 @@ def _common(request: Request) -> dict[str, object]:
         return url_of(request, f"queues/{quote(row.queue, safe='')}/jobs/{quote(row.id, safe='')}")
 
     def may(change: str) -> bool:
-        return identity.has(CHANGES[change].role) and not context.web.read_only
+        return identity.has(CHANGE_KINDS[change].role) and not context.web.read_only
 
     return _outside(request) | {
         "actor": identity.name,
@@ -182,7 +182,7 @@ def _log_line(line: Any) -> str:
 
 
 def _is_dangerous(change: str) -> bool:
-    return CHANGES[change].is_dangerous
+    return CHANGE_KINDS[change].is_dangerous
 
 
 def argument_rows(data: object) -> list[tuple[str, str, bool]]:
