@@ -103,7 +103,15 @@ class BrowserConnection:
         self._writer: asyncio.StreamWriter | None = None
 
     async def get(self, path: str, *headers: str) -> bytes:
-        """Return the body of a page."""
+        """Return the body of a page. Connects again if the server has closed an idle connection."""
+        try:
+            return await self._get(path, *headers)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            self.close()
+            self._writer = None
+            return await self._get(path, *headers)
+
+    async def _get(self, path: str, *headers: str) -> bytes:
         await self.ask(path, *headers)
         assert self._reader is not None
         head = await self._reader.readuntil(b"\r\n\r\n")

@@ -13,6 +13,8 @@ from starlette.applications import Starlette
 from glidemq_async.web.state import WebState
 from glidemq_async.worker.signals import stop_on_signals
 
+IDLE_SECONDS: Final = 60
+"""Time for which an idle connection stays open. Open pages send a request every few seconds."""
 END_SECONDS: Final = 10
 """Time for which the server waits for the end of its requests before it ends them."""
 
@@ -48,7 +50,12 @@ def address_of(listener: socket.socket) -> str:
 async def serve_app(app: Starlette, listener: socket.socket) -> None:
     """Serve an operations app until SIGTERM or SIGINT. A second signal ends the open requests immediately."""
     config = uvicorn.Config(
-        app, log_level="warning", proxy_headers=False, server_header=False, timeout_graceful_shutdown=END_SECONDS
+        app,
+        log_level="warning",
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=END_SECONDS,
+        timeout_keep_alive=IDLE_SECONDS,
     )
     server = _Server(config)
 
