@@ -46,7 +46,7 @@ STATUSES: Final[Mapping[type[Exception], int]] = {
     errors.BatchFailed: 424,
     errors.JobStateError: 409,
     errors.ResultTimeout: 504,
-    errors.NoReply: 504,
+    errors.NoReply: 409,
     errors.LeaseLost: 409,
     errors.JournalFull: 409,
     errors.StepFailed: 424,

@@ -261,6 +261,7 @@ CASES = {
     "set_alert": Case(the_rule, _ruled, "set alert", {"condition": "waiting > 9"}),
     "test_alert": Case(the_rule, _told, "test alert"),
     "remove_alert": Case(the_rule, _unruled, "remove alert"),
+    "cancel_operation": Case(a_started_operation, _cancelled, "cancel_operation"),
     "obliterate": Case(the_queue, _obliterated, "obliterate", {"typed": QUEUE}),
 }
 
