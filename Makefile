@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-memory bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' passes options to it)"
@@ -39,6 +39,7 @@ help:
 	@echo "make nightly  run every test, including the slow ones, and write a crash report of 20 times the size"
 	@echo "make bench    run the benchmarks; a missed target fails only with ARGS=--check"
 	@echo "make bench-lean  run only the benchmarks of plain jobs and of a bare redis-py loop (needs redis-server)"
+	@echo "make bench-memory  measure the server's memory for a job of each kind (ARGS='--count 1000' takes less time)"
 	@echo "make bench-pythons  build environments with other versions of Python for make bench-lean"
 	@echo "make bench-peers  run other queues on the same server, each in a separate environment (needs redis-server)"
 	@echo "make instructions  count the server's instructions per job (needs valgrind and Redis 7.0.15)"
@@ -46,6 +47,7 @@ help:
 	@echo "make bench-operations  run a bulk operation under load, and kill its runner (ARGS='--count 5000' takes less time)"
 	@echo "make bench-dashboard  measure the dashboard with 1,000 queues, 50 browsers and 1,000,000 jobs (ARGS='--jobs 10000' takes less time)"
 	@echo "make bench-spark  run the benchmarks of Spark (needs Java 17; ARGS='--rows 20000' takes less time)"
+	@echo "make install  create the environment of development in .venv; every other target does so when needed"
 	@echo "make lint | format | types | wheel | clean"
 	@echo "make release-functions  record the fingerprint of the function library, as part of a release"
 
@@ -126,6 +128,9 @@ bench-peers: $(STAMP)
 # A figure more than 3 % above benchmarks/instructions.json fails. ARGS=--store stores new figures.
 instructions: $(STAMP)
 	$(BIN)/python -m benchmarks.instructions $(ARGS)
+
+bench-memory: $(STAMP)
+	$(BIN)/python -m benchmarks.memory $(ARGS)
 
 bench-workflows: $(STAMP)
 	$(BIN)/python -m benchmarks.workflows $(ARGS)

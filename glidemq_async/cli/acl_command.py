@@ -21,12 +21,11 @@ def acl(role: RoleName, prefix: Prefix = "glide", queue: Queues = None, as_json:
     from glidemq_async.storage.redis.server_roles import ROLES, rules_of
     from glidemq_async.stored.names import check_name
 
-    known = {str(each): each for each in ROLES}.get(role)
-    if known is None:
+    if role not in ROLES:
         raise typer.BadParameter(f"it must be one of {', '.join(ROLES)}", param_hint="ROLE")
     try:
         names = [check_name("queue", each) for each in queue or []]
-        rules = rules_of(known, prefix=check_name("prefix", prefix), queues=names)
+        rules = rules_of(role, prefix=check_name("prefix", prefix), queues=names)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
     if as_json:

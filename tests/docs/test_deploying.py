@@ -330,15 +330,20 @@ def test_the_image_copies_files_that_exist_and_installs_extras_that_exist() -> N
     assert ports == set(exposed.split())
 
 
+def test_the_capacity_has_the_figures_of_the_report() -> None:
+    guide = (ROOT / "docs" / "deploying.md").read_text().partition("## Capacity")[2]
+    rows = re.findall(r"^\| [^|]+ \| [\d,]+ \| [\d,]+ \|$", guide, re.MULTILINE)
+    assert len(rows) >= 5
+    assert set(rows) <= set((ROOT / "docs" / "reports" / "memory.md").read_text().splitlines())
+
+
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 
 def test_the_users_have_the_rules_of_their_roles() -> None:
-    lines = (DEPLOY / "users.acl").read_text().splitlines()
-    assert lines == [
-        "user default reset on nopass -@all +ping",
-        *(f"user {role} on >secret {' '.join(rules_of(role))}" for role in ROLES),
-    ]
+    users = ["user default reset on nopass -@all +ping"]
+    users += [f"user {role} on >secret {' '.join(rules_of(role))}" for role in ROLES]
+    assert (DEPLOY / "users.acl").read_text().splitlines() == users, "write these lines into deploy/users.acl"
 
 
 def test_each_part_has_the_user_of_its_role() -> None:
