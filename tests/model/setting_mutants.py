@@ -34,7 +34,7 @@ MUTANTS_OF_EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "an explanation starts expired jobs": (
         "    if late then return gate(gates, 'expired'",
-        "    if false then return (",
+        "    if false then return gate(gates, 'expired'",
     ),
     "an explanation stops at an expired job outside of fifo": (
         "if not id or not is_expired(base, id, call) then return id end",

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TypeAlias
+from functools import partial
+from typing import Any, TypeAlias
 
 import pytest
 
+from glidemq_async import Queue
 from glidemq_async.functions import loader
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.redis.library import shipped
 from tests.behaviour import test_explain_at_random as explaining
+from tests.conformance import test_explaining as gates
 from tests.model.setting_mutants import MUTANTS_OF_EXPLANATIONS, MUTANTS_OF_SETTINGS
 from tests.ops import test_settings as settings
 from tests.support.clocked_queue import Timed, timed
 from tests.support.helpers import AnyQueue
 from tests.tasks import test_declared_limits as declared
 
-Check: TypeAlias = "Callable[[MemoryStorage], Awaitable[None]]"
-DETECTED = (AssertionError, LookupError, TypeError, BaseExceptionGroup, pytest.fail.Exception)
+Check: TypeAlias = "Callable[[], Awaitable[None]]"
+DETECTED = (AssertionError, LookupError, TypeError, ValueError, RuntimeError, BaseExceptionGroup, pytest.fail.Exception)
 EXPLANATIONS: tuple[Callable[[Timed], Awaitable[None]], ...] = (
     explaining.test_regression_keys_whose_jobs_have_all_expired_give_their_turn_to_other_keys,
     explaining.test_regression_a_bucket_must_pay_for_the_first_job_that_has_not_expired,
+)
+GATES: tuple[Callable[[AnyQueue], Awaitable[None]], ...] = (
+    gates.test_limits_of_a_key_hold_its_jobs_back,
+    gates.test_a_job_of_the_key_that_waits_for_its_next_attempt_holds_the_key,
 )
 SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
     settings.test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy,
@@ -36,38 +43,40 @@ SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
 )
 
 
-async def explain(opened: MemoryStorage) -> None:
+async def alone(*tests: Callable[[Timed], Awaitable[object]]) -> None:
+    """Run each test on a server of its own, whose clock it moves."""
+    for test in tests:
+        async with MemoryStorage(testing=True) as opened:
+            world = timed(opened, name())
+            async with world.queue:
+                await test(world)
+
+
+async def explain() -> None:
     """Compare explanations with claims."""
-    for test in EXPLANATIONS:
-        world = new(opened)
-        async with world.queue:
-            await test(world)
-    for seed in range(3):
-        world = new(opened)
-        async with world.queue:
-            await explaining.compare(world, seed, 400)
+    async with MemoryStorage(testing=True) as opened:
+        for check in GATES:
+            async with Queue[Any, Any](name(), opened) as queue:
+                await check(queue)
+    compared = [partial(explaining.compare, seed=seed, states=400) for seed in range(3)]
+    await alone(*EXPLANATIONS, *compared)
 
 
-async def change_settings(opened: MemoryStorage) -> None:
+async def change_settings() -> None:
     """Declare, hold and release settings."""
-    for check in SETTINGS:
-        queue = new(opened).queue
-        async with queue, Ops(opened, actor=Actor("http", "ada")) as ops:
-            await check(ops, queue)
-    world = new(opened)
-    async with world.queue:
-        await settings.test_jobs_of_every_kind_count_as_waiting(world)
-    await declared.test_a_deploy_without_a_declaration_removes_only_what_the_code_has_set(opened, name())
+    async with MemoryStorage(testing=True) as opened:
+        for check in SETTINGS:
+            async with Queue[Any, Any](name(), opened) as queue, Ops(opened, actor=Actor("http", "ada")) as ops:
+                await check(ops, queue)
+        await declared.test_a_deploy_without_a_declaration_removes_only_what_the_code_has_set(opened, name())
+    await alone(
+        settings.test_jobs_of_every_kind_count_as_waiting, settings.test_a_released_retention_stays_until_a_job_ends
+    )
 
 
 def name() -> str:
     """Return a name of a queue."""
     return f"q-{uuid.uuid4().hex[:12]}"
-
-
-def new(opened: MemoryStorage) -> Timed:
-    """Return a queue of its own."""
-    return timed(opened, name())
 
 
 MUTANTS = {
@@ -100,8 +109,7 @@ def with_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], No
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("check", [explain, change_settings])
 async def test_the_checks_pass_without_a_defect(check: Check) -> None:
-    async with MemoryStorage(testing=True) as opened:
-        await check(opened)
+    await check()
 
 
 @pytest.mark.slow
@@ -112,6 +120,5 @@ async def test_the_checks_pass_without_a_defect(check: Check) -> None:
 async def test_a_test_detects_the_defect(title: str, with_library: Callable[[str], None]) -> None:
     old, new, check = MUTANTS[title]
     with_library(loader.source(testing=True).replace(old, new))
-    async with MemoryStorage(testing=True) as opened:
-        with pytest.raises(DETECTED):
-            await check(opened)
+    with pytest.raises(DETECTED):
+        await check()

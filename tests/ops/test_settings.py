@@ -14,6 +14,7 @@ from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, NoSuchHold, Ops, Setting, WrongTicket
 from glidemq_async.ops.overview import Pause
 from glidemq_async.queues.limits import change_limits
+from glidemq_async.queues.retention import hold_retention
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyQueue, echo, ended, idle, soon, worker_of
 
@@ -61,6 +62,8 @@ async def test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy(ops: 
 async def test_a_direct_call_holds_over_a_declaration_too(ops: Ops, queue: AnyQueue) -> None:
     await queue.set_global_concurrency(3)
     assert (await named(ops, queue, "concurrency")).origin == "none"
+    await change_limits(queue, CODE, concurrency=None)
+    assert await queue.get_global_concurrency() == 3
     await change_limits(queue, CODE, concurrency=5)
     await queue.set_global_concurrency(3)
     await change_limits(queue, CODE, concurrency=5)
@@ -133,13 +136,29 @@ async def test_a_held_retention_applies_instead_of_the_options_of_jobs(ops: Ops,
     await ops.set_retention(queue.name, completed=True)
     assert (await named(ops, queue, "keep_completed")).value == "all jobs"
     assert await run(3, keep_completed=False) == 6
+    assert await run(2, priority=1, keep_completed=False) == 8
     await ops.release_hold(queue.name, "keep_completed")
-    assert (await queue.get_job_counts())["completed"] == 6
+    assert (await queue.get_job_counts())["completed"] == 8
     assert await run(1, keep_completed=1) == 2
     with pytest.raises(NoSuchHold):
         await ops.release_hold(queue.name, "keep_completed")
     with pytest.raises(TypeError, match="at least one of completed= and failed="):
         await ops.set_retention(queue.name)
+
+
+async def test_a_released_retention_stays_until_a_job_ends(timed: Timed) -> None:
+    by, day = Author("operator", "ada"), 86_400_000
+    await hold_retention(timed.queue, by, {"keep_completed": KeepJobs()})
+    await timed.queue.add("job")
+    assert await timed.run() == ["job"]
+    await hold_retention(timed.queue, by, {"keep_completed": None})
+    await timed.clock.advance(2 * day)
+    await timed.fake_worker.sweep()
+    assert (await timed.queue.get_job_counts())["completed"] == 1
+    await timed.queue.add("job")
+    assert await timed.run() == ["job"]
+    await timed.fake_worker.sweep()
+    assert (await timed.queue.get_job_counts())["completed"] == 1
 
 
 async def test_a_paused_schedule_says_who_has_paused_it_until_it_is_released(ops: Ops, queue: AnyQueue) -> None:
@@ -156,6 +175,7 @@ async def test_a_paused_schedule_says_who_has_paused_it_until_it_is_released(ops
     scheduler = await queue.get_job_scheduler("night")
     assert scheduler is not None
     assert not scheduler.is_paused
+    assert "schedule" not in {one.name for one in await ops.settings(queue.name)}
     assert await ops.pause_schedule(queue.name, "night")
     assert await ops.remove_schedule(queue.name, "night")
     assert [one.name for one in await ops.settings(queue.name) if one.origin != "none"] == []
