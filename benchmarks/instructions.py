@@ -72,6 +72,8 @@ class Kind:
     """True if an idle worker waits for each job. Its whole life is counted, because the add may claim it."""
     pushed: bool = False
     """True if the idle worker accepts pushes."""
+    direct: bool = False
+    """True if the worker claims directly."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -88,6 +90,7 @@ class Kind:
 
 KINDS: Final = {
     "plain": Kind(JobOptions()),
+    "plain, direct claims": Kind(JobOptions(), direct=True),
     "one by one": Kind(JobOptions(), batch=1, jobs=200),
     "prioritized": Kind(JobOptions(priority=3)),
     "LIFO": Kind(JobOptions(lifo=True)),
@@ -237,6 +240,7 @@ class InstructionClient:
             ran_ms=(len(claimed), 0),
             accepts_pushes=self._kind.pushed,
             has_push=bool(self.pushed),
+            directly=self._kind.direct,
         )
         for job in claimed:
             route = job.history.route if job.history else None

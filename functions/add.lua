@@ -18,6 +18,7 @@ local FIELDS = 5
 -- costly to review, cost several times as much as others.
 local STEP, COSTLY_STEP = 64, 16
 local NOTHING = {}
+local SMALL = entries.SMALL
 -- the options that need no record, and the structures that they are in
 local PLAIN, PLAIN_MARKS = {reply = true, ttl = true, plain = true}, {waiters = true, expiry = true}
 local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 127
@@ -216,12 +217,18 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
 end
 
 -- Write a plain job: its entry is all there is of it, see plain.lua.
-local function store_plain(fifo, id, time, name, data, opts)
+local function append_plain(fifo, entry, name, data, opts)
   if opts == '' then
-    redis.call('XADD', fifo, id .. time, name, data)
+    redis.call('XADD', fifo, entry, name, data)
   else
-    redis.call('XADD', fifo, id .. time, name, data, opts, '')
+    redis.call('XADD', fifo, entry, name, data, opts, '')
   end
+end
+
+-- The same for a job of a call with other jobs.
+local function store_plain(base, id, name, data, opts, call)
+  if entries.is_special(data, opts) then entries.mark_special(base, tonumber(id), call) end
+  append_plain(base .. ':fifo', id .. '-' .. digits(call.now), name, data, opts)
 end
 
 -- Write a job with an id of its own and without other options.
@@ -299,7 +306,7 @@ local function add_other(base, jobs, i, next_number, call, new)
   if own or (extra and not extra.plain) then
     store(base, id, name, data, opts, extra, call, first)
   else
-    store_plain(base .. ':fifo', id, '-' .. digits(call.now), name, data, opts)
+    store_plain(base, id, name, data, opts, call)
     if extra then note_marks(base, id, extra, call) end
     call.startable = call.startable + 1
     events.note(call.lines, 'added', id, name)
@@ -407,24 +414,26 @@ local function count_plain(args)
 end
 
 -- Append the jobs of the group at args[at] whose data are args[from] to args[last].
-local function append_group(fifo, args, at, from, last, next_number, time, added)
-  local name, opts, n = args[at], args[at + 1], #added
+local function append_group(base, args, at, from, last, next_number, added, call)
+  local name, opts, n, fifo = args[at], args[at + 1], #added, base .. ':fifo'
+  local time, is_leased = '-' .. digits(call.now), entries.is_special('', opts)
   for i = from, last do
-    local id = next_number()
-    store_plain(fifo, id, time, name, args[i], opts)
+    local id, data = next_number(), args[i]
+    if is_leased or #data > SMALL then entries.mark_special(base, tonumber(id), call) end
+    append_plain(fifo, id .. time, name, data, opts)
     added[n + 1], added[n + 2] = id, name
     n = n + 2
   end
 end
 
 -- Append the first STEP jobs of the groups, and more until the budget is spent. Return how many were appended.
-local function append_groups(base, args, total, next_number, time, added)
-  local fifo, it, at, n, left = base .. ':fifo', total > STEP and budget.new() or nil, 4, 0, STEP
+local function append_groups(base, args, total, next_number, added, call)
+  local it, at, n, left = total > STEP and budget.new() or nil, 4, 0, STEP
   while at <= #args do
     local from, final = at + 3, at + 2 + tonumber(args[at + 2])
     while from <= final do
       local last = math.min(final, from + left - 1)
-      append_group(fifo, args, at, from, last, next_number, time, added)
+      append_group(base, args, at, from, last, next_number, added, call)
       n, left, from = n + last - from + 1, left - (last - from + 1), last + 1
       if left == 0 then
         if n < total and budget.has_added_enough(it) then return n end
@@ -456,7 +465,7 @@ request.register('addPlain', function(base, args)
   call.seen = seen_in(base, meta)
   local next_number = numbers_of(base, total, STEP, meta[2] == '1')
   local added = events.line(call.lines, 'added')
-  local n = append_groups(base, args, total, next_number, '-' .. digits(call.now), added)
+  local n = append_groups(base, args, total, next_number, added, call)
   call.startable = n
   call.args, call.first = args, tonumber(added[2])
   wakeup.finish(base, call)

@@ -55,6 +55,19 @@ class FunctionStore(Protocol):
         ...
 
 
+@runtime_checkable
+class TransactionStore(FunctionStore, Protocol):
+    """A storage that can also execute several commands as one transaction. Without it, workers claim with functions."""
+
+    async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
+        """Try once to execute commands in the cluster slot of `key` as one transaction, and return their replies.
+
+        The reply of a command that failed is an exception. Returns None if the commands were not executed, or if that
+        is unknown. It never waits for a connection.
+        """
+        ...
+
+
 class RequestChannel:
     """A request channel: a sequence of numbered calls, of which at most one is in flight.
 

@@ -72,6 +72,15 @@ local function check_plain(base, raw, pending, delivered, report)
   return recorded
 end
 
+-- Check that an undelivered entry without a mark may be read by a worker. special: of entries.mark_special.
+local function check_mark(raw, fields, special, report)
+  local number = plain.id_of(raw)
+  if tonumber(number) <= special then return end
+  if fields[1] == '' or entries.is_special(fields[2], fields[3] or '') then
+    found(report, 'I26', number, 'entry ' .. raw .. ' of fifo is above the number in special')
+  end
+end
+
 local function check_entry(base, structure, entry, delivered, report)
   local stream = base .. ':' .. structure
   local id, _, location, fields = entries.find(stream, entry[1])
@@ -93,6 +102,7 @@ end
 local function check_stream(base, structure, cursor, count, report)
   local stream, it = base .. ':' .. structure, budget.new()
   local delivered = entries.last_delivered(stream)
+  local special = tonumber(redis.call('HGET', base .. ':meta2', 'special') or 0)
   local from, n, last = cursor == '' and '-' or '(' .. cursor, 0, nil
   while n < count do
     local wanted = math.min(count - n, 8)
@@ -100,6 +110,9 @@ local function check_stream(base, structure, cursor, count, report)
     for _, entry in ipairs(rows) do
       if last and budget.is_spent(it) then return last end
       check_entry(base, structure, entry, delivered, report)
+      if structure == 'fifo' and entries.before(delivered, entry[1]) then
+        check_mark(entry[1], entry[2], special, report)
+      end
       it.bytes, last, n = it.bytes + #entry[2][2], entry[1], n + 1
     end
     if #rows < wanted then return '' end

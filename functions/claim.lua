@@ -1,6 +1,6 @@
 -- claim: gives startable jobs to a worker that can start them now.
 -- Every claimed job becomes a pending entry: of `fifo` if it waited there, otherwise of `lane`, the active stream. A
--- job is appended to `lane` and made pending in the same call (XCLAIM FORCE; `lane` is never read with XREADGROUP).
+-- job is appended to `lane` and made pending in the same call.
 -- Order: `returned`; then `fifo`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
 -- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
 -- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after
@@ -18,8 +18,9 @@ local PROGRESS, HAND_OVER = 4, 7
 local TURNS = {'fifo', 'lifo', 'ready'}
 
 -- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
--- history or false; read.h and read.w also return the job's last claim. A reader returns nothing if the record is
--- missing. Several results cost less than a table.
+-- history; read.h and read.w also return the job's last claim. A reader returns nothing if the record is missing.
+-- Several results cost less than a table. A history is false, a list, or a text for a job that never ran: the route of
+-- a keyed job, otherwise the creation time and the route. (The server looks up seven names in each list of a reply.)
 local read = {}
 
 function read.i(key)
@@ -48,20 +49,24 @@ function read.w(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
   if not (job[1] and job[2]) then return nil end
   if job[4] and job[4] ~= '0 0 0' then return read.h(key) end
-  return job[1], job[2], job[3], '1', {false, false, job[5], false, job[6], job[7]}
+  local added, route = job[5], job[6]
+  if job[7] or not (added and route) then
+    return job[1], job[2], job[3], '1', {false, false, added, false, route, job[7]}
+  end
+  return job[1], job[2], job[3], '1', added .. ' ' .. route
 end
 
--- A keyed job that never ran: the same as read.i and read.o, and its route.
+-- A keyed job that never ran: the same as read.i and read.o, and its route as the history.
 function read.fi(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
   if not (job[1] and job[2]) then return nil end
-  return job[1], job[2], false, '1', {job[3]}
+  return job[1], job[2], false, '1', job[3]
 end
 
 function read.fo(key)
   local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'route')
   if not (job[1] and job[2]) then return nil end
-  return job[1], job[2], job[3], '1', {job[4]}
+  return job[1], job[2], job[3], '1', job[4]
 end
 
 -- Return the lease that the job has in its options, or nil. The shortest one of a claim goes into `meta`.
@@ -115,18 +120,45 @@ local function put_plain_rows(out, rows, call)
   return n + 1, bytes
 end
 
+-- Return the text for the tokens of a direct claim, the entries of `fifo` with the numbers from `first` to `last`.
+function claim.range(first, last)
+  return 'p' .. digits(first) .. '..' .. digits(last)
+end
+
+-- Append the tokens of a direct claim that still run.
+local function append_range(base, consumer, text, list)
+  local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
+  if not first then return end
+  local most = digits(last - first + 1)
+  local rows = redis.pcall('XPENDING', base .. ':fifo', GROUP, first, last, most, consumer)
+  for i = 1, rows.err and 0 or #rows do list[#list + 1] = 'p' .. rows[i][1] end
+end
+
 -- Return the tokens of a claim one by one. tokens: as stored, a list in which some texts have several tokens, separated
--- by spaces.
-function claim.each_token(tokens)
+-- by spaces, and one may have a range of tokens.
+function claim.each_token(base, consumer, tokens)
   local list = {}
   for _, text in ipairs(tokens) do
     if string.find(text, ' ', 1, true) then
       for token in string.gmatch(text, '[^ ]+') do list[#list + 1] = token end
+    elseif string.find(text, '..', 1, true) then
+      append_range(base, consumer, text, list)
     else
       list[#list + 1] = text
     end
   end
   return list
+end
+
+-- Return true if a token is among the stored ones.
+function claim.has_token(tokens, token)
+  for _, text in ipairs(tokens) do
+    if text == token or string.find(' ' .. text .. ' ', ' ' .. token .. ' ', 1, true) then return true end
+    local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
+    local number = first and tonumber(string.match(token, '^p(%d+)') or nil)
+    if number and number >= tonumber(first) and number <= tonumber(last) then return true end
+  end
+  return false
 end
 
 -- Return the worker that claims, and its version.
@@ -153,13 +185,18 @@ local function start(key, reader, id, entry, order, first, call, out)
     redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', runner_of(call.base, call))
   end
   put(out, id, entry, name, data, opts, fence, history)
-  return #data + #(history and history[PROGRESS] or '')
+  return #data + #(type(history) == 'table' and history[PROGRESS] or '')
 end
 
 -- Add to the last claimed job what its runs get from signals. Return the bytes.
 local function put_hand_over(out, packed)
   local history = out[#out]
   if not packed or not history then return 0 end
+  if type(history) == 'string' then
+    local added, route = string.match(history, '^(%d*) ?(.*)$')
+    history = {false, false, added ~= '' and added, false, route}
+    out[#out] = history
+  end
   history[HAND_OVER] = packed
   return #packed
 end
@@ -254,19 +291,33 @@ local function read_new(base, consumer, count, call)
   return without_completed(base, rows), #rows
 end
 
--- Append jobs to `lane` and make them pending for this consumer. Return their entries.
-local function enter_active_stream(base, consumer, ids, keys)
-  local stream, made, prefix, n = base .. ':lane', {}, keys and 'k' or 'l', #ids
-  local command = {'XCLAIM', stream, GROUP, consumer, '0'}
-  for i = 1, n do
-    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
-    made[i], command[i + 5] = prefix .. raw, raw
-  end
-  command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', command[n + 5]
+-- Make entries of `lane` pending for a consumer, one by one.
+local function claim_entries(base, consumer, raw)
+  local n, command = #raw, {'XCLAIM', base .. ':lane', GROUP, consumer, '0', unpack(raw)}
+  command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', raw[n]
   local reply = redis.pcall(unpack(command))
   if reply.err then
-    entries.restore_active_stream(base, '(' .. command[6])
+    entries.restore_active_stream(base, '(' .. raw[1])
     redis.call(unpack(command))
+  end
+end
+
+-- Append jobs to `lane` and make them pending for this consumer. Return their entries.
+--
+-- XCLAIM searches a node of up to 100 entries for each id, which was a quarter of the server's work for a LIFO job.
+-- XREADGROUP makes all entries pending that follow the last delivered one. So that one is first set to the end of
+-- `lane`. Without a group this fails, and the entries are claimed by their ids.
+local function enter_active_stream(base, consumer, ids, keys)
+  local stream, made, raws, prefix, n = base .. ':lane', {}, {}, keys and 'k' or 'l', #ids
+  local can_read = n >= entries.few and not redis.pcall('XGROUP', 'SETID', stream, GROUP, '$').err
+  for i = 1, n do
+    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
+    made[i], raws[i] = prefix .. raw, raw
+  end
+  if can_read then
+    redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', stream, '>')
+  else
+    claim_entries(base, consumer, raws)
   end
   return made
 end
@@ -388,6 +439,11 @@ function claim.usual_step(step)
   return math.max(1, math.floor(budget.CLAIMED_BYTES / usual_bytes))
 end
 
+-- Note the size of the jobs of a direct claim.
+function claim.note_small()
+  usual_bytes = math.min(usual_bytes, entries.SMALL)
+end
+
 -- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)
@@ -485,8 +541,8 @@ local function reread(base, token, out)
 end
 
 -- Return the jobs of an earlier claim that still run under their tokens, as the reply to a repeated claim.
-function claim.reread(base, tokens)
+function claim.reread(base, consumer, tokens)
   local out = {n = 0, tokens = {}}
-  for _, token in ipairs(claim.each_token(tokens)) do reread(base, token, out) end
+  for _, token in ipairs(claim.each_token(base, consumer, tokens)) do reread(base, token, out) end
   return out
 end

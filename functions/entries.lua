@@ -10,6 +10,8 @@
 -- few: for fewer entries XDEL costs less than finding out what XTRIM may delete. A field of a table so that a test
 -- build can change it. fenced: false only in a test build.
 local entries = {few = 4, fenced = true}
+entries.SMALL = 4096             -- bytes of the data of a job that a worker may claim directly
+local SPECIAL_AT_ONCE = 15
 
 -- Return a flat list of names and values as a table.
 local function named(flat)
@@ -121,11 +123,38 @@ function entries.reserve(base, n)
   return number and redis.call('INCRBY', base .. ':id', number) or last
 end
 
+do
+  local function mark(base, number)
+    redis.call('HSET', base .. ':meta2', 'special', digits(number))
+  end
+
+  -- Note that the entry with this number is special: only a function may claim it, see direct_claim.lua. The numbers of
+  -- a call grow. One command marks several of them, because most calls append several special entries or none.
+  --   meta2  special: each entry of `fifo` with a higher number belongs to a small plain job without a lease of its own
+  function entries.mark_special(base, number, call)
+    if call.special and number <= call.special then return end
+    call.special = number + SPECIAL_AT_ONCE
+    mark(base, call.special)
+  end
+
+  -- Another text of the library may have appended entries without a mark. Mark all entries.
+  function queue_flags.distrust(base)
+    local number = last_number(base)
+    if number and number ~= '0' then mark(base, tonumber(number)) end
+  end
+end
+
+-- Return true if the entry of a plain job is special. opts: its packed options.
+function entries.is_special(data, opts)
+  return #data > entries.SMALL or opts ~= '' and string.find(opts, '\161l', 1, true) ~= nil
+end
+
 -- Append the entry of a job with a record to `fifo`. Return its id. hint: the read hint, see record.lua. call.number:
 -- the number that an add reserved for it.
 function entries.append(base, id, hint, call)
   local number = call.number or digits(entries.reserve(base, 1))
   call.number = nil
+  entries.mark_special(base, tonumber(number), call)
   return redis.call('XADD', base .. ':fifo', number .. '-' .. digits(call.now), '', hint .. id)
 end
 

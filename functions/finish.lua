@@ -22,6 +22,9 @@ local PUBLISH_MAX = 65536
 local MOST_TURNS = 100
 local TRIM_STEP = 500            -- a call that ends n jobs removes at most n and this many older ones
 finish.HELD = '='
+-- XTRIM searches a node of the stream from its start. So a call that ends a few plain jobs leaves up to SLACK more jobs
+-- than the policy keeps, if that is at least LAX jobs. Sweeps leave none.
+local SLACK, LAX = 15, 1000
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
@@ -250,14 +253,15 @@ local function remove_oldest(base, state, over, kept, now, seen, ended)
   end
 end
 
--- Apply one policy to a whole set and remove at most `most` jobs. Return the number of candidates.
-local function trim(base, state, count, age, now, seen, most)
+-- Apply one policy to a whole set and remove at most `most` jobs. slack: how many more jobs than `count` may remain,
+-- nil for none. Return the number of candidates.
+local function trim(base, state, count, age, now, seen, most, slack)
   local key, met = base .. ':' .. state, 0
   local kept = state == 'completed' and results.count(base, seen) or 0
   if count >= 0 then
     local ended = ordinary(base, key, now, seen)
     local over = math.min(ended + kept - count, most)
-    if over > 0 then
+    if over > (slack or 0) then
       remove_oldest(base, state, over, kept, now, seen, ended)
       met = over
     end
@@ -347,7 +351,8 @@ function finish.trim_results(base, policy, n, call)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   local most = call.left or n + TRIM_STEP
   if most <= 0 then return end
-  call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most)
+  local slack = n <= SLACK and count >= LAX and SLACK or nil
+  call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most, slack)
 end
 
 -- left: how many older jobs this call may still remove. Return the rest of that number.

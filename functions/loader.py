@@ -67,6 +67,7 @@ FILES: Final = (
     "schedulers",
     "scheduler_list",
     "claim",
+    "direct_claim",
     "signals",
     "outcomes",
     "completing",

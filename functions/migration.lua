@@ -72,6 +72,7 @@ end
 local function append_waiting(base, list)
   if not list[1] then return end
   local number = redis.call('INCRBY', base .. ':id', digits(#list)) - #list
+  entries.mark_special(base, number + #list, {})
   for i, job in ipairs(list) do
     local entry = digits(number + i) .. '-' .. string.match(job.raw, '^%d+')
     redis.call('XADD', base .. ':fifo', entry, '', job.hint .. job.id)

@@ -82,12 +82,13 @@ function queue_flags.pause_of(value)
 end
 
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
--- features, shortest_lease, <structure> = true if it exists }. limited: keys have limits, see keyed.lua. lane_lost:
--- `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
+-- features, shortest_lease, special, <structure> = true if it exists }. limited: keys have limits, see keyed.lua.
+-- lane_lost: `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
+-- special: see entries.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'keep_failed', 'touched',
     'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease', 'horizon',
-    'regrouped')
+    'regrouped', 'special')
   local features = meta[10]
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
   local seen = {paused = meta[1] and meta[1] ~= '0' and queue_flags.pause_of(meta[1]),
@@ -95,7 +96,8 @@ function queue_flags.at(base)
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
     limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
     features = features, logs = meta[11] and true, shortest_lease = tonumber(meta[12] or nil),
-    horizon = tonumber(meta[13] or nil), regrouped = tonumber(meta[14] or nil)}
+    horizon = tonumber(meta[13] or nil), regrouped = tonumber(meta[14] or nil),
+    special = tonumber(meta[15] or nil)}
   local letters = features and compared[base] and features or ALL
   if letters ~= '' then look_up(base, letters, seen) end
   return seen
@@ -166,6 +168,13 @@ function queue_flags.compare(base, seen)
   if compared[base] then return end
   if n_compared == MOST_COMPARED then compared, n_compared = {}, 0 end
   compared[base], n_compared = true, n_compared + 1
+  queue_flags.distrust(base)    -- see entries.lua
+end
+
+-- Return true if this text has compared the flags of a queue, and has marked the entries that another text may have
+-- appended.
+function queue_flags.is_compared(base)
+  return compared[base]
 end
 
 -- The state of one function call:

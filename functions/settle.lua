@@ -8,7 +8,8 @@
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below; "p" the caller starts jobs that are
---              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua
+--              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua; "d" the
+--              caller can claim directly, see direct_claim.lua. The reply is 1 if it does. Then finishClaim replies.
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of plain jobs that completed, by the time when they were claimed and by their retention policy.
 --              entry: without its prefix; m: 1 if all results are equal, otherwise count
@@ -30,10 +31,10 @@
 --              follows the entry of a plain job, "p<entry> <ms>".
 --     refused  flat { position, status } of runs that were not settled, groups first: "stale" or "missing"
 --     jobs     claimed, flat: { entry name data opts }*, the entry without a prefix, for a plain job; for any other job
---              { entry name data 1 id opts fence history }*. history: false for a job that never ran, { route } for a
---              keyed job that never ran, otherwise { failures stalls added progress route letter hand-over }. The last
---              one may be missing, see signals.lua. One flat list, because a table for each job would cost more than
---              its values.
+--              { entry name data 1 id opts fence history }*. history: false for a job that never ran, or a text:
+--              "<route>" of a keyed one, "<added> <route>" of a prioritized or LIFO one; otherwise { failures stalls
+--              added progress route letter hand-over }. The last one may be missing, see signals.lua. One flat list,
+--              because a table for each job would cost more than its values.
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
@@ -42,6 +43,8 @@
 --              previous call, see below
 --     settled  the number of runs that the call has settled, the first ones of the n. The others keep their leases, and
 --              the caller sends them in its next call.
+--   finishClaim  count -> as settleAndClaim without jobs, or nil: the caller does not claim directly
+--     count    the number of entries that the caller has asked for
 -- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
 -- of runs, then claims at least one step of jobs.
 --
@@ -60,6 +63,7 @@
 
 local settle = {}
 local FIELDS = 5
+local DIRECTLY = 1
 local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
@@ -124,10 +128,7 @@ end
 
 -- Return true if a token is among the stored ones. tokens: see claim.each_token.
 local function contains(tokens, token)
-  for _, one in ipairs(type(tokens) == 'table' and tokens or {}) do
-    if one == token or string.find(' ' .. one .. ' ', ' ' .. token .. ' ', 1, true) then return true end
-  end
-  return false
+  return type(tokens) == 'table' and claim.has_token(tokens, token)
 end
 
 -- Return the lease of a worker's last call, ms. If that call or a push after it has claimed the token, return when; ms.
@@ -142,7 +143,7 @@ end
 -- jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, answer = last_reply(base, consumer)
-  local tokens = claim.each_token(type(answer[2]) == 'table' and answer[2] or {})
+  local tokens = claim.each_token(base, consumer, type(answer[2]) == 'table' and answer[2] or {})
   for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
   return tokens
 end
@@ -341,7 +342,21 @@ local function ends_pause(base, call)
   return true
 end
 
--- Claim, or register as idle, or leave. Return the claimed jobs and the next due instant.
+-- Do what follows a claim of n jobs. more: the caller calls again immediately; startable: the number of jobs that were
+-- startable before. Return the next due instant.
+local function after_claim(base, caller, n, more, startable, call)
+  local due = call.now
+  if more then
+    redis.call('ZREM', base .. ':idle', caller.consumer)
+  else
+    due = wakeup.settle_down(base, caller, caller.slots - n, call)
+  end
+  if more or n == caller.slots then pass_on(base, math.max(startable, call.startable), call) end
+  return due
+end
+
+-- Claim, or register as idle, or leave. Return the claimed jobs and the next due instant. Return nothing if the caller
+-- claims directly.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
   scheduled.promote(base, call)
@@ -355,19 +370,14 @@ local function claim_or_wait(base, caller, call)
     wakeup.wake(base, math.max(call.startable, locations.ready_count(base)))
     return {n = 0, tokens = {}}, 0
   end
+  caller.reads_from = caller.is_direct and direct_claim.open(base, call)
+  if caller.reads_from then return nil end
   local startable, jobs, more = call.startable, {n = 0, tokens = {}}, false
   if call.ends_jobs then more = true elseif allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, jobs.n, call)
   if seen.limits and jobs.n == allowed then limits.allowance(base, slots, call) end
   if call.behind and jobs.n < slots then more = true end
-  local due = call.now
-  if more then
-    redis.call('ZREM', base .. ':idle', consumer)    -- it calls again immediately
-  else
-    due = wakeup.settle_down(base, caller, slots - jobs.n, call)
-  end
-  if more or jobs.n == slots then pass_on(base, math.max(startable, call.startable), call) end
-  return jobs, due
+  return jobs, after_claim(base, caller, jobs.n, more, startable, call)
 end
 
 -- Note the shortest lease in the queue. Sweeps then pass over the runs that cannot have expired yet.
@@ -381,7 +391,7 @@ end
 local function read_missed(base, caller, reply, flags)
   local missed = not string.find(flags, 'g', 1, true) and push.tokens_in(reply)
   if not missed then return nil end
-  local out = claim.reread(base, missed)
+  local out = claim.reread(base, caller.consumer, missed)
   caller.slots = math.max(0, caller.slots - out.n)
   return out
 end
@@ -391,6 +401,28 @@ local function append_jobs(jobs, more)
   for _, token in ipairs(more.tokens) do jobs.tokens[#jobs.tokens + 1] = token end
   jobs.n = jobs.n + more.n
 end
+
+-- End a call that has settled and claimed. it: { call, refused, settled, unbroken, missed }. Return its reply.
+local function finish_call(base, args, it, jobs, due)
+  local call, caller, settled, unbroken = it.call, it.caller, it.settled, it.unbroken
+  if jobs.n > 0 then note_lease(base, call) end
+  if it.missed then append_jobs(jobs, it.missed) end
+  keyed.review(base, call)
+  local seen = call.seen
+  if seen.limits or ((it.has_runs or call.slept) and (seen.scheduled or seen.sleeping or seen.suspended)) then
+    wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
+  end
+  chunks.announce(base, call)
+  if call.failures then failure_groups.write(base, call) end
+  events.write(base, call.lines, call.now)
+  request.remember(base, args[1], args[2], {it.refused, jobs.tokens, due, settled, call.lock, not unbroken, call.now,
+    string.find(args[6], 'p', 1, true) ~= nil}, request.WEEK_MS)
+  local posted = (seen.posted or seen.flow_work) and 1 or 0
+  return {call.now, it.refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0, settled, call.now}
+end
+
+-- The state of a call whose caller claims directly, between the two functions of its transaction.
+local open_call
 
 -- reply: the stored reply to the caller's previous call.
 local function first_call(base, args, unbroken, reply)
@@ -409,36 +441,39 @@ local function first_call(base, args, unbroken, reply)
   limits.freed(settled, call)
   local missed = unbroken and read_missed(base, caller, reply, flags)
   if call.seen.flow_work then wakeup.advance_flows(base, call) end
+  caller.is_direct = not missed and string.find(flags, 'd', 1, true) and not string.find(flags, 'e', 1, true)
+  local it = {call = call, caller = caller, refused = refused, settled = settled, unbroken = unbroken, missed = missed,
+    has_runs = n + total > 0}
   local jobs, due = claim_or_wait(base, caller, call)
-  if jobs.n > 0 then note_lease(base, call) end
-  if missed then append_jobs(jobs, missed) end
-  keyed.review(base, call)
-  local seen = call.seen
-  if seen.limits or ((n + total > 0 or call.slept) and (seen.scheduled or seen.sleeping or seen.suspended)) then
-    wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
-  end
-  chunks.announce(base, call)
-  if call.failures then failure_groups.write(base, call) end
-  events.write(base, call.lines, call.now)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, settled, lock, not unbroken, call.now,
-    string.find(flags, 'p', 1, true) ~= nil}, request.WEEK_MS)
-  local posted = (seen.posted or seen.flow_work) and 1 or 0
-  return {call.now, refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0,
-    settled, call.now}
+  if jobs then return finish_call(base, args, it, jobs, due) end
+  open_call = {base = base, args = args, it = it}
+  return DIRECTLY
 end
 
 register('settleAndClaim', function(base, args)
+  open_call = nil
   integer('request number', args[2])
   local kept, unbroken, reply = request.replay(base, args[1], args[2])
   local answer
   if kept then
     local now, past = clock.now()
     local posted = (exists(base .. ':outbox') and 1 or 0) + (kept[6] and 2 or 0)
-    answer = {now, kept[1], claim.reread(base, kept[2]), kept[3], -1, posted, past or 0, kept[4],
+    answer = {now, kept[1], claim.reread(base, args[3], kept[2]), kept[3], -1, posted, past or 0, kept[4],
       kept[7] or now}
   else
     answer = first_call(base, args, unbroken, reply)
   end
   if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.send(base, args[3], 'e') or -1 end
   return answer
+end, {'allow-oom'})
+
+register('finishClaim', function(base, args)
+  local open = open_call
+  open_call = nil
+  if not open or open.base ~= base then return false end
+  local it, most = open.it, integer('count', args[1])
+  local call, caller = it.call, it.caller
+  local n, tokens = direct_claim.close(base, caller.consumer, caller.reads_from, call)
+  local due = after_claim(base, caller, n, n == most and n < caller.slots, call.startable, call)
+  return finish_call(base, open.args, it, {n = n, tokens = tokens}, due)
 end, {'allow-oom'})

@@ -5,11 +5,12 @@ The wire form of outcomes and of claimed jobs exists only here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from glidemq_async.functions.calling import Arg, Calls, RequestChannel, text
+from glidemq_async.functions.calling import Arg, Calls, RequestChannel, TransactionStore, text
+from glidemq_async.functions.loader import function_name
 from glidemq_async.functions.outcomes import (
     Completed,
     Delayed,
@@ -26,12 +27,25 @@ from glidemq_async.functions.outcomes import (
 _History: TypeAlias = list[bytes | None]
 """The history of a claimed job: None for a field that the record does not have."""
 
+_Row: TypeAlias = tuple[bytes, list[bytes]]
+"""An entry of `fifo`: its id, and its fields."""
+
 _ARGUMENTS_OF_A_RUN = 5
 _FIELDS_OF_A_JOB = 4
 _HAS_RECORD = 1
 """The last of these fields of a job with a record. Four more fields of the job follow."""
 _BYTES_OF_A_TIME = 14
 """The length of the time in the id of an entry: a hyphen and 13 digits of milliseconds."""
+_NAME_AND_DATA = 2
+"""The number of fields of the entry of a plain job without options."""
+_CONSUMER, _FLAGS = 2, 5
+"""Positions in the arguments of a call."""
+_MOST_READ = 256
+"""Maximum number of entries that a direct claim reads."""
+_DIRECTLY = 1
+"""The reply of `settleAndClaim` to a worker that claims directly."""
+_GROUP = "workers"
+_SETTLE, _FINISH = function_name("settleAndClaim"), function_name("finishClaim")
 
 
 class JobHistory(NamedTuple):
@@ -94,6 +108,8 @@ class SettleRequest:
     head: tuple[Arg, ...]
     incarnation: str
     """The incarnation of the queue that the call is meant for."""
+    reads: int = 0
+    """The number of entries that the worker reads itself if it claims directly, 0 if it does not."""
     _settled: list[Arg] = field(default_factory=list)
     _groups: dict[tuple[int, str], _Group] = field(default_factory=dict)
     _group_of: list[_Group | None] = field(default_factory=list)
@@ -179,6 +195,10 @@ class SettleReply(NamedTuple):
     settled: int
     is_broken: bool = False
     """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
+    is_direct: bool = False
+    """The worker has claimed directly."""
+    is_refused: bool = False
+    """The server has refused a direct claim, and has claimed itself."""
     claimed_at: int = 0
     """The time (server ms) of the claim. It is earlier than `now` in the reply to a repeated call."""
 
@@ -208,6 +228,7 @@ class SettleCalls(Calls):
         verify: bool = False,
         accepts_pushes: bool = False,
         has_push: bool = False,
+        directly: bool = False,
         ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
         """Prepare a settleAndClaim call. `SettleRequest.settle` adds the runs to settle.
@@ -215,14 +236,15 @@ class SettleCalls(Calls):
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
         the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
-        them; `has_push`: the worker has received those pushed after its previous call. ran_ms: total duration of the
+        them; `has_push`: the worker has received those pushed after its previous call. `directly`: the worker tries to
+        claim directly, for which its storage must be a `TransactionStore`. ran_ms: total duration of the
         runs that this call completes, and of the runs that it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")
         number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
         head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
-        return SettleRequest(channel, number, head, self._caller.incarnation)
+        return SettleRequest(channel, number, head, self._caller.incarnation, min(slots, _MOST_READ) if directly else 0)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
@@ -233,18 +255,66 @@ class SettleCalls(Calls):
     async def send(self, request: SettleRequest) -> SettleReply:
         """Make or repeat a settleAndClaim call."""
         caller = self._caller
+        args = request.args
+        if request.reads:
+            # One attempt. Every other one is an ordinary call with the same number, to which the server returns the
+            # stored reply if the transaction was executed.
+            reads, request.reads = request.reads, 0
+            reply = await self._send_directly(args, reads, request)
+            if reply is not None:
+                return reply
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
         # claim loop repeats it over many calls of this method, during an outage for hours.
-        reply = await caller.storage.call("settleAndClaim", caller.base, request.args)
-        now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
-            "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
+        return _reply(request, await caller.storage.call("settleAndClaim", caller.base, args))
+
+    async def _send_directly(self, args: list[Arg], reads: int, request: SettleRequest) -> SettleReply | None:
+        """Make a call whose worker claims directly, see direct_claim.lua. Return None if it has to be repeated."""
+        caller = self._caller
+        base, consumer = caller.base, args[_CONSUMER]
+        flagged = [*args]
+        flagged[_FLAGS] = cast("str", args[_FLAGS]) + "d"
+        replies = await cast("TransactionStore", caller.storage).transact(
+            base,
+            (
+                ("FCALL", _SETTLE, 1, base, *flagged),
+                (
+                    "XREADGROUP",
+                    "GROUP",
+                    _GROUP,
+                    consumer,
+                    "COUNT",
+                    reads,
+                    "STREAMS",
+                    f"{base}:fifo",
+                    f"{base}:direct",
+                    ">",
+                    ">",
+                ),
+                ("FCALL", _FINISH, 1, base, reads),
+            ),
         )
-        statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
-        return SettleReply(
-            *(now, request.by_run(statuses), claimed_jobs(jobs), due, listeners, posted & 1 == 1, past, settled),
-            is_broken=posted & 2 == 2,
-            claimed_at=claimed_at,
-        )
+        if replies is None:
+            return None
+        settled, read, finished = replies
+        if settled != _DIRECTLY:
+            return None if isinstance(settled, Exception) else _reply(request, settled)._replace(is_refused=True)
+        if isinstance(finished, Exception):
+            return None
+        streams = cast("list[tuple[bytes, list[_Row]]] | None", None if isinstance(read, Exception) else read)
+        rows = streams[0][1] if streams else []
+        return _reply(request, finished)._replace(jobs=_jobs_of(rows), is_direct=True)
+
+
+def _reply(request: SettleRequest, reply: object) -> SettleReply:
+    now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
+        "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
+    )
+    statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
+    return SettleReply(
+        *(now, request.by_run(statuses), claimed_jobs(jobs), due, listeners, posted & 1 == 1, past, settled),
+        is_broken=posted & 2 == 2,
+        claimed_at=claimed_at,
+    )
 
 
 def _encoded(
@@ -307,12 +377,26 @@ def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
     return jobs
 
 
-def _history(fields: _History) -> JobHistory:
-    # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, and all
-    # of them after an earlier run. The last one exists only if the job got signals or a step. The length of the list
-    # shows which case it is.
-    if len(fields) == 1:
-        return JobHistory(fields[0])
+def _jobs_of(rows: Sequence[_Row]) -> list[ClaimedJob]:
+    """Return the plain jobs of entries that the worker has read itself."""
+    new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
+    kind = ClaimedJob
+    jobs = list[ClaimedJob]()
+    for entry, fields in rows:
+        token = entry.decode()
+        name = fields[0].decode(errors="replace")
+        opts = fields[2] if len(fields) > _NAME_AND_DATA else b""
+        jobs.append(new(kind, (token[:-_BYTES_OF_A_TIME], "p" + token, 1, name, fields[1], opts, None, True)))
+    return jobs
+
+
+def _history(fields: _History | bytes) -> JobHistory:
+    # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, the
+    # time of creation and the route for a prioritized or LIFO one, and all of them after an earlier run. The last one
+    # exists only if the job got signals or a step.
+    if isinstance(fields, bytes):
+        since, _, rest = fields.partition(b" ")
+        return JobHistory(rest, since) if since.isdigit() else JobHistory(fields)
     failures, stalls, added, progress, route, origin, *more = fields
     handed = more[0] if more else None
     return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin, handed)

@@ -155,7 +155,7 @@ export class Worker extends Client {
     const entry = (isPlain ? "p" : "") + token;
     const stored = isPlain ? rest : opts;
     const options = stored?.length ? decode(stored) : {};
-    const failures = !isPlain && history?.length > 1 ? Number(history[0] ?? 0) : 0;
+    const failures = !isPlain && Array.isArray(history) ? Number(history[0] ?? 0) : 0;
     const abort = new AbortController();
     const job = { id: String(isPlain ? token : id).replace(isPlain ? /-\d+$/ : "", ""), name: String(name), failures };
     const run = { entry, isPlain, since, options, abort, job: Object.assign(job, { signal: abort.signal }) };

@@ -16,13 +16,14 @@ from typing import Final, Protocol
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
-from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.calling import RequestChannel, TransactionStore
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
 from glidemq_async.jobs.snapshot import job_of_claim
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
+from glidemq_async.worker.direct_claims import DirectClaims
 from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
 from glidemq_async.worker.outcome_queue import OutcomeQueue
@@ -106,6 +107,7 @@ class ClaimLoop:
         self.outcomes = OutcomeQueue()
         self._pushes = PushInbox(lock_ms)
         self._accepts_pushes = accepts_pushes
+        self._direct_claims = DirectClaims(are_possible=isinstance(client.storage, TransactionStore))
         self._event = asyncio.Event()
         self._awake = False
         """True only if `_event` is set and `found_nothing` is not, so that most ends of runs do not touch them."""
@@ -279,6 +281,7 @@ class ClaimLoop:
         if failpoints.armed:
             _pass_before_send(batch)
         reply = await self.calls.send(request)
+        self._direct_claims.note_reply(len(reply.jobs), was_refused=reply.is_refused)
         if failpoints.armed:
             _pass_after_reply(batch, reply)
         settled = self._confirm(batch, reply.settled)
@@ -297,6 +300,7 @@ class ClaimLoop:
             verify=self._broken_at > 0,
             accepts_pushes=self._accepts_pushes and self.subscribed,
             has_push=self._pushes.has_last,
+            directly=not self._polling and slots > 0 and self._direct_claims.begin(),
             ran_ms=self._run_times.report(batch, are_completed=self.outcomes.uniform is not None),
         )
         uniform = self.outcomes.uniform

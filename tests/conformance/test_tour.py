@@ -26,8 +26,9 @@ from glidemq_async import (
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.alerts import Holds, Observation
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.calling import Arg
+from glidemq_async.functions.calling import Arg, RequestChannel
 from glidemq_async.functions.loader import source
+from glidemq_async.functions.outcomes import Completed
 from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, note_action
 from glidemq_async.ops.access import Identity
@@ -48,6 +49,19 @@ from tests.support.schedulers import ended_schedule
 
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version", "migrateQueue"}
 """All functions except `migrateQueue`, which needs a queue of an older layout. tests/migration calls it everywhere."""
+
+
+async def claim_directly(queue: AnyQueue, functions: Functions) -> None:
+    """Claim jobs with a direct claim, and complete them."""
+    await queue.add_bulk([("direct", number) for number in range(2)])
+    channel = RequestChannel("direct")
+    request = functions.settle.request(channel, "direct", 2, 30_000, subscribed=False, directly=True)
+    reply = await functions.settle.send(request)
+    assert len(reply.jobs) == 2
+    request = functions.settle.request(channel, "direct", 0, 30_000, subscribed=False)
+    request.settle_all([job.entry for job in reply.jobs], Completed(b"\xc0"), reply.claimed_at)
+    assert (await functions.settle.send(request)).settled == 2
+    await functions.stalled.close_worker("direct")
 
 
 class Recorder(Relay):
@@ -407,6 +421,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await functions.job_waiters.remove_many([back.id], "nobody")
         assert (await functions.jobs.abandon(back.id, "nobody", "")).code == "state completed"
         await functions.schedulers.leave("nobody")
+        await claim_directly(queue, functions)
         await bulk_and_history(queue, functions)
         await operate(queue, relay)
         await read_and_remove(queue)

@@ -22,6 +22,8 @@ pytestmark = pytest.mark.crash
 
 ADD_CUTS = scaled(300)
 CLAIM_CUTS = scaled(300)
+DIRECT_CUTS = scaled(40)
+DIRECT_SLOTS = 16
 KEEP_ALL = KeepJobs()
 _REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. channel)\n"
 #: The library without the memory of its request channels: a repeated call takes effect twice.
@@ -111,17 +113,26 @@ class Runs(Counter[int]):
         return job.fence
 
 
-async def work_under_cuts(way: Line, jobs: int, cuts: int, draw: random.Random, runs: Runs) -> None:
+async def work_under_cuts(
+    way: Line,
+    jobs: int,
+    cuts: int,
+    draw: random.Random,
+    runs: Runs,
+    *,
+    concurrency: int = 4,
+    marker: bytes = b"_settleAndClaim",
+) -> None:
     """Work behind the proxy until every job has run and this many claim-and-settle calls were cut."""
     async with way.direct() as storage, Queue[int, int]("claims", storage) as queue:
         await queue.add_bulk(("n", number, JobOptions(keep_completed=KEEP_ALL)) for number in range(jobs))
         async with (
             way.through_proxy() as through,
             # The lease is longer than the test, so a stranded job stays stranded.
-            Worker("claims", runs, through, concurrency=4, lock_duration=600, handle_signals=False),
+            Worker("claims", runs, through, concurrency=concurrency, lock_duration=600, handle_signals=False),
         ):
             while way.proxy.made.total() < cuts:
-                way.proxy.arm(b"_settleAndClaim", *_some_cuts(draw))
+                way.proxy.arm(marker, *_some_cuts(draw))
                 await way.proxy.all_made()
                 # Otherwise the proxy would cut the same call again and again.
                 runs.progress.clear()
@@ -130,6 +141,15 @@ async def work_under_cuts(way: Line, jobs: int, cuts: int, draw: random.Random, 
                 runs.progress.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(runs.progress.wait(), 0.05)
+
+
+async def expect_single_runs(way: Line, jobs: int) -> None:
+    """Check that all of these jobs have completed in their first run."""
+    async with way.direct() as storage, Queue[int, int]("claims", storage) as queue:
+        completed = [job async for job in queue.iter_jobs("completed")]
+        assert sorted(job.data for job in completed) == list(range(jobs))
+        assert {(job.return_value, job.fence, job.stalled_count) for job in completed} == {(1, 1, 0)}
+        assert await queue.check() == []
 
 
 def _some_cuts(draw: random.Random) -> list[Cut]:
@@ -145,11 +165,19 @@ async def test_a_lost_reply_of_a_claim_neither_loses_nor_repeats_a_job(library: 
             await work_under_cuts(way, jobs, CLAIM_CUTS, draw, runs)
         assert all(way.proxy.made[cut] > CLAIM_CUTS / 10 for cut in CUTS)
         assert runs == dict.fromkeys(range(jobs), 1)
-        async with way.direct() as storage, Queue[int, int]("claims", storage) as queue:
-            completed = [job async for job in queue.iter_jobs("completed")]
-            assert sorted(job.data for job in completed) == list(range(jobs))
-            assert {(job.return_value, job.fence, job.stalled_count) for job in completed} == {(1, 1, 0)}
-            assert await queue.check() == []
+        await expect_single_runs(way, jobs)
+
+
+@pytest.mark.timeout(seconds(30))
+async def test_a_lost_reply_of_a_direct_claim_neither_loses_nor_repeats_a_job() -> None:
+    draw, runs = random.Random(6), Runs()
+    jobs = DIRECT_SLOTS * 4 * DIRECT_CUTS
+    async with line(draw) as way:
+        async with asyncio.timeout(seconds(20)):
+            await work_under_cuts(way, jobs, DIRECT_CUTS, draw, runs, concurrency=DIRECT_SLOTS, marker=b"_finishClaim")
+        assert all(way.proxy.made[cut] > DIRECT_CUTS / 10 for cut in CUTS)
+        assert runs == dict.fromkeys(range(jobs), 1)
+        await expect_single_runs(way, jobs)
 
 
 async def test_a_lost_claim_strands_jobs_without_request_numbers() -> None:

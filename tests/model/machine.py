@@ -26,6 +26,9 @@ from tests.model.wakeups import SECOND_LATER_MS
 from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_early, settled_run
 from tests.support.fake_worker import with_runs
 
+DIRECTLY = 2
+"""Every second call tries to claim directly. The number of calls decides, because it is the same in each repetition."""
+
 
 class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     """Random users and workers on one queue."""
@@ -85,6 +88,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             idle=worker.registered,
             accepts_pushes=worker.accepts_pushes,
             has_push=worker.has_push,
+            directly=slots > 0 and self.driver.calls % DIRECTLY == 0,
         )
         with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery

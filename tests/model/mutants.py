@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.model.direct_mutants import MUTANTS_OF_DIRECT_CLAIMS
 from tests.model.push_mutants import MUTANTS_OF_PUSHES
 from tests.model.signal_mutants import MUTANTS_OF_SIGNALS
 from tests.model.step_mutants import MUTANTS_OF_STEPS
@@ -51,8 +52,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a repeated call takes effect again": ("if last == number then return", "if false then return"),
     "a call with an older number is accepted": ("if ahead < 0 then", "if false then"),
     "the reply to a repeated claim names no jobs": (
-        "request.remember(base, args[1], args[2], {refused, jobs.tokens, due,",
-        "request.remember(base, args[1], args[2], {refused, {}, due,",
+        "request.remember(base, args[1], args[2], {it.refused, jobs.tokens, due,",
+        "request.remember(base, args[1], args[2], {it.refused, {}, due,",
     ),
     "a sweep passes over runs with a shorter lease than others": (
         "  if own and own < call.shortest then call.shortest = own end\n",
@@ -98,8 +99,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  return answer, n + total\nend",
     ),
     "a partial settle repeats its last run": (
-        "    settled, call.now}\n",
-        "    math.max(1, settled - 1), call.now}\n",
+        "call.past or 0, settled, call.now}\n",
+        "call.past or 0, math.max(1, settled - 1), call.now}\n",
     ),
     "a step of a settle repeats the last run of the step before": (
         "    local first = last + 1\n",
@@ -532,6 +533,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
         "",
     ),
+    **MUTANTS_OF_DIRECT_CLAIMS,
     **MUTANTS_OF_PUSHES,
     **MUTANTS_OF_SIGNALS,
     **MUTANTS_OF_STREAMS,

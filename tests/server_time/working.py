@@ -34,13 +34,20 @@ class Claimant:
         self.settled = 0
         self.since: dict[str, int] = {}
 
-    async def call(self, *, slots: int = MOST) -> SettleReply:
+    async def call(self, *, slots: int = MOST, directly: bool = False) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
         # A call settles the groups of plain jobs before its other runs, and reports how many runs it has settled.
         self.held.sort(key=lambda job: (not job.is_plain, self.since[job.entry]))
         runs = self.held[: self._most]
         request = self._settle.request(
-            self._channel, "claimant", slots, LEASE_MS, subscribed=True, idle=True, ran_ms=(len(runs), 0)
+            self._channel,
+            "claimant",
+            slots,
+            LEASE_MS,
+            subscribed=True,
+            idle=True,
+            directly=directly,
+            ran_ms=(len(runs), 0),
         )
         for job in runs:
             route = job.history.route if job.history else None
@@ -158,6 +165,16 @@ FAILED: Final = Failed(b"x" * 1_000, "retries_exhausted", "broken", KEEP_ALL)
 @largest("settleAndClaim", "plain")
 async def plain_jobs(b: Bench) -> None:
     await work(b, plain, COMPLETED)
+
+
+@largest("finishClaim")
+async def direct_claims(b: Bench) -> None:
+    """Measure the whole transaction, because the server serves no other client in it."""
+    await b.add(2 * MOST, b"x" * 4_096)
+    worker, claims = Claimant(b, COMPLETED), 0
+    while worker.settled < 2 * MOST:
+        claims += (await worker.call(directly=True)).is_direct
+    assert claims > 3
 
 
 @largest("settleAndClaim", "prioritized")

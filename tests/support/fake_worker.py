@@ -88,6 +88,16 @@ class FakeWorker:
         self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
         return await self._functions.settle.send(self._last)
 
+    async def claim_directly(self, slots: int = 1, lock_ms: int = 30_000, *leases: Lease) -> SettleReply:
+        """Complete these runs, and try to claim up to this many jobs with a direct claim."""
+        request = self._functions.settle.request(
+            self.channel, self.name, slots, lock_ms, subscribed=False, directly=True
+        )
+        self._last = with_runs(
+            request, [SettledRun(lease.id, lease.entry, Completed(NOTHING), lease.plain_since) for lease in leases]
+        )
+        return await self._functions.settle.send(self._last)
+
     async def repeat(self) -> SettleReply:
         """Send the last claim or settle call again, as a worker that has received no reply."""
         assert self._last is not None

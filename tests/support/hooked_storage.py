@@ -34,6 +34,10 @@ class HookedStorage(MemoryStorage):
         await self.after_call(function, reply)
         return reply
 
+    async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
+        """Refuse transactions, so that the hooks see each call of a function."""
+        return None
+
     async def subscribe(
         self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
     ) -> Subscription:

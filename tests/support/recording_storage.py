@@ -6,12 +6,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Self, Unpack
 
-from glidemq_async.functions.calling import CallOptions
+from glidemq_async.functions.calling import CallOptions, TransactionStore
+from glidemq_async.functions.loader import LIBRARY
 from glidemq_async.storage import Arg, Storage, StreamEntry, Subscription
 from tests.support.helpers import AnyQueue
 
 STEADY = 10
 """The number of round trips without a claim after which no worker will make another one."""
+
+
+AFTER_KEY = 4
+"""The position of the first argument of a function in an FCALL with one key."""
 
 
 class Relay:
@@ -41,6 +46,23 @@ class Relay:
         if self.after_call is not None:
             await self.after_call(function, args, reply)
         return reply
+
+    async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
+        """Pass a transaction on, and treat each function in it like a call."""
+        called = [
+            (str(command[1]).removeprefix(f"{LIBRARY}_"), command[AFTER_KEY:]) if command[0] == "FCALL" else None
+            for command in commands
+        ]
+        for function, args in filter(None, called):
+            self.calls.append(function)
+            if self.before_call is not None:
+                await self.before_call(function, args)
+        assert isinstance(self._inner, TransactionStore)
+        replies = await self._inner.transact(key, commands)
+        for one, reply in zip(called, replies or (), strict=replies is not None):
+            if one is not None and self.after_call is not None:
+                await self.after_call(*one, reply)
+        return replies
 
     async def subscribe(
         self,

@@ -50,6 +50,8 @@ SCANNED_AT_ONCE: Final = 2_000
 """Number of keys whose names one SCAN compares, in about 0.2 ms of the server's time."""
 LAST_MOMENT: Final = 0.5
 """Seconds beyond its deadline that a call may spend on a connection that is being opened."""
+MULTI: Final = pack("MULTI")
+EXEC: Final = pack("EXEC")
 _function_name = cache(loader.function_name)
 
 
@@ -181,6 +183,25 @@ class ServerStorage(Connectable):
             return await wire.send(packed, max(now + SHORTEST_TRY, min(deadline, now + idle_timeout)))
 
         return await self._persist(Retries(function, key, timeout, started), attempt, problem)
+
+    async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
+        """Try once to execute commands as one transaction; see `TransactionStore.transact`."""
+        loop = asyncio.get_running_loop()
+        servers = self._servers
+        node = servers.known_node(key)
+        wire = None if node is None or loop is not servers.home else node.wire
+        if wire is None or wire.congested:
+            return None
+        idle_timeout = min(self._call_timeout, self._try_seconds or TRY_SECONDS)
+        # A user may lack the permission for MULTI. The commands after it would then run one by one.
+        if wire.transacts is None:
+            tried = await wire.send(MULTI + EXEC, loop.time() + idle_timeout, idle_timeout, replies=2)
+            wire.transacts = tried == []
+        if not wire.transacts:
+            return None
+        packed = b"".join([MULTI, *(pack(*command) for command in commands), EXEC])
+        reply = await wire.send(packed, loop.time() + idle_timeout, idle_timeout, replies=len(commands) + 2)
+        return as_list(reply)
 
     async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
         self._servers.bind()

@@ -74,6 +74,8 @@ class Wire(asyncio.Protocol):
         self._resumed: asyncio.Future[None] | None = None
         self._listener: Callable[[Reply], None] | None = None
         self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
+        self.transacts: bool | None = None
+        """True if the user may send transactions over this connection, None if nobody has tried."""
 
     @property
     def alive(self) -> bool:
@@ -85,8 +87,10 @@ class Wire(asyncio.Protocol):
         """True while replies are outstanding."""
         return bool(self._pending)
 
-    def send(self, packed: bytes, deadline: float, idle_timeout: float | None = None) -> asyncio.Future[Reply]:
-        """Send one packed request and return the future of its reply.
+    def send(
+        self, packed: bytes, deadline: float, idle_timeout: float | None = None, *, replies: int = 1
+    ) -> asyncio.Future[Reply]:
+        """Send a packed request and return the future of its reply, the last one of `replies`.
 
         The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
         `deadline` (loop time) and the connection made no progress for `idle_timeout` seconds (default: the time
@@ -100,6 +104,10 @@ class Wire(asyncio.Protocol):
             return future
         if idle_timeout is None:
             idle_timeout = deadline - self._loop.time()
+        # The replies before the last one belong to futures that nobody reads. They may all be the same one.
+        if replies > 1:
+            unread: asyncio.Future[Reply] = self._loop.create_future()
+            self._pending.extend([(unread, deadline, idle_timeout)] * (replies - 1))
         self._pending.append((future, deadline, idle_timeout))
         # One timer serves all requests of the connection. A new request only ever sets it to an earlier time, and a
         # reply does not cancel it. A timer per request would have to be set and cancelled for each call. This one runs

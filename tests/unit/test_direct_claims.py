@@ -1,0 +1,27 @@
+"""The choice between a direct claim and an ordinary one."""
+
+from __future__ import annotations
+
+from glidemq_async.worker.direct_claims import FEWEST, REFUSED_CALLS, DirectClaims
+
+
+def test_a_claim_is_direct_after_a_large_one() -> None:
+    claims = DirectClaims(are_possible=True)
+    assert not claims.begin()
+    claims.note_reply(FEWEST - 1, was_refused=False)
+    assert not claims.begin()
+    claims.note_reply(FEWEST, was_refused=False)
+    assert claims.begin()
+    assert claims.begin()
+
+
+def test_a_refusal_is_remembered_for_some_calls() -> None:
+    claims = DirectClaims(are_possible=True)
+    claims.note_reply(FEWEST, was_refused=True)
+    assert [claims.begin() for _ in range(REFUSED_CALLS + 1)] == [False] * REFUSED_CALLS + [True]
+
+
+def test_a_storage_without_transactions_gets_no_direct_claim() -> None:
+    claims = DirectClaims(are_possible=False)
+    claims.note_reply(FEWEST, was_refused=False)
+    assert not claims.begin()
