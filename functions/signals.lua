@@ -22,7 +22,8 @@
 -- the job ready. Or the signal goes to the mailbox, and the call that suspends the job looks there first. Therefore the
 -- mailbox of a suspended job has no signal that the job waits for.
 -- A signal is consumed once. The call that makes the job ready moves its signals from the mailbox to the field "w". All
--- runs of the job get them, also after a failure or a lost lease, until one suspends the job again or ends it.
+-- runs of the job get them, also after a failure or a lost lease, until one suspends the job again or ends it. A
+-- workflow that runs takes a signal out of its mailbox in the call that records it, see receiveSignal.
 
 local signals = {}
 local NEVER = clock.NEVER
@@ -214,6 +215,26 @@ function record.forget_signals(base, ids)
   end
   in_chunks('HDEL', base .. ':signalled', nil, fields)
   in_chunks('UNLINK', nil, nil, keys)
+end
+
+-- Return true if a mailbox has this signal, as it is stored.
+function signals.has(base, id, signal, seen)
+  if not seen.signalled then return false end
+  for _, kept in ipairs(redis.call('LRANGE', base .. ':signals:' .. id, '0', '-1')) do
+    if kept == signal then return true end
+  end
+  return false
+end
+
+-- Take a signal, which it has, out of a mailbox.
+function signals.remove(base, id, signal, seen)
+  local number, bytes = counts_of(base, id, seen)
+  redis.call('LREM', base .. ':signals:' .. id, '1', signal)
+  if number <= 1 then
+    redis.call('HDEL', base .. ':signalled', 'm' .. id)
+  else
+    note_counts(base, id, number - 1, bytes - #signal, seen)
+  end
 end
 
 -- Return the deadline of a suspended job in ms, nil without one.

@@ -16,6 +16,11 @@ class BufferedSignal(NamedTuple):
     expires: int
     question: str = ""
 
+    def stored(self) -> bytes:
+        """Return the stored form of the signal."""
+        head = f"{self.sent} {self.expires} {self.name}" + (f"\x1e{self.question}" if self.question else "")
+        return head.encode() + b"\x1f" + self.data
+
 
 class SignalCalls(Calls):
     """Calls of the functions in `signals.lua`."""

@@ -5,6 +5,9 @@
 --     than n statuses, and the other steps were not recorded.
 --     status "ok", "missing", or nothing was written: "stale", the run has lost the job; "full", the journal would have
 --     more than most_steps steps or most_bytes bytes
+--   receiveSignal  consumer id entry most_steps most_bytes 1 identity value signal -> status
+--     Take a signal out of the mailbox of a running job, and record the step that receives it. signal: as it is stored.
+--     A repeated call has no second effect. status as above, or "gone": the mailbox does not have the signal
 --   readSteps    id cursor -> { next cursor | '', fencing token, flat { identity value } }
 --     Read a page of a journal. cursor: '' at first. A step may be on two pages. fencing token: steps that failed in
 --     runs up to this one are to be repeated, because the job was requeued after them.
@@ -52,8 +55,8 @@ local function write(base, args, at, seen)
   return 'ok'
 end
 
--- Record the steps of one run, if it still has the job. Return the status.
-local function record_group(base, args, at, call)
+-- Return "missing" or "stale" if the run at args[at] has not the job. Otherwise write the claim of a plain job.
+local function refusal(base, args, at, call)
   local id, entry = args[at], args[at + 1]
   local state, found = plain.location(base, id)
   if not state then return 'missing' end
@@ -66,16 +69,30 @@ local function record_group(base, args, at, call)
   if row and redis.call('HEXISTS', base .. ':job:' .. id, 'claim') == 0 then
     plain.record_pending(base, stream, row, call)
   end
-  return write(base, args, at, call.seen)
 end
 
 register('recordSteps', function(base, args)
   local groups, it, answer, call = parse(args), budget.new(), {}, queue_flags.call(base)
   for g, at in ipairs(groups) do
     if g > 1 and budget.has_settled_enough(it) then break end
-    answer[g] = record_group(base, args, at, call)
+    answer[g] = refusal(base, args, at, call) or write(base, args, at, call.seen)
   end
   return answer
+end)
+
+register('receiveSignal', function(base, args)
+  if args[6] ~= '1' or #args ~= 9 then fail('ARGUMENT', 'a signal is received by one step') end
+  integer('number of steps', args[4])
+  integer('number of bytes', args[5])
+  local call, id = queue_flags.call(base), args[2]
+  local refused = refusal(base, args, 2, call)
+  if refused then return refused end
+  -- The value contains the run and the time, so only a repeated call has the same one.
+  if journals.size_of(base, id) and redis.call('HGET', base .. ':steps:' .. id, args[7]) == args[8] then return 'ok' end
+  if not signals.has(base, id, args[9], call.seen) then return 'gone' end
+  local status = write(base, args, 2, call.seen)
+  if status == 'ok' then signals.remove(base, id, args[9], call.seen) end
+  return status
 end)
 
 -- Return a page of a journal with few, large steps: the steps with identities after this one, in their order. HSCAN

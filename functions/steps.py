@@ -42,6 +42,12 @@ class StepCalls(Calls):
                 args += [identity, value]
         return texts(await self._caller.call("recordSteps", args))
 
+    async def receive(self, group: StepGroup, signal: bytes) -> str:
+        """Take a signal, as it is stored, out of the mailbox, and record the step that receives it."""
+        [(identity, value)] = group.steps
+        args: list[Arg] = [self._caller.consumer, *group[:4], 1, identity, value, signal]
+        return text(await self._caller.call("receiveSignal", args))
+
     async def read(self, job_id: str) -> StoredJournal:
         """Return the journal of a job, in as many calls as it has pages."""
         found: dict[str, bytes] = {}

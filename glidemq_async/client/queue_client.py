@@ -22,6 +22,7 @@ from glidemq_async.errors import IncompatibleQueueError, JobStateError, PayloadT
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import ANY_INCARNATION
 from glidemq_async.functions.queue import QueueState
+from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.instrumentation import QueueDepth
 from glidemq_async.options.budget import JobBudget
@@ -210,8 +211,12 @@ class QueueClient:
         """Read the journal of a job."""
         return await self.functions.steps.read(job_id)
 
-    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
-        """Record a step of a run. The future has the status."""
+    def record_step(
+        self, job_id: str, entry: str, identity: str, packed: bytes, signal: bytes = b""
+    ) -> asyncio.Future[str]:
+        """Record a step of a run. The future has the status. The step takes a `signal` out of the mailbox."""
+        if signal:
+            return self.step_writer.receive(job_id, entry, identity, packed, signal)
         return self.step_writer.record(job_id, entry, identity, packed)
 
     async def depth(self) -> QueueDepth:
@@ -219,6 +224,10 @@ class QueueClient:
         figures = await self.functions.summary.read(most_workers=1)
         oldest = None if figures.oldest is None else max(0.0, (figures.now - figures.oldest) / 1000)
         return QueueDepth(figures.counts, oldest, figures.alive)
+
+    async def read_mailbox(self, job_id: str) -> list[BufferedSignal]:
+        """Return the signals that a job has not received yet."""
+        return await self.functions.signals.mailbox(job_id)
 
     async def heartbeat(self, job_id: str) -> None:
         """Do nothing. Leases of runs in this process are renewed as long as the process lives."""

@@ -28,6 +28,7 @@ from glidemq_async.errors import (
     StepFailed,
     WorkflowDiverged,
 )
+from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.instrumentation import running_step
 from glidemq_async.jobs.reply_codes import check_reply
@@ -76,8 +77,14 @@ class StepStore(Protocol):
         """Read the journal of a job."""
         ...
 
-    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
-        """Record a step of a run. The future has the status."""
+    def record_step(
+        self, job_id: str, entry: str, identity: str, packed: bytes, signal: bytes = b""
+    ) -> asyncio.Future[str]:
+        """Record a step of a run. The future has the status. The step takes a `signal` out of the mailbox."""
+        ...
+
+    async def read_mailbox(self, job_id: str) -> list[BufferedSignal]:
+        """Return the signals that a job has not received yet."""
         ...
 
 
@@ -127,6 +134,17 @@ class StoredStep(NamedTuple):
     ended: int
     code: str
     body: bytes
+
+
+class Received(NamedTuple):
+    """The result of a step that takes a signal out of the mailbox: what is recorded, and the signal as it is stored."""
+
+    result: object
+    signal: bytes
+
+
+class SignalGone(Exception):
+    """A signal is not in the mailbox any more, because another step of the run has received it or it has expired."""
 
 
 class Numbers:
@@ -181,6 +199,8 @@ class Journal:
         self._numbers = Numbers()
         self._running: dict[str, asyncio.Future[None]] = {}
         """The steps that execute, or whose record has no reply yet. Each future is done afterwards."""
+        self.receiving: list[bytes] = []
+        """The signals of steps whose record has no reply yet."""
         self._asked: set[str] = set()
         self._new: list[str] = []
         self._left: dict[tuple[str, str], set[str]] = {}
@@ -215,6 +235,14 @@ class Journal:
             raise
         _last.set(identity)
         return self._outcome(*found)
+
+    async def mailbox(self) -> list[BufferedSignal]:
+        """Return the signals that the job has not received yet."""
+        return await self._store.read_mailbox(self.job_id)
+
+    def payload_of(self, signal: BufferedSignal) -> object:
+        """Return the payload of a signal. Raises SerializationError."""
+        return self._store.decode(signal.data, "signal", "", self.job_id)
 
     def has_left(self, code: str, name: str | None = None) -> bool:
         """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
@@ -314,11 +342,11 @@ class Journal:
         status: asyncio.Future[str] | None = None
         try:
             _executing.set(identity)
-            packed, error = await self._packed(call, execute, recorded_failures)
+            packed, error, signal = await self._packed(call, execute, recorded_failures)
             size = len(identity) + len(packed)
             if self._bytes + size > limits.max_bytes:
                 raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
-            status = self._store.record_step(self.job_id, self._entry, identity, packed)
+            status = self._record(identity, packed, signal)
             self._bytes += size
             recording = status
             status.add_done_callback(partial(self._recorded, identity, packed, running))
@@ -327,6 +355,8 @@ class Journal:
                 self._end(identity, running)
         # The step has happened, so a cancellation of the caller must not take its record back.
         code = await asyncio.shield(recording)
+        if code == "gone":
+            raise SignalGone
         if code == "full":
             raise JournalFull(self.job_id, call.name, "the server has refused the step", "max_steps or max_bytes")
         check_reply(code, f"record step {call.name!r} of", self.job_id)
@@ -334,8 +364,8 @@ class Journal:
 
     async def _packed(
         self, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[bytes, Exception | None]:
-        began, error = _now(), None
+    ) -> tuple[bytes, Exception | None, bytes]:
+        began, error, signal = _now(), None, b""
         try:
             with running_step(call.name):
                 result = await execute()
@@ -345,9 +375,20 @@ class Journal:
             if not isinstance(raised, recorded_failures):
                 raise
             error, result = raised, list(failure_of(raised)[:3])
+        if isinstance(result, Received):
+            result, signal = result
         body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
         status = _COMPLETED if error is None else _FAILED
-        return msgpack.packb(StoredStep(_VERSION, status, call.name, self.run, began, _now(), call.code, body)), error
+        packed = msgpack.packb(StoredStep(_VERSION, status, call.name, self.run, began, _now(), call.code, body))
+        return packed, error, signal
+
+    def _record(self, identity: str, packed: bytes, signal: bytes) -> asyncio.Future[str]:
+        if not signal:
+            return self._store.record_step(self.job_id, self._entry, identity, packed)
+        status = self._store.record_step(self.job_id, self._entry, identity, packed, signal)
+        self.receiving.append(signal)
+        status.add_done_callback(lambda _: self.receiving.remove(signal))
+        return status
 
     def _shown(self, call: StepCall) -> object:
         """Return the arguments to store for readers, None if they are too large."""

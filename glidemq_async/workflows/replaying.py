@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import StepFailed
+from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.journal import Failures, Journal, StepCall
 from glidemq_async.options.steps import StepLimits
@@ -136,12 +137,19 @@ class _Store:
         del job_id
         return self._journal
 
-    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+    def record_step(
+        self, job_id: str, entry: str, identity: str, packed: bytes, signal: bytes = b""
+    ) -> asyncio.Future[str]:
         """Accept a value that the library records, for example the time."""
-        del job_id, entry, identity, packed
+        del job_id, entry, identity, packed, signal
         done: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         done.set_result("ok")
         return done
+
+    async def read_mailbox(self, job_id: str) -> list[BufferedSignal]:
+        """Return nothing: an exported run has no mailbox."""
+        del job_id
+        return []
 
 
 class _Waits(Waiting):

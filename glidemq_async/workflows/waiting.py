@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from glidemq_async.errors import Suspended
-from glidemq_async.jobs.journal import Journal
+from glidemq_async._internal.background_tasks import BackgroundTasks
+from glidemq_async.errors import SerializationError, Suspended
+from glidemq_async.functions.signals import BufferedSignal
+from glidemq_async.jobs.journal import Journal, Received
 from glidemq_async.jobs.signals import MOST_NAMES, Signal
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.idle import is_idle
@@ -49,7 +51,9 @@ class _OpenWait:
     is_call: bool = False
     """Whether it is a wait for the end of a child."""
     expiry: asyncio.TimerHandle | None = None
-    future: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    future: asyncio.Future[list[Any] | Received] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     @property
     def is_step(self) -> bool:
@@ -65,6 +69,40 @@ def _wants(wait: _OpenWait, signal: Signal) -> bool:
     return wait.names is None or signal.name in wait.names
 
 
+class _MailReader:
+    """Reads the mailbox of a job in the background, one call at a time, and passes the signals on."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[Sequence[BufferedSignal]]],
+        receive: Callable[[Sequence[BufferedSignal]], None],
+    ) -> None:
+        self._read = read
+        self._receive = receive
+        self._reader = BackgroundTasks(_note_failure)
+        self._is_asked = self._is_reading = False
+
+    def look(self) -> None:
+        """Read the mailbox, again if a read is in flight. The waits of one turn of the event loop share a call."""
+        self._is_asked = True
+        if not self._is_reading:
+            self._is_reading = True
+            self._reader.start(self._read_all())
+
+    def cancel(self) -> None:
+        """End the reads."""
+        self._reader.cancel()
+        self._is_asked = self._is_reading = False
+
+    async def _read_all(self) -> None:
+        try:
+            while self._is_asked:
+                self._is_asked = False
+                self._receive(await self._read())
+        finally:
+            self._is_reading = False
+
+
 # A signal is consumed once, although a run may be repeated. The resume hands it over to all runs until the job is
 # suspended again, and the journal tells which of these signals a run has received. A recorded receipt names the
 # suspension by its token, and the signal by its position. A signal that no run has received when the job is suspended
@@ -78,7 +116,8 @@ class Waiting:
         self._given = given if given.token.startswith(_TOKEN) else Given()
         self._left: dict[int, Signal] | None = None
         """The signals that no run has received yet, by position. None until a wait needs them."""
-        self._waits: dict[asyncio.Future[list[Any]], _OpenWait] = {}
+        self._waits: dict[asyncio.Future[list[Any] | Received], _OpenWait] = {}
+        self._mail = _MailReader(journal.mailbox, self._receive)
         self.known_ends = 0
         """How many children of the job have ended, as far as the run knows."""
         self._timer: asyncio.TimerHandle | None = None
@@ -87,12 +126,14 @@ class Waiting:
         """The context in which the function was started, and its own one."""
         self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
 
-    async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any]:
+    async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any] | Received:
         """Wait for a signal. Return what the journal records, see `_taken`, or [] if the deadline has come."""
         for position, one in self._unreceived().items():
             if names is None or one.name in names:
                 return self._taken(position)
-        return await self._until(_OpenWait(names, deadline))
+        wait = _OpenWait(names, deadline)
+        self._mail.look()
+        return await self._until(wait)
 
     async def instant(self, deadline: int) -> None:
         """Wait until an instant, in ms since the epoch by the clock of the run."""
@@ -110,14 +151,14 @@ class Waiting:
         finally:
             watching.cancel()
 
-    def _child_ended(self, future: asyncio.Future[list[Any]], watching: asyncio.Future[Any]) -> None:
+    def _child_ended(self, future: asyncio.Future[list[Any] | Received], watching: asyncio.Future[Any]) -> None:
         if watching.cancelled() or future.done():
             return
         if watching.exception() is None:
             self.known_ends += 1
         future.set_result([])
 
-    async def _until(self, wait: _OpenWait) -> list[Any]:
+    async def _until(self, wait: _OpenWait) -> list[Any] | Received:
         if wait.deadline is not None and wait.deadline <= max(self._reached(), self._clock.now_ms()):
             return []
         if len(self._names() | (wait.names or frozenset())) > MOST_NAMES:
@@ -147,6 +188,24 @@ class Waiting:
         one = self._unreceived().pop(position)
         found = [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
         return found if one.question is None else [*found, one.question]
+
+    # A signal that comes while the run executes is in the mailbox. The call that records its receipt takes it out of
+    # there, so it is consumed once.
+    def _receive(self, mailbox: Sequence[BufferedSignal]) -> None:
+        """Give signals of the mailbox to the waits, in their order."""
+        if self._suspended.done():
+            return
+        receiving = list(self._journal.receiving)
+        for one in mailbox:
+            stored = one.stored()
+            if stored in receiving:
+                receiving.remove(stored)
+            elif (wait := self._waiting_for(one.name)) is not None:
+                _hand_out(wait.future, self._journal, one, stored)
+
+    def _waiting_for(self, name: str) -> _OpenWait | None:
+        waits = (wait for wait in self._waits.values() if not wait.future.done())
+        return next((wait for wait in waits if wait.names is None or name in wait.names), None)
 
     def _reached(self) -> int:
         """Return the deadline at which the job was resumed. The clock of the run may be behind."""
@@ -181,6 +240,7 @@ class Waiting:
             else:
                 self._arm(wait)
         self._look_later(GRACE)
+        self._mail.look()
         return await self._drive(cast("asyncio.Task[Any]", self._main), keep)
 
     def _renew_context(self) -> None:
@@ -219,6 +279,7 @@ class Waiting:
         try:
             await self._ended_or_waiting(main)
         finally:
+            self._mail.cancel()
             if self._timer is not None:
                 self._timer.cancel()
         if not self._suspended.done():
@@ -256,6 +317,8 @@ class Waiting:
             for wait in self._waits.values():
                 _disarm(wait)  # the function may stay in memory, and only the next run may continue it
         else:
+            if any(wait.names != frozenset() for wait in self._waits.values()):
+                self._mail.look()
             self._look_later(following)
 
     def _can_suspend(self) -> bool:
@@ -300,6 +363,25 @@ class Waiting:
         )
 
 
+def _note_failure(error: BaseException) -> None:
+    # The suspension of the run looks into the mailbox too.
+    _log.debug("the mailbox of a run could not be read: %r", error)
+
+
+def _hand_out(
+    future: asyncio.Future[list[Any] | Received], journal: Journal, signal: BufferedSignal, stored: bytes
+) -> None:
+    """Let a wait receive a signal of the mailbox."""
+    try:
+        data = journal.payload_of(signal)
+    except SerializationError as error:
+        future.set_exception(error)
+        return
+    # It was handed over by no suspension, so it has no token.
+    found = ["", -1, signal.name, data, signal.sent, *([signal.question] if signal.question else [])]
+    future.set_result(Received(found, stored))
+
+
 def _reason(names: tuple[str, ...] | None, calls: int) -> str:
     """Return for what a run waits, "" for an instant."""
     awaited = ["any signal"] if names is None else list(names)
@@ -319,6 +401,6 @@ def _disarm(wait: _OpenWait) -> None:
         wait.expiry = None
 
 
-def _end_late(future: asyncio.Future[list[Any]]) -> None:
+def _end_late(future: asyncio.Future[list[Any] | Received]) -> None:
     if not future.done():
         future.set_result([])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from glidemq_async.durations import from_ms, parse_duration, to_ms
+from glidemq_async.jobs.journal import SignalGone
 from glidemq_async.jobs.signal_types import decoded, name_of
 from glidemq_async.jobs.signals import Signal
 from glidemq_async.stored.names import check_id
@@ -70,11 +72,19 @@ async def receive(*kinds: type | str, timeout: Duration | None = None, key: str 
     if milliseconds is not None:
         deadline = await _deadline(run, "workflow.timeout", arguments, milliseconds, key)
     wait = partial(run.waiting.signal, frozenset(by_name) or None, deadline)
-    found = cast("list[Any]", await run.ask(RECEIVE, arguments, wait, key=key))
+    found = cast("list[Any]", await _received_by(run, arguments, wait, key))
     if not found:
         names = ", ".join(by_name) or "any signal"
         raise TimeoutError(f"workflow run {run.journal.job_id} has not received {names} within {timeout}")
     return _received(run, by_name, found)
+
+
+async def _received_by(
+    run: WorkflowRun, arguments: list[object], wait: Callable[[], Awaitable[object]], key: str | None
+) -> object:
+    while True:
+        with suppress(SignalGone):
+            return await run.ask(RECEIVE, arguments, wait, key=key)
 
 
 def _received(run: WorkflowRun, by_name: Mapping[str, type | str], found: Sequence[Any]) -> object:

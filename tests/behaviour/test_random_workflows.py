@@ -53,6 +53,8 @@ PROGRAMS: Final = 60
 
 continued: Counter[str] = Counter()
 """How many runs have continued the function of the run before."""
+taken: Counter[str] = Counter()
+"""How many signals runs have received without a suspension."""
 
 
 def program_of(seed: int) -> Program:
@@ -93,6 +95,7 @@ async def live(program: Program, seed: int) -> int:
         assert not journal.steps_not_asked(), "a recorded step was not found again"
         assert len(received) == len(signal_names(program)), "a signal was not received"
     continued["runs"] += world.continued
+    taken["runs"] += world.taken
     return number
 
 
@@ -127,9 +130,11 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("turns")
 def test_each_recorded_step_is_executed_once_in_any_order() -> None:
     continued.clear()
+    taken.clear()
     made = run_programs(RUNS)
     assert made >= min(RUNS, LEAST)
     assert continued.total() > made / 50, "hardly any run has continued a function"
+    assert taken.total() > made / 50, "hardly any run has received a signal without a suspension"
 
 
 def _ignored(*_: object) -> None:

@@ -14,6 +14,7 @@ from glidemq_async import (
     Deduplication,
     FlowJob,
     FlowProducer,
+    GlideMQ,
     JobStateError,
     KeepJobs,
     NoReply,
@@ -22,6 +23,7 @@ from glidemq_async import (
     RetryLater,
     RunHandle,
     TokenBucket,
+    workflows,
 )
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.alerts import Holds, Observation
@@ -250,6 +252,16 @@ async def suspend_and_signal(queue: AnyQueue) -> None:
         await worker.until_empty()
         assert await job.signal("go", 2) is True
         assert await job.result(10) == 2
+        mq: GlideMQ[Any] = GlideMQ(queue.storage, queue=f"{queue.name}-runs")
+
+        @mq.workflow
+        async def listen() -> str:
+            return (await workflows.receive()).name
+
+        async with mq, mq.worker():
+            run = await listen.start()
+            await run.signal("early")
+            assert await run.result(10) == "early"
         job = await queue.add("waits")
         with pytest.raises(NoReply):  # only workflows reply
             await job.send_and_wait("go", 3, timeout=10)

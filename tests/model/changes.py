@@ -179,6 +179,18 @@ class ChangedQueue(Queue):
         job.steps = {**(job.steps or {}), identity: value}
         return "ok"
 
+    def receive(self, id_: str, token: str, value: str, signal: str) -> str:
+        """Take a signal out of the mailbox of a run, and record it as the step "r"."""
+        job = self.get(id_)
+        if job is None or job.state != "active" or job.token != token:
+            return self.record_step(id_, token, "r", value)
+        job.plain = False
+        found = [one for one in job.mailbox if one.stored() == signal]
+        if not found:
+            return "gone"
+        job.mailbox.remove(found[0])
+        return self.record_step(id_, token, "r", value)
+
     def follow(self, id_: str) -> str:
         """Open the stream of a job that has not ended."""
         job = self.get(id_)

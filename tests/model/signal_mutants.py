@@ -48,6 +48,14 @@ MUTANTS_OF_SIGNALS: Final[dict[str, tuple[str, str]]] = {
         "  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'm' .. id,",
         "  redis.call('HSET', base .. ':signalled', 'm' .. id,",
     ),
+    "a signal that was received stays in the mailbox": (
+        "  if status == 'ok' then signals.remove(base, id, args[9], call.seen) end\n",
+        "",
+    ),
+    "a signal that is gone is received": (
+        "  if not signals.has(base, id, args[9], call.seen) then return 'gone' end\n",
+        "",
+    ),
     "a run gets an expired signal": (
         "    if name and (expires == '0' or tonumber(expires) > call.now) then\n",
         "    if name then\n",

@@ -174,6 +174,20 @@ class Users(BaseMachine):
         code = run(self.functions.signals.send(id_, name, data.encode(), ttl, "", question))
         same("reply of sendSignal", code, self.model.send(id_, name, data, ttl, question))
 
+    @action(2, number=NUMBER, is_gone=st.sampled_from([False, False, True]), delivery=DELIVERY)
+    def receive_signal(self, number: int, is_gone: bool, delivery: Delivery) -> None:
+        """Let a run receive the last signal of its mailbox, or one that is not there."""
+        self.made += 1
+        id_ = self.pick(number, "active")
+        job = self.model.jobs.get(id_)
+        lease = job.token if job is not None and job.token else "p1-1"
+        signal = "1 0 a\x1fgone" if is_gone or job is None or not job.mailbox else job.mailbox[-1].stored()
+        self.driver.delivery, self.dirty = delivery, True
+        value = f"s{self.made}"
+        group = StepGroup(id_, lease, NO_LIMIT, NO_LIMIT, [("r", value.encode())])
+        code = self.model.receive(id_, lease, value, signal)
+        same("reply of receiveSignal", run(self.functions.steps.receive(group, signal.encode())), code)
+
     @action(1, number=NUMBER, delivery=DELIVERY)
     def resume_suspended(self, number: int, delivery: Delivery) -> None:
         id_ = self.pick(number, "suspended")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 
 from glidemq_async.functions.outcomes import Suspended
+from glidemq_async.functions.steps import StepGroup
 from glidemq_async.stored.hand_over import Waits
-from tests.server_time.bench import Bench, largest
+from tests.server_time.bench import MIB, Bench, largest
 from tests.server_time.working import Claimant
 
 ANY = Waits("waits for approval", None).stored()
@@ -72,6 +73,17 @@ async def read_mailbox(b: Bench) -> None:
     [job_id] = await b.add()
     await fill_mailbox(b, job_id)
     assert len(await b.functions.signals.mailbox(job_id)) == MOST_SIGNALS
+
+
+@largest("receiveSignal")
+async def receive(b: Bench) -> None:
+    [job_id] = await b.add()
+    await fill_mailbox(b, job_id)
+    [held] = await b.claim(1)
+    b.functions.caller.consumer = "bench"
+    for number, one in enumerate(reversed(await b.functions.signals.mailbox(job_id))):
+        group = StepGroup(job_id, held.entry, 10_000, 16 * MIB, [(f"receive {number}", SMALL)])
+        assert await b.functions.steps.receive(group, one.stored()) == "ok"
 
 
 @largest("checkMailboxes")

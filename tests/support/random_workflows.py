@@ -17,6 +17,7 @@ from typing_extensions import override
 from glidemq_async import Signal, workflows
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import Suspended
+from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.options.steps import StepLimits
@@ -126,6 +127,8 @@ class World:
         self.suspensions = 0
         self.warm: dict[int, WarmProgram] = {}
         """The function that each worker keeps of a suspended run."""
+        self.taken = 0
+        """The number of signals that runs have received without a suspension."""
         self.continued = 0
         """The number of runs that have continued such a function."""
 
@@ -174,7 +177,26 @@ class RunStore:
         await asyncio.sleep(TURN * self.world.draw.randrange(3))
         return StoredJournal(dict(self.world.journal), 0)
 
-    def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
+    async def read_mailbox(self, job_id: str) -> list[BufferedSignal]:
+        await asyncio.sleep(TURN * self.world.draw.randrange(4))
+        return [self._buffered(one, job_id) for one in self.world.mailbox]
+
+    def _buffered(self, signal: Signal, job_id: str) -> BufferedSignal:
+        data = self.encode(signal.data, "signal", "", job_id)
+        return BufferedSignal(signal.name, data, round(signal.sent_at.timestamp() * 1000), 0)
+
+    def _take(self, signal: bytes, job_id: str) -> bool:
+        """Take a signal out of the mailbox. Return False if it is not there."""
+        for one in self.world.mailbox:
+            if self._buffered(one, job_id).stored() == signal:
+                self.world.mailbox.remove(one)
+                self.world.taken += 1
+                return True
+        return False
+
+    def record_step(
+        self, job_id: str, entry: str, identity: str, packed: bytes, signal: bytes = b""
+    ) -> asyncio.Future[str]:
         loop = asyncio.get_running_loop()
         status: asyncio.Future[str] = loop.create_future()
 
@@ -186,6 +208,9 @@ class RunStore:
             if not self.is_alive:
                 self.world.lost += counts
                 status.set_result("stale")
+                return
+            if signal and not self._take(signal, job_id):
+                status.set_result("gone")
                 return
             self.world.recorded[identity] += 1
             self.world.journal[identity] = packed
