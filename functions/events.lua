@@ -1,5 +1,6 @@
 -- events: the history of a queue as a capped stream. Readers can resume, and can count the events that they missed.
---   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events).
+--   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events); and v (a payload)
+--     and name (of the job) if its only event has a value.
 --     e: one line per kind, in the order of KINDS: kind SEP id SEP id …
 --        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
 --   meta2   hash    `events`: the number of events ever written.
@@ -8,10 +9,11 @@
 -- hold back the trimming.
 
 local events = {}
-local MAX_EVENTS = 100000
+events.MAX_EVENTS = 100000         -- an operator can hold a lower number, see event_limits.lua
 local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- number of events between two checks of the caps
 local LARGE = 65536                -- size in bytes of an entry that causes a check too
+local MOST_TRIMMED = 20000          -- number of entries that one check removes, if an operator holds a lower number
 local HELD = 4                     -- a reader that holds events keeps at most this multiple of the caps
 local FORGET_MS = 604800000        -- a reader that was silent for a week holds nothing any more
 
@@ -114,11 +116,15 @@ local function trim(base, key, total, now)
   if not oldest then return end
   -- Sample all nodes: entries differ in size, and the oldest few say nothing about the others.
   local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
-  local over = math.max((total - oldest) / MAX_EVENTS, bytes / MAX_BYTES)
+  local most = redis.call('HGET', base .. ':meta2', 'max_events')
+  local over = math.max((total - oldest) / tonumber(most or events.MAX_EVENTS), bytes / MAX_BYTES)
   if over <= 1 then return end
   local held = first_held(base, now)
   if not held then
-    redis.call('XTRIM', key, 'MAXLEN', math.max(1, math.floor(redis.call('XLEN', key) / over)))
+    local length = redis.call('XLEN', key)
+    local wanted = math.max(1, math.floor(length / over))
+    if most then wanted = math.max(wanted, length - MOST_TRIMMED) end
+    redis.call('XTRIM', key, 'MAXLEN', wanted)
     return
   end
   local surplus = total - oldest
@@ -158,4 +164,13 @@ function events.one(base, kind, id, detail, now)
   local lines = {}
   events.note(lines, kind, id, detail)
   events.write(base, lines, now)
+end
+
+-- Write a single event without a detail that has a value, a payload. name: the name of the job.
+function events.with_value(base, kind, id, now, name, value)
+  local key = base .. ':events'
+  local total = redis.call('HINCRBY', base .. ':meta2', 'events', '1')
+  redis.call('XADD', key, '*', 'seq', digits(total - 1), 'n', '1', 't', digits(now), 'e', kind .. SEP .. id,
+    'v', value, 'name', name)
+  if total % CHECK_EVENTS < 1 then trim(base, key, total, now) end
 end

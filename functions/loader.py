@@ -106,6 +106,7 @@ FILES: Final = (
     "tokens",
     "bulk",
     "operations",
+    "event_limits",
     "alerts",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""

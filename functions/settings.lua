@@ -3,8 +3,8 @@
 --   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue }
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
 --                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
---     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed; for keys "<limit> <key>", the empty
---     key for the default; and for a paused scheduler "schedule <id>"
+--     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed, max_events; for keys "<limit> <key>",
+--     the empty key for the default; and for a paused scheduler "schedule <id>"
 -- A call that changes a setting may name its author, `by`: cmsgpack { origin, who, note }.
 --   origin  "operator": the value holds from now on
 --           "code": the value is declared, and applies unless there is a hold; '' removes a declaration, and changes

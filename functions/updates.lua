@@ -3,9 +3,11 @@
 --     entry  the lease token of the run that writes, or '' for a user outside of a run
 --     consumer  the worker of the run: after a failover another worker may own the same entry, see settle.lua
 --     kind   "progress" and "data" (value: a payload), "log" (value: one line)
+--     The event of a progress contains it, up to 1 KiB.
 --     status "ok", "missing", or "stale": the run has lost the job, nothing was written
 
 local LOG_LINES = 1000
+local LARGEST_VALUE = 1024       -- size in bytes of a progress that its event contains
 
 local write = {}
 
@@ -41,6 +43,11 @@ request.register('updateJob', function(base, args)
   end
   local event = write[kind](base, id, args[6], entry)
   chunks.announce_one(base, id)
-  if event then events.one(base, event, id, nil, clock.now()) end
+  if event == 'progress' and #args[6] <= LARGEST_VALUE then
+    local name = redis.call('HGET', base .. ':job:' .. id, 'name')
+    events.with_value(base, event, id, clock.now(), name or '', args[6])
+  elseif event then
+    events.one(base, event, id, nil, clock.now())
+  end
   return 'ok'
 end, {'allow-oom'})

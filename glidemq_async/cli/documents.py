@@ -160,4 +160,6 @@ def event_document(event: QueueEvent | EventGap) -> Document:
         "at": instant(event.at),
         "detail": event.detail,
         "position": event.position,
+        "name": event.name,
+        "value": event.value,
     }

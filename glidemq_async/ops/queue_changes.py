@@ -12,11 +12,12 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.ops.errors import SettingsChanged, WrongTicket
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.options.retention import KeepJobs, checked_keep
+from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.cleaning import CleanState
 from glidemq_async.queues.limits import UNCHANGED, Unchanged, change_key_limits, change_limits, change_pause
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.rates import RateLimit, TokenBucket
-from glidemq_async.queues.retention import hold_retention
+from glidemq_async.queues.retention import MAX_EVENTS, hold_max_events, hold_retention
 from glidemq_async.queues.schedulers import pause_scheduler
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.dead_letter import FailureCause
@@ -135,6 +136,19 @@ class QueueChanges(OpsPart):
         opened = await self.queue(queue)
         async with self.changing("set retention", queue, reason=reason or note, retention=held):
             await hold_retention(opened, self._author(note or reason), held)
+
+    async def set_max_events(self, queue: str, count: int, *, note: str = "", reason: str = "") -> None:
+        """Hold the number of events that a queue keeps: 1 to 100,000, which is also the default.
+
+        The queue removes older events with its next events, and keeps about a thousand more than `count`. Until
+        `release_hold(queue, "max_events")`. Results, `job.watch` and the figures of queues do not need events.
+
+        Raises TypeError or ValueError for a bad number.
+        """
+        whole_number("count", count, least=1, most=MAX_EVENTS)
+        opened = await self.queue(queue)
+        async with self.changing("set max events", queue, reason=reason or note, max_events=count):
+            await hold_max_events(opened, self._author(note or reason), count)
 
     async def drain(self, queue: str, *, delayed: bool = False, reason: str = "") -> int:
         """Remove the waiting jobs, and with `delayed` the delayed and suspended ones too. Return their number."""

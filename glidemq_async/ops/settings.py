@@ -13,12 +13,13 @@ from glidemq_async.ops.errors import NoSuchHold
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.queues.limits import change_pause, release_limit, stored_settings
 from glidemq_async.queues.queue import Queue
-from glidemq_async.queues.retention import hold_retention
+from glidemq_async.queues.retention import hold_max_events, hold_retention
 
 SettingOrigin: TypeAlias = Literal["operator", "code", "none"]
 PAUSED: Final = "paused"
 SCHEDULE: Final = "schedule"
 RETENTIONS: Final = ("keep_completed", "keep_failed")
+EVENTS: Final = "max_events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,8 @@ async def _release(queue: Queue[Any, Any], by: Author, name: str, key: str | Non
         await queue.resume_job_scheduler(key)
     elif name in RETENTIONS:
         await hold_retention(queue, by, {name: None})
+    elif name == EVENTS:
+        await hold_max_events(queue, by, None)
     else:
         await release_limit(queue, by, setting)
 
@@ -104,7 +107,7 @@ def _setting(setting: str, stored: StoredSettings) -> Setting:
         value, until = _pause(stored)
         held = held if value else None
         applies = held
-    elif not has_key and name not in RETENTIONS:
+    elif not has_key and name != EVENTS and name not in RETENTIONS:
         value = _limit(name, stored.limits)
     origin: SettingOrigin = "operator" if held else "code" if declared and value else "none"
     return Setting(

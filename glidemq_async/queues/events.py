@@ -6,17 +6,19 @@ functions/events.lua describes how they are stored, and docs/events.md lists the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from glidemq_async._internal.blocking import BlockingContext, blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.loops import refuse_elsewhere
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import from_ms
-from glidemq_async.errors import QueueClosed
+from glidemq_async.errors import QueueClosed, SerializationError
+from glidemq_async.payloads.codecs import Codec
+from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.storage import StorageLike, StreamEntry
 
 EventKind: TypeAlias = Literal[
@@ -113,6 +115,9 @@ class QueueEvent:
 
     `job_id` is "" for events of the whole queue. Pass `position` to a new reader to resume after this event. `key` is
     the ordering key of an added job.
+
+    `name` is the name of the job in `added` and `progress`, otherwise None. `value` is the value of `progress`. It is
+    None if the stored progress has more than 1 KiB, or if this reader has not the codecs or the serializer to read it.
     """
 
     kind: EventKind
@@ -121,6 +126,8 @@ class QueueEvent:
     detail: str
     position: str
     key: str | None = None
+    name: str | None = None
+    value: Any = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +164,7 @@ class QueueEvents(Connectable):
     Each event is delivered once, in the order of the server. To continue after an interruption, pass the last event's
     `position` as `after`. Events that were deleted unread are reported as an EventGap. `after="0"` reads all stored
     events. Without an event loop: `with QueueEvents("emails", url).sync as events: for event in events: ...`.
+    `serializer` and `codecs` read the values of `progress`, as for Queue.
 
     Raises ValueError for a bad `after`, StorageUnavailable when the server cannot be reached (iterate again to resume),
     and IncompatibleQueueError when the stored queue belongs to another library, layout or mode.
@@ -169,8 +177,10 @@ class QueueEvents(Connectable):
         *,
         after: str | None = None,
         prefix: str = DEFAULT_PREFIX,
+        serializer: Serializer | None = None,
+        codecs: Sequence[Codec] = (),
     ) -> None:
-        self._client = QueueClient(queue, storage, prefix=prefix, mode=None)
+        self._client = QueueClient(queue, storage, prefix=prefix, mode=None, serializer=serializer, codecs=codecs)
         self._after = after
         self._entry, self._index, self._next_seq = "", 0, _ANY
         self._reads: set[asyncio.Task[list[StreamEntry]]] = set()
@@ -266,12 +276,22 @@ class QueueEvents(Connectable):
             # delivered.
             self._entry, self._index = entry, index
             self._next_seq = _OVER - following if kind == "obliterated" else following
-            key = None
-            if kind == "added" and KEY_SEP in detail:
-                detail, _, key = detail.partition(KEY_SEP)  # noqa: PLW2901
-            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key)
+            key = name = value = None
+            if kind == "added":
+                detail, separator, last = detail.partition(KEY_SEP)  # noqa: PLW2901
+                name, key = detail, last if separator else None
+            elif b"v" in fields:
+                name = fields[b"name"].decode()
+                value = self._value(fields[b"v"], name, job_id)
+            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key, name, value)
         # The entry is complete. The next read can start after it and need not read it again.
         self._entry, self._index = entry, 0
+
+    def _value(self, packed: bytes, name: str, job_id: str) -> object:
+        try:
+            return self._client.decode(packed, "progress", name, job_id)
+        except SerializationError:
+            return None
 
 
 class SyncQueueEvents(BlockingContext[QueueEvents]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from statistics import median
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import QueueClosed, QueueEvent, QueueEvents, RetryLater
+from glidemq_async import Queue, QueueClosed, QueueEvent, QueueEvents, RetryLater
+from glidemq_async.payloads.codecs import Signing
 from glidemq_async.queues.events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
@@ -33,6 +35,43 @@ async def test_the_events_of_a_job_follow_its_life(queue: AnyQueue) -> None:
         ("progress", ""), ("completed", ""),
     ]  # fmt: skip
     assert all(abs(event.at - datetime.now(UTC)) < timedelta(seconds=30) for event in seen)
+
+
+async def test_the_event_of_a_progress_has_its_value(queue: AnyQueue) -> None:
+    values: list[Any] = [0.5, {"pages": [1, 2]}, "x" * 2_000, None]
+
+    async def work(job: AnyJob) -> None:
+        for value in values:
+            await job.update_progress(value)
+
+    async with worker_of(queue, work):
+        job = await queue.add("import", key="tenant")
+        await ended(job)
+    seen = [event for event in await history(queue) if event.job_id == job.id]
+    assert [(event.name, event.key) for event in seen if event.kind == "added"] == [("import", "tenant")]
+    progress = [event for event in seen if event.kind == "progress"]
+    assert [event.value for event in progress] == [0.5, {"pages": [1, 2]}, None, None]
+    assert [event.name for event in progress] == ["import", "import", None, "import"]
+    assert len({*seen}) == len(seen)
+
+
+async def test_a_reader_without_the_codecs_gets_no_value(storage: Storage, name: str) -> None:
+    codecs = [Signing({"a": b"k" * 32})]
+    async with Queue[Any, Any](name, storage, codecs=codecs) as queue:
+        job = await queue.add("n")
+        await job.update_progress(7)
+        for given, value in ((codecs, 7), ((), None)):
+            async with QueueEvents(name, storage, after="0", codecs=given) as events:
+                found = [event async for event in _until(events, "progress")]
+            assert [event.value for event in found if event.kind == "progress"] == [value]
+
+
+async def _until(events: QueueEvents, kind: str) -> AsyncIterator[QueueEvent]:
+    async for event in events:
+        assert isinstance(event, QueueEvent)
+        yield event
+        if event.kind == kind:
+            return
 
 
 async def test_a_reader_gets_only_new_events_by_default(queue: AnyQueue) -> None:

@@ -179,6 +179,28 @@ async def set_retention(b: Bench) -> None:
     await b.functions.retention.set(by, {"keep_completed": "", "keep_failed": ""})
 
 
+@largest("setMaxEvents")
+async def set_max_events(b: Bench) -> None:
+    by = Author("operator", "ada", "x" * 200)
+    await b.functions.event_limits.set(by, 1)
+    await b.add(3 * b.many)
+    await b.functions.event_limits.set(by, None)
+
+
+FILL = """
+for i = 1, 60000 do redis.call('XADD', KEYS[1], '*', 'seq', i - 1, 'n', 1, 't', 1, 'e', 'active\\031' .. i) end
+redis.call('HSET', KEYS[2], 'events', 60000)
+"""
+
+
+@largest("addPlain", "few events are kept")
+async def add_with_few_events(b: Bench) -> None:
+    await b.command("EVAL", FILL, 2, f"{b.base}:events", f"{b.base}:meta2")
+    await b.functions.event_limits.set(Author("operator", "ada", ""), 1)
+    await b.add(6_000)
+    assert await b.command("XLEN", f"{b.base}:events") < 30_000
+
+
 @largest("pauseKey")
 async def pause_key(b: Bench) -> None:
     await b.add_keyed(b.many, b.many // 2)

@@ -1,0 +1,100 @@
+"""The tests of alerts and events can fail: each of many small defects in the Lua is detected."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+
+import pytest
+
+from glidemq_async.functions import loader
+from glidemq_async.ops import Actor, Ops
+from glidemq_async.storage import MemoryStorage
+from glidemq_async.storage.redis.library import shipped
+from tests.conformance import test_events as events
+from tests.model.alert_mutants import MUTANTS_OF_ALERTS, MUTANTS_OF_EVENTS
+from tests.ops import test_alerts as alerts
+from tests.ops import test_settings as settings
+from tests.ops.receiver import Receiver, receiving
+from tests.support.clocked_queue import Timed, timed
+
+DETECTED = (AssertionError, LookupError, TypeError, ValueError, BaseExceptionGroup, pytest.fail.Exception)
+
+
+async def raise_alerts() -> None:
+    """Open and close episodes, and notify receivers."""
+    for check in (
+        alerts.test_a_condition_that_changes_faster_than_its_time_neither_opens_nor_closes,
+        alerts.test_one_process_evaluates_and_an_outdated_one_is_refused,
+    ):
+        await in_core(check)
+    for receive in (
+        alerts.test_an_episode_opens_and_closes_after_its_time_and_notifies_once_each,
+        alerts.test_episodes_end_with_their_rule_and_with_their_queue,
+        alerts.test_a_receiver_that_fails_gets_the_same_message_again,
+    ):
+        async with receiving() as receiver:
+            await in_core(partial(_given, receive, receiver))
+
+
+async def in_core(check: Callable[[Ops, Timed], Awaitable[None]]) -> None:
+    """Run a test with an operations core on a new server."""
+    async with MemoryStorage(testing=True) as opened:
+        place = new(opened)
+        async with place.queue, Ops(opened) as ops:
+            await check(ops, place)
+
+
+async def _given(check: Callable[..., Awaitable[None]], receiver: Receiver, ops: Ops, place: Timed) -> None:
+    await check(ops, place, receiver)
+
+
+async def read_events() -> None:
+    """Read the values of events, and hold their number."""
+    async with MemoryStorage(testing=True) as opened:
+        async with new(opened).queue as queue:
+            await events.test_the_event_of_a_progress_has_its_value(queue)
+        async with new(opened).queue as queue, Ops(opened, actor=Actor("http", "ada")) as ops:
+            await settings.test_a_queue_keeps_as_many_events_as_an_operator_holds(ops, queue)
+
+
+def new(opened: MemoryStorage) -> Timed:
+    """Return a new queue."""
+    return timed(opened, f"q-{uuid.uuid4().hex[:12]}")
+
+
+MUTANTS = {
+    **{title: (*change, raise_alerts) for title, change in MUTANTS_OF_ALERTS.items()},
+    **{title: (*change, read_events) for title, change in MUTANTS_OF_EVENTS.items()},
+}
+
+
+@pytest.mark.parametrize("title", MUTANTS)
+def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
+    old, changed, _ = MUTANTS[title]
+    assert old != changed
+    assert loader.source(testing=True).count(old) == 1, old
+
+
+@pytest.fixture
+def with_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Let storages of this test load another text of the library."""
+
+    def use(text: str) -> None:
+        monkeypatch.setattr(loader, "source", lambda *, testing=False: text)
+        shipped.cache_clear()
+
+    yield use
+    shipped.cache_clear()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the checks that fail
+@pytest.mark.parametrize("title", MUTANTS)
+async def test_a_test_detects_the_defect(title: str, with_library: Callable[[str], None]) -> None:
+    old, changed, check = MUTANTS[title]
+    with_library(loader.source(testing=True).replace(old, changed))
+    with pytest.raises(DETECTED):
+        await check()
