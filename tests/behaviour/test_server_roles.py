@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+import httpx2
 import pytest
 
 from glidemq_async import (
@@ -29,6 +30,7 @@ from glidemq_async.storage.redis.server import ServerStorage
 from glidemq_async.storage.redis.server_roles import ROLES, ServerRole, commands_of_functions, rules_of
 from glidemq_async.storage.redis.wire import as_text
 from glidemq_async.storage.urls import open_storage
+from glidemq_async.web.app import operations_app
 from tests.conformance.test_tour import test_every_function_works_here as tour
 from tests.lua.effects import READS
 from tests.support.helpers import soon
@@ -112,6 +114,14 @@ async def look(url: str) -> None:
             await queue.add("n")
         with pytest.raises(StorageUnavailable, match=r"\+fcall"):
             await Queue[Any, Any]("new", url).connect()
+        app = operations_app(ops.storage, read_only=True)
+        transport = httpx2.ASGITransport(app, client=("127.0.0.1", 1))
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as browser,
+        ):
+            for path in ("/", "/queues/q", f"/queues/q/jobs/{failed.id}", "/api/v1/overview", "/audit"):
+                assert (await browser.get(path)).status_code == 200, path
     start = QueueEvents("q", url).position
     async with QueueEvents("q", url, after=start) as events:
         assert isinstance(await soon(anext(aiter(events))), QueueEvent)
