@@ -19,7 +19,7 @@ from tests.ops import test_settings as settings
 from tests.ops.receiver import Receiver, receiving
 from tests.support.clocked_queue import Timed, timed
 
-DETECTED = (AssertionError, LookupError, TypeError, ValueError, BaseExceptionGroup, pytest.fail.Exception)
+DETECTED = (AssertionError, LookupError, TypeError, ValueError, TimeoutError, BaseExceptionGroup, pytest.fail.Exception)
 
 
 async def raise_alerts() -> None:
