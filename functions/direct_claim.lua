@@ -11,7 +11,7 @@
 -- Both functions run in one transaction, so the state of the call stays in Lua between them.
 --
 -- The gate opens only if the next entries of `fifo` are all that the claim may start, and need nothing but their
--- delivery: plain jobs, small, without a lease of their own. `special` (entries.lua) says where these begin.
+-- delivery: small plain jobs with the lease of the worker. `special` (entries.lua) says where these begin.
 
 local direct_claim = {}
 -- The structures whose jobs start before the entries of `fifo` or after them, or change what their claim has to do.

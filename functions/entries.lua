@@ -130,7 +130,7 @@ do
 
   -- Note that the entry with this number is special: only a function may claim it, see direct_claim.lua. The numbers of
   -- a call grow. One command marks several of them, because most calls append several special entries or none.
-  --   meta2  special: each entry of `fifo` with a higher number belongs to a small plain job without a lease of its own
+  --   meta2  special: each entry of `fifo` with a higher number belongs to a small plain job that sets no lease
   function entries.mark_special(base, number, call)
     if call.special and number <= call.special then return end
     call.special = number + SPECIAL_AT_ONCE

@@ -25,7 +25,7 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  entries.mark_special(base, tonumber(number), call)\n  return redis.call('XADD'",
         "  return redis.call('XADD'",
     ),
-    "a job with a lease of its own is claimed directly": (
+    "a job that sets its lease is claimed directly": (
         "  if entries.is_special(data, opts) then entries.mark_special(base, tonumber(id), call) end\n",
         "",
     ),
