@@ -23,9 +23,9 @@ from urllib.parse import quote, urlsplit
 
 from glidemq_async import JobOptions, Queue, Worker
 from glidemq_async.storage import Storage, open_storage
+from glidemq_async.storage.redis.wire import Wire, as_list
 
-from .server import ServerCost, connected, running_server
-from .slow_log import durations_of
+from .server import ServerCost, ask, connected, running_server
 
 REPORT = Path(__file__).parents[1] / "docs" / "reports" / "dashboard.md"
 BUSY_SHARE = 0.05
@@ -314,9 +314,21 @@ def _input(n: int, delayed: JobOptions) -> tuple[str, dict[str, int], JobOptions
 
 
 async def _searched(url: str, title: str, act: Callable[[], Awaitable[tuple[list[float], int, int]]]) -> SearchCost:
-    async with connected(url) as wire, durations_of(wire) as taken:
+    async with connected(url) as wire:
+        await ask(wire, "CONFIG", "SET", "slowlog-max-len", 100_000, "slowlog-log-slower-than", 0)
+        await ask(wire, "SLOWLOG", "RESET")
         pages, found, searched = await act()
-    return SearchCost(title, len(taken.seconds), max(taken.seconds), pages, found, searched)
+        taken = [seconds async for seconds in _function_calls(wire)]
+    return SearchCost(title, len(taken), max(taken), pages, found, searched)
+
+
+async def _function_calls(wire: Wire) -> AsyncGenerator[float]:
+    """Iterate over the seconds of the function calls in the slow log, also of the ones that only read."""
+    for item in as_list(await ask(wire, "SLOWLOG", "GET", -1)) or []:
+        _, _, microseconds, line, *_ = as_list(item) or []
+        command = (as_list(line) or [b""])[0]
+        if isinstance(command, bytes) and command.startswith(b"FCALL") and isinstance(microseconds, int):
+            yield microseconds / 1e6
 
 
 async def _pages(base: str, path: str) -> tuple[list[float], int, int]:

@@ -45,7 +45,7 @@ async def test_a_filter_selects_the_same_jobs_by_each_face(storage: Storage, que
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3_600)
 @pytest.mark.only_on("redis7")
 async def test_5_000_filters_select_the_same_jobs_by_each_face(storage: Storage, queue: AnyQueue, name: str) -> None:
     await compare(storage, queue, name, 5_000)
