@@ -19,7 +19,7 @@ from glidemq_async.ops.documents import as_document
 
 TICK_SECONDS: Final = 1.0
 """Interval between two readings."""
-MOST_SHARE: Final = 0.04
+MOST_SHARE: Final = 0.02
 """The share of a processor that the readings take at most. The interval grows if they need more."""
 LINGER_SECONDS: Final = 10.0
 """Time after the last viewer has left for which the readings go on."""

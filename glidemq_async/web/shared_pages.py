@@ -7,18 +7,20 @@ import time
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Final
 
-KEPT_SECONDS: Final = 1.0
 MOST_PAGES: Final = 200
 
 
 class SharedPages:
-    """The pages that were rendered in the last second, by the request and the rights of its user."""
+    """The pages that were rendered lately, by the request and the rights of its user."""
 
     def __init__(self) -> None:
         self._pages: dict[Hashable, tuple[float, asyncio.Lock, bytes]] = {}
 
-    async def get(self, key: Hashable, make: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
-        """Return the page of a key, or make it. A page that is None is not kept, and raised errors are not either."""
+    async def get(self, key: Hashable, kept: float, make: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
+        """Return the page of a key, or make it and keep it for `kept` seconds.
+
+        A page that is None is not kept, and raised errors are not either.
+        """
         _, lock, _ = self._pages.setdefault(key, (0.0, asyncio.Lock(), b""))
         async with lock:
             until, _, page = self._pages.get(key, (0.0, lock, b""))
@@ -26,7 +28,7 @@ class SharedPages:
                 return page
             made = await make()
             if made is not None:
-                self._pages[key] = time.monotonic() + KEPT_SECONDS, lock, made
+                self._pages[key] = time.monotonic() + kept, lock, made
                 self._forget()
             return made
 

@@ -19,7 +19,7 @@ from glidemq_async.web.settings import Access, WebLimits
 from glidemq_async.web.shared_pages import SharedPages
 
 FASTEST_PACE: Final = 2.0
-REFRESHES_PER_SECOND: Final = 10.0
+REFRESHES_PER_SECOND: Final = 8.0
 """Number of refreshes of all open pages together in a second."""
 ErrorPage: TypeAlias = Callable[[HTTPConnection, Problem, Access], Response]
 LogIn: TypeAlias = Callable[[Request, "WebState"], Awaitable[Response]]

@@ -23,6 +23,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.stored.record import State
 from glidemq_async.web import operations_app
 from glidemq_async.web.app import running
+from glidemq_async.web.pages.rendering import render
 from glidemq_async.web.settings import Access
 from tests.web.seed import fill, seeded_app
 
@@ -293,6 +294,33 @@ async def test_the_pages_work_below_a_path(seeded: GlideMQ[Any]) -> None:
         for link in sorted(links):
             if "/theme" not in link and "preview" not in link:
                 assert (await client.get(html.unescape(link))).status_code == 200, link
+
+
+async def test_open_pages_with_the_same_rights_share_one_rendering(
+    seeded: GlideMQ[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rendered: list[str] = []
+
+    def counted(request: Any, template: str, **values: Any) -> Any:
+        rendered.append(template)
+        return render(request, template, **values)
+
+    monkeypatch.setattr("glidemq_async.web.pages.failure_pages.render", counted)
+    app = operations_app(seeded, access=Access(authenticate=_authenticate, tokens=False))
+    async with running(app):
+        pages: list[str] = []
+        for role in ("admin", "admin", "operator"):
+            headers = {"x-user": role, "accept": "text/html"}
+            transport = httpx2.ASGITransport(app=app)
+            async with httpx2.AsyncClient(transport=transport, base_url="http://test", headers=headers) as client:
+                whole = await client.get("/failures")
+                token = fields_of(whole.text, "/theme")["form_token"]
+                fresh = await client.get("/failures", headers={"X-Refresh": "1"})
+                assert fields_of(fresh.text, "/operations/preview")["form_token"] == token
+                assert ("no answer from mx1" in fresh.text) is (role == "admin")
+                pages.append(fresh.text.replace(token, ""))
+        assert pages[0] == pages[1]
+    assert len(rendered) == 3 + 2
 
 
 async def test_read_only_pages_have_no_changes(seeded: GlideMQ[Any]) -> None:

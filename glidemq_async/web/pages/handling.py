@@ -73,7 +73,7 @@ async def _refreshed(handler: Handler, request: Request) -> Response:
         response = await handler(request)
         return bytes(response.body) if response.status_code == 200 else None
 
-    page = await context.web.shared_pages.get(key, make)
+    page = await context.web.shared_pages.get(key, context.web.pace / 2, make)
     context.form_token = own
     if page is None:
         return await handler(request)
