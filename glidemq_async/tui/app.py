@@ -44,6 +44,7 @@ _WIDTHS: Final = {
 """Maximum number of columns of the terminal for texts that can be long."""
 _STYLES: Final = {
     "failed": "red",
+    "failing": "white on red",
     "stopped": "bold white on red",
     "lost": "bold white on red",
     "behind": "black on yellow",

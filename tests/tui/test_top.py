@@ -256,6 +256,13 @@ async def test_the_verdict_names_the_reason(top: Top, q: AnyQueue) -> None:
         assert text(top, "verdict").startswith(" behind ")
 
 
+async def test_jobs_that_fail_are_a_verdict(top: Top, q: AnyQueue) -> None:
+    await failures(q, 30)
+    async with top.run_test(size=SIZE) as pilot:
+        await until(pilot, lambda: text(top, "verdict").startswith(" failing "))
+        assert "of the jobs of mail failed" in text(top, "verdict")
+
+
 async def test_help_lists_the_keys(top: Top) -> None:
     async with top.run_test(size=SIZE) as pilot:
         await pilot.press("question_mark")
