@@ -86,7 +86,7 @@ class AuditLog:
 
         If the store cannot be reached, the line remains as it began, and the logger gets a warning.
         """
-        # The change is made, or has raised an error of its own. An error here would hide that.
+        # The change is made, or has raised an error. An error here would hide that.
         try:
             await self._calls.end(entry, packed_line(actor, change, result))
         except (StorageUnavailable, FunctionError) as error:

@@ -44,7 +44,7 @@ SETTINGS: tuple[Callable[[Ops, AnyQueue], Awaitable[None]], ...] = (
 
 
 async def alone(*tests: Callable[[Timed], Awaitable[object]]) -> None:
-    """Run each test on a server of its own, whose clock it moves."""
+    """Run each test on a new server, whose clock it moves."""
     for test in tests:
         async with MemoryStorage(testing=True) as opened:
             world = timed(opened, name())

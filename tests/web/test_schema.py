@@ -35,7 +35,7 @@ ENDLESS = {"streamEvents", "streamChunks"}
 LONGEST_WAIT = 0.01
 """Requests may wait for 60 seconds, which would take the time of other requests here."""
 OTHER_CHECKS = ("ignored_auth",)
-"""Checks that send requests of their own to a server. The matrix of rights tests what they look for."""
+"""Checks that send their own requests to a server. The matrix of rights tests what they look for."""
 MEANINGS = {"filter-error", "invalid-value", "settings-changed"}
 """Problems with values of the right type. The document does not describe what is wrong with them."""
 _EVERY_CHECK: Any = list(HealthCheck)
