@@ -142,7 +142,7 @@ async def test_a_queue_reports_missing_rules(server: Server, rules: tuple[str, .
         pass  # loads the functions
     before = await server.command("DBSIZE")
     url = await user(server, *rules)
-    with pytest.raises(StorageUnavailable, match=re.escape(f"Add to the user: {missing} ")):
+    with pytest.raises(StorageUnavailable, match=re.escape(f"Add to the user: {missing} (ACL SETUSER")):
         await Queue[int, int]("q", url).connect()
     assert await server.command("DBSIZE") == before
 

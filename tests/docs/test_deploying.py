@@ -340,10 +340,15 @@ def test_the_capacity_has_the_figures_of_the_report() -> None:
 # -- permissions ------------------------------------------------------------------------------------------------------
 
 
+def users() -> str:
+    """Return the users file. `python -m tests.docs.test_deploying` writes it after a change of the rules."""
+    lines = ["user default reset on nopass -@all +ping"]
+    lines += [f"user {role} on >secret {' '.join(rules_of(role))}" for role in ROLES]
+    return "\n".join(lines) + "\n"
+
+
 def test_the_users_have_the_rules_of_their_roles() -> None:
-    users = ["user default reset on nopass -@all +ping"]
-    users += [f"user {role} on >secret {' '.join(rules_of(role))}" for role in ROLES]
-    assert (DEPLOY / "users.acl").read_text().splitlines() == users, "write these lines into deploy/users.acl"
+    assert (DEPLOY / "users.acl").read_text() == users(), "run python -m tests.docs.test_deploying"
 
 
 def test_each_part_has_the_user_of_its_role() -> None:
@@ -359,3 +364,7 @@ def test_each_part_has_the_user_of_its_role() -> None:
         "deployer": "deployer", "operator": "operator",
         **{f"kubernetes shop-glidemq-{role}": role for role in ROLES if role != "viewer"},
     }  # fmt: skip
+
+
+if __name__ == "__main__":
+    (DEPLOY / "users.acl").write_text(users())

@@ -76,7 +76,7 @@ def judge(problem: Exception) -> Verdict:
 
 
 # The position in the library at which an error was raised. Some servers append it.
-_WHERE: Final = re.compile(r" script: \S+, on \S+$")
+_WHERE: Final = re.compile(r" script: (?:\S+, )?on \S+$")
 
 
 def failure(problem: Exception, function: str, where: str) -> GlideMQError:
