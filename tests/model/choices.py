@@ -100,6 +100,10 @@ RUNS = st.lists(RUN, min_size=1, max_size=4)
 
 F = TypeVar("F", bound=Callable[..., None])
 ACTIONS: list[st.SearchStrategy[tuple[str, dict[str, object]]]] = []
+BARE_ACTIONS: list[st.SearchStrategy[tuple[str, dict[str, object]]]] = []
+"""The actions of `OF_BARE_RUNS`."""
+OF_BARE_RUNS = {"add", "claim", "settle", "settle_and_claim", "repeat_call"}
+"""The usual actions of a run in which most jobs have no options."""
 
 
 def action(weight: int, **arguments: st.SearchStrategy[object]) -> Callable[[F], F]:
@@ -107,7 +111,10 @@ def action(weight: int, **arguments: st.SearchStrategy[object]) -> Callable[[F],
 
     def register(method: F) -> F:
         # Separate strategies, because Hypothesis counts a repeated strategy only once.
-        ACTIONS.extend(st.tuples(st.just(method.__name__), st.fixed_dictionaries(arguments)) for _ in range(weight))
+        name = method.__name__
+        lists = [ACTIONS, BARE_ACTIONS] if name in OF_BARE_RUNS else [ACTIONS]
+        for actions in lists:
+            actions.extend(st.tuples(st.just(name), st.fixed_dictionaries(arguments)) for _ in range(weight))
         return method
 
     return register

@@ -257,6 +257,8 @@ class Driver:
         self.subscription = Connection(path)
         self.delivery: Delivery = "once"
         self.calls = 0
+        self.direct_reads = 0
+        """The number of transactions in which the worker has read entries itself."""
         self.functions = Functions(self, BASE)
         self._last_event = "0-0"
         self.load()
@@ -323,6 +325,8 @@ class Driver:
             again = self._transact(commands)
             assert isinstance(again[1], ReplyError), f"a repeated transaction has read {again[1]!r}"
             assert again[2] is None, f"a repeated transaction has finished a claim: {again[2]!r}"
+        if replies[1] is not None and not isinstance(replies[1], ReplyError):
+            self.direct_reads += 1
         return None if self.delivery == "lost" else replies
 
     def _transact(self, commands: Sequence[Sequence[Arg]]) -> list[object]:

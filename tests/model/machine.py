@@ -21,7 +21,7 @@ from tests.model.dead_letter_actions import DeadLetterActions
 from tests.model.driver import Delivery, run
 from tests.model.parts import Settled
 from tests.model.schedule_actions import ScheduleActions
-from tests.model.users import Users
+from tests.model.users import ONE_OF, Users
 from tests.model.wakeups import SECOND_LATER_MS
 from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_early, settled_run
 from tests.support.fake_worker import with_runs
@@ -34,14 +34,18 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     """Random users and workers on one queue."""
 
     @initialize(
-        plain=st.sampled_from([False, False, True]),
+        plain=st.sampled_from([False, True]),
+        bare=st.booleans(),
         swept=st.sampled_from([True, True, False]),
         dead_letter_queue=st.sampled_from(["graves", "graves", ""]),
         early=st.booleans(),
     )
-    def begin(self, plain: bool, swept: bool, dead_letter_queue: str, early: bool) -> None:
-        """Some runs have only plain jobs without limits. They reach effects of many jobs sooner."""
-        self.plain = plain
+    def begin(self, plain: bool, bare: bool, swept: bool, dead_letter_queue: str, early: bool) -> None:
+        """Some runs have only plain jobs without limits. They reach effects of many jobs sooner.
+
+        Most jobs of a bare run have no options at all, so that workers read their entries directly.
+        """
+        self.plain, self.bare = plain, plain and bare
         self.ends_early = early
         self.driver.end_calls_early(early)
         self.set_dead_letter_queue(dead_letter_queue)
@@ -127,6 +131,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         settled, held, stale = list[Settled](), list(worker.held.items()), self.stale_tokens()
         for kind, number, end in runs:
             self.made += 1
+            if self.bare and self.made % ONE_OF:
+                kind, end = "held", Settled("c", "", "")  # noqa: PLW2901
             id_, token = "nobody", "p1-1"
             if kind == "held":
                 if not held:

@@ -10,11 +10,11 @@ from typing import ClassVar, Literal
 
 import hypothesis.strategies as st
 from hypothesis import note
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.storage.redis.wire import ReplyError
-from tests.model.choices import ACTIONS, START_MS, STEP
+from tests.model.choices import ACTIONS, BARE_ACTIONS, START_MS, STEP
 from tests.model.compare import Comparer, same
 from tests.model.compare_dead_letters import compare_dead_letters
 from tests.model.compare_schedulers import compare_schedulers
@@ -55,6 +55,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.sleeping: dict[str, int] = {}
         self.taken = 0
         self.plain = False
+        self.bare = False
         self.ends_early = False
         self.dirty = False
 
@@ -211,9 +212,19 @@ class BaseMachine(RuleBasedStateMachine):
             if not cursor:
                 return ids
 
+    @precondition(lambda self: not self.bare)
     @rule(action=st.deferred(lambda: st.one_of(ACTIONS)))
     def step(self, action: tuple[str, dict[str, object]]) -> None:
         """Run one of the actions below."""
-        name, arguments = action
+        self.run_action(*action)
+
+    @precondition(lambda self: self.bare)
+    @rule(action=st.deferred(lambda: st.one_of(ACTIONS + BARE_ACTIONS * 8)))
+    def bare_step(self, action: tuple[str, dict[str, object]]) -> None:
+        """Run one of the actions below, usually one that needs nothing but bare jobs."""
+        self.run_action(*action)
+
+    def run_action(self, name: str, arguments: dict[str, object]) -> None:
+        """Run an action, and note a difference."""
         with self.noting_differences():
             getattr(self, name)(**arguments)

@@ -29,6 +29,7 @@ SMALLER_STEPS = (
     ("stalled", "STEP", STEP),
     ("stalled", "MOST_STEPS", 1),
     ("claim", "FIRST_STEP", 2),
+    ("entries", "SPECIAL_AT_ONCE", 0),
     ("outbox", "STEP", RELAY_STEP),
     ("outbox", "MOST", MOST_POSTED),
     ("inbox", "MOST_MOVED", MOST_MOVED),

@@ -32,6 +32,9 @@ from tests.model.parts import FINAL, READY, Job, NewJob
 from tests.model.streams import NO_LIMIT
 from tests.model.worker import add_request
 
+ONE_OF = 16
+"""In a bare run, one of this many jobs may have options."""
+
 
 class Users(BaseMachine):
     """Random users of one queue."""
@@ -45,6 +48,8 @@ class Users(BaseMachine):
     def add(self, new: list[tuple[str, NewJob]], delivery: Delivery, loses_push: bool = False) -> None:
         jobs = list[NewJob]()
         for id_, kind in new:
+            if self.bare and self.made % ONE_OF:
+                id_, kind = "", NewJob()  # noqa: PLW2901
             if not self.is_record_lost(id_):
                 self.made += 1
                 one = kind._replace(priority=0, lifo=False, key=None, dedup=None) if self.plain else kind
