@@ -7,13 +7,14 @@ import os
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
 import pytest
 
 from glidemq_async import JobOptions
-from glidemq_async.errors import Suspended
+from glidemq_async.errors import JobStateError, Suspended
 from glidemq_async.jobs.job import journal_of
 from glidemq_async.jobs.journal import Journal, Numbers, forget_last_step
 from glidemq_async.tasks.workflows import given_to
@@ -182,13 +183,18 @@ async def converse(job: AnyJob) -> None:
     draw.shuffle(names)
     for place, name in enumerate(names):
         await asyncio.sleep(draw.random() / 50)
-        await job.signal(name, place)
+        if draw.random() < 0.7:
+            async for update in job.watch():
+                if update.state == "suspended":
+                    break
+        with suppress(JobStateError):  # a program with a timeout has ended before
+            await job.signal(name, place)
     await job.result(30)
 
 
 @pytest.mark.everywhere
 async def test_programs_run_on_a_server(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "GRACE", 0.01)
+    monkeypatch.setattr(waiting, "GRACE", 0.005)
     worlds = {seed: World(random.Random(seed)) for seed in range(PROGRAMS)}
     left: list[Any] = []
     continued.clear()
@@ -223,7 +229,7 @@ async def test_programs_run_on_a_server(queue: AnyQueue, monkeypatch: pytest.Mon
         jobs = await queue.add_bulk(("n", seed, JobOptions(attempts=MOST_KILLS + 1)) for seed in worlds)
         await asyncio.gather(*(converse(job) for job in jobs))
     assert not left
-    assert continued.total(), "no run has continued a function"
+    assert continued.total() > 5, "hardly any run has continued a function"
     assert not await queue.check()
     for job in jobs:
         names = [step for step in await job.get_steps() if not step.name.startswith("workflow.")]
