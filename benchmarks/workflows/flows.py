@@ -74,7 +74,7 @@ async def _cancel(url: str, children: int) -> Figure:
     async with Queue[Any, Any](QUEUE, url) as queue, FlowProducer(url) as producer:
         flow = await producer.add(FlowJob("root", QUEUE, children=[FlowJob("child", QUEUE) for _ in range(children)]))
         async with Worker(QUEUE, wait, url, concurrency=50, handle_signals=False):
-            while len(started) < 50:  # noqa: ASYNC110
+            while len(started) < min(50, children):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             began = time.perf_counter()
             await queue.revoke(flow.job.id)

@@ -34,18 +34,25 @@ class Workers:
             await asyncio.create_subprocess_exec(sys.executable, "-m", "tests.crash.warm_worker", *self._args)
         )
 
-    async def kill(self, draw: random.Random) -> None:
-        one = self._running.pop(draw.randrange(len(self._running)))
+    async def kill(self) -> None:
+        """Kill the oldest one, which has runs, while the newest one may still be starting."""
+        one = self._running.pop(0)
         one.kill()
         await one.wait()
 
     async def close(self) -> None:
         while self._running:
-            await self.kill(random.Random())
+            await self.kill()
 
 
 def _lines(file: Path) -> list[list[str]]:
     return [line.split() for line in file.read_text().splitlines()]
+
+
+async def _grow(file: Path, lines: int) -> None:
+    """Wait until the workers have written this many lines."""
+    while len(_lines(file)) < lines:  # noqa: ASYNC110 - other processes write it
+        await asyncio.sleep(0.01)
 
 
 async def _converse(run: RunHandle[list[int]], draw: random.Random) -> None:
@@ -68,12 +75,11 @@ async def test_runs_of_a_killed_worker_go_on_in_another_one(tmp_path: Path) -> N
                 await workers.start()
             async with mq:
                 runs = [await talk.start() for _ in range(RUNS)]
+                await _grow(file, RUNS)  # all functions have started, so most signals meet a run that waits
                 talks = asyncio.ensure_future(asyncio.gather(*(_converse(run, draw) for run in runs)))
                 for _ in range(KILLS):
-                    wanted = len(_lines(file)) + draw.randrange(1, RUNS)
-                    while len(_lines(file)) < wanted and not talks.done():  # noqa: ASYNC110 - other processes write it
-                        await asyncio.sleep(0.01)
-                    await workers.kill(draw)
+                    await _grow(file, min(len(_lines(file)) + draw.randrange(1, RUNS), RUNS * (ROUNDS + 1)))
+                    await workers.kill()
                     await workers.start()
                 await talks
                 for run in runs:
