@@ -72,6 +72,7 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
 
     signal = blocking(Signals[Data, Result].signal)
     send = blocking(Signals[Data, Result].send)
+    send_and_wait = blocking(Signals[Data, Result].send_and_wait)
     resume_job = blocking(Signals[Data, Result].resume_job)
     get_mailbox = blocking(Signals[Data, Result].get_mailbox)
 

@@ -45,7 +45,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
 
         Most jobs of a bare run have no options at all, so that workers read their entries directly.
         """
-        self.plain, self.bare = plain, plain and bare
+        self.plain, self.bare = plain, bare
         self.ends_early = early
         self.driver.end_calls_early(early)
         self.set_dead_letter_queue(dead_letter_queue)

@@ -153,8 +153,8 @@ JOB = """
     gone headers
     heartbeat id key lifo log move_to_delayed move_to_waiting_children name options outcome parent
     parents priority processed_at progress
-    promote queue received refresh remove result resume resumed_by retry return_value revoke send signal signals
-    stacktrace stalled_count state step step_name stream suspend suspension sync update_data update_progress
+    promote queue received refresh remove result resume resumed_by retry return_value revoke send send_and_wait signal
+    signals stacktrace stalled_count state step step_name stream suspend suspension sync update_data update_progress
     update_result_ttl waited watch worker_version
 """
 
@@ -169,9 +169,10 @@ QUEUE = """
     get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_depth get_failure_groups
     get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_history get_job_logs get_job_scheduler
     get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers has_chunks
-    is_paused iter_find iter_jobs name obliterate pause pause_job_scheduler pause_key promote_jobs
+    is_paused iter_find iter_jobs name obliterate operation pause pause_job_scheduler pause_key promote_jobs
     release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
-    resume_job resume_job_scheduler retry_jobs revoke search_jobs send set_dead_letter_queue
+    resume_job resume_job_scheduler retry_jobs revoke search_jobs send send_and_wait
+    set_dead_letter_queue
     set_global_concurrency set_global_rate_limit set_history set_key_limits set_max_waiting signal storage sync
     trigger_job_scheduler update_result_ttl upsert_job_scheduler
 """
@@ -186,8 +187,11 @@ WORKER = """
     until_empty
 """
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
-STORAGE = "call clone close connect loop read_stream scan subscribe timeout url"
-HARNESS = "added assert_added assert_nothing_added clock close connect drain eager finish queue send storage sync use"
+STORAGE = "call clone close connect loop read_stream scan subscribe timeout transact url"
+HARNESS = """
+    added assert_added assert_nothing_added clock close connect drain eager finish queue send send_and_wait storage
+    sync use
+"""
 EXECUTION = "error job message result result_ttl state traceback"
 HOOKS = "after_add after_run after_step before_add before_run before_step settled worker_started worker_stopped"
 
@@ -243,7 +247,10 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
     Task: (task, TASK),
     Step: (lambda: app().step(send), "function name sync with_key"),
     Workflow: (lambda: app().workflow(send), "function name queue start task"),
-    RunHandle: (lambda: RunHandle(job()), "accept cancel fork id job restart result retry send signal state steps"),
+    RunHandle: (
+        lambda: RunHandle(job()),
+        "accept cancel fork id job restart result retry send send_and_wait signal state steps",
+    ),
     BoundTask: (lambda: task().options(delay=1), "add add_many call map options starmap sync"),
     TaskMap: (lambda: app().task(handler).map([job()]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
@@ -286,7 +293,7 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
 JOB_METHODS = """
     change_delay change_priority chunks get_children_values get_dependencies get_state get_steps heartbeat log
     move_to_delayed move_to_waiting_children promote refresh
-    remove result resume retry revoke send signal stream step suspend update_data
+    remove result resume retry revoke send send_and_wait signal stream step suspend update_data
     update_progress update_result_ttl watch
 """
 VALUES: dict[Any, str] = {
@@ -302,7 +309,7 @@ VALUES: dict[Any, str] = {
     CallFailure: "error_type job_id message queue",
     FanIn: "calls shape then",
     FlowCall: "add call children data definition job_options on_failure options otherwise policy then",
-    Filter: "terms",
+    Filter: "of_queue terms",
     FlowJob: "children data name on_failure options queue_name",
     JobNode: "children job",
     JobRef: "count index job_id queue",
@@ -328,7 +335,7 @@ VALUES: dict[Any, str] = {
     PayloadContext: "count id index kind name queue",
     Page: "body content_type count index status",
     Permissions: "cpu environment file_size memory network open_files processes read strict subprocess write",
-    QueueEvent: "at detail job_id key kind position",
+    QueueEvent: "at detail job_id key kind name position value",
     RateLimit: "duration max",
     RecordedStep: "arguments code error finished_at key name result run started_at status",
     Restarted: "position run",
@@ -339,7 +346,7 @@ VALUES: dict[Any, str] = {
     Serializer: "dumps loads",
     StepLimits: "max_bytes max_steps",
     StreamLimits: "max_bytes max_chunks ttl ttl_ms",
-    Signal: "data name sent_at",
+    Signal: "data name question sent_at",
     Suspension: "children deadline reason signals",
     Storage: "call clone close connect read_stream scan subscribe url",
     Subscription: "close reset",
@@ -350,7 +357,7 @@ VALUES: dict[Any, str] = {
     TopicMessage: "data headers id key missed number published_at subject topic",
     SyncTaskMap: "as_ended outcomes results",
     SyncProducer: "add add_bulk close",
-    SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
+    SyncQueue: " ".join({*QUEUE.split()} - {"name", "operation", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     QueueDepth: "count counts index oldest_waiting_seconds workers",
     WorkerPart: "count depth index name queue running",
