@@ -75,7 +75,8 @@ class OperationLoad:
     async def work(self, job: Any) -> None:
         """Run a job. The jobs of a retry fail at first, and later ones always do."""
         if self._retries and (self._fails or job.name == "later"):
-            self.runs[job.id] += job.name == "later"
+            if job.name == "later":
+                self.runs[job.id] += 1
             raise UnrecoverableError("the mail server is away")
         self.runs[job.id] += 1
 

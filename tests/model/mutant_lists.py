@@ -6,6 +6,9 @@ from typing import Final
 
 DAILY: Final = frozenset(
     {
+        "a direct claim reads the entries of jobs with a record",
+        "a mark covers too few entries",
+        "the gate stays open",
         "a settle with an old fencing token is accepted",
         "a settled entry is not deleted",
         "the entry of a reclaimed job is not deleted",

@@ -280,7 +280,10 @@ OPERATOR_MUTANTS: Final[dict[str, dict[str, tuple[str, str]]]] = {
             "    redis.call('PEXPIRE', key, digits(KEPT_MS))\n    redis.call('UNLINK'",
             "    redis.call('UNLINK'",
         ),
-        "all operations are listed": ("    redis.call('ZREMRANGEBYRANK', list, 0, -MOST_LISTED - 1)\n", ""),
+        "all operations are listed": (
+            "digits(now - KEPT_MS))\n    redis.call('ZREMRANGEBYRANK', list, 0, -MOST_LISTED - 1)\n",
+            "digits(now - KEPT_MS))\n",
+        ),
         "old operations are listed": ("    redis.call('ZREMRANGEBYSCORE', list, '-inf', digits(now - KEPT_MS))\n", ""),
         "the oldest operations are listed first": (
             "redis.call('ZREVRANGE', base .. ':operations', 0",

@@ -232,7 +232,8 @@ async def test_episodes_end_with_their_rule_and_with_their_queue(ops: Ops, timed
     assert await looker.look() == 1
     assert await ops.alert_episodes(open_only=True) == []
     await deliver(ops)
-    assert [(await receiver.next()).json["type"] for _ in range(2)] == ["alert.opened", "alert.closed"]
+    # Two messages that are sent at the same time arrive in any order.
+    assert {(await receiver.next()).json["type"] for _ in range(2)} == {"alert.opened", "alert.closed"}
     lines = [(line.action, line.target, line.reason, line.result[:2]) for line in (await ops.audit.read()).lines]
     assert lines[:2] == [("remove alert", "mail", "", "Al"), ("remove alert", "busy", "noise", "ok")]
 

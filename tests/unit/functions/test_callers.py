@@ -24,11 +24,18 @@ SENDERS = {"call", "once", "pieces", "read", "read_all", "_walk"}
 ASKED_BY_THE_LOADER = {"version"}
 
 
+def is_sender(function: ast.expr) -> bool:
+    """Return whether this expression is a method that sends a call, or `function_name` for a call in a transaction."""
+    if isinstance(function, ast.Name):
+        return function.id == "function_name"
+    return isinstance(function, ast.Attribute) and function.attr in SENDERS
+
+
 def called(module: str) -> set[str]:
     """Return the functions that a module calls."""
     tree = ast.parse((FOLDER / f"{module}.py").read_text(encoding="utf-8"))
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args)
-    sent = (node.args[0] for node in calls if isinstance(node.func, ast.Attribute) and node.func.attr in SENDERS)
+    sent = (node.args[0] for node in calls if is_sender(node.func))
     return {name.value for name in sent if isinstance(name, ast.Constant) and isinstance(name.value, str)}
 
 
