@@ -243,7 +243,14 @@ class LimitsBody(Strict):
 class RetentionBody(Strict):
     """The ended jobs to keep: all or none, a count, or both bounds. What is left out stays."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": [name]} for name in ("completed", "failed")]})
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+                for name in ("completed", "failed")
+            ]
+        }
+    )
     completed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
     failed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
     note: Note = ""
