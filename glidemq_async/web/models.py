@@ -31,6 +31,8 @@ def _number(value: object) -> object:
 _Limit = Annotated[int, Field(ge=1, le=200)]
 _Wait = Annotated[float, Field(ge=0, le=60, allow_inf_nan=False)]
 Limit = Annotated[_Limit, BeforeValidator(_digits, json_schema_input_type=_Limit)]
+_Few = Annotated[int, Field(ge=1, le=100)]
+Few = Annotated[_Few, BeforeValidator(_digits, json_schema_input_type=_Few)]
 Wait = Annotated[_Wait, BeforeValidator(_number, json_schema_input_type=_Wait)]
 
 
@@ -78,7 +80,7 @@ class AuditQuery(ListQuery):
     """The query of the audit lines."""
 
     cursor: Annotated[
-        str | None, Field(pattern=r"^[0-9]{1,20}(-[0-9]{1,20})?$", description="The cursor of the previous page.")
+        str | None, Field(pattern=r"^[0-9]{1,18}(-[0-9]{1,18})?$", description="The cursor of the previous page.")
     ] = None
 
 
@@ -99,7 +101,7 @@ class EpisodeQuery(Strict):
     open: Annotated[bool, BeforeValidator(_truth), Field(description="Only episodes that are open.", strict=True)] = (
         False
     )
-    limit: Annotated[Limit, Field(description="Maximum number of episodes.", le=100)] = 50
+    limit: Annotated[Few, Field(description="Maximum number of episodes.")] = 50
 
 
 class ResultQuery(Strict):

@@ -89,7 +89,8 @@ def _operation(endpoint: ApiRoute, schemas: dict[str, Any]) -> dict[str, Any]:
         content: dict[str, Any] = {"application/json": {"schema": reference}}
         if endpoint.ndjson:
             content["application/x-ndjson"] = {"schema": {"type": "string"}}
-        required = bool(endpoint.body.model_json_schema().get("required"))
+        described = endpoint.body.model_json_schema()
+        required = "required" in described or "anyOf" in described
         found["requestBody"] = {"required": required, "content": content}
     return found
 
@@ -141,7 +142,7 @@ def _headers(endpoint: ApiRoute) -> list[dict[str, Any]]:
         found.append(("If-Match", "The ETag of the version that you have read."))
     if endpoint.media == "text/event-stream":
         found.append(("Last-Event-ID", "The id of the last event that you have received."))
-    shape = {"type": "string", "maxLength": 255, "pattern": "^[ -~]*$"}
+    shape = {"type": "string", "maxLength": 255, "pattern": r"^[\t -~]*$"}
     return [
         {"name": name, "in": "header", "required": False, "description": text, "schema": shape} for name, text in found
     ]
