@@ -20,6 +20,8 @@ _KEY = re.compile(r"([^:{}]+):\{([^:{}]+)\}:(.+)")
 OF_TOPICS = {"topic", "topic_info", "subscriptions", "call"}
 _SOCKETS = Path("/proc/self/fd")
 PATIENCE = 10.0
+OF_LOOPS = "asyncio_"
+"""Threads of `asyncio.to_thread`. They end with their loop, and the loop of blocking calls lives as long as the process."""
 
 
 async def verify(storage: Storage, store: RunningStore, *, workers_gone: bool = True) -> None:
@@ -76,7 +78,8 @@ class Resources(NamedTuple):
 
 def held() -> Resources:
     """Return the present threads and sockets."""
-    return Resources(frozenset(threading.enumerate()), frozenset(_sockets()))
+    threads = frozenset(thread for thread in threading.enumerate() if not thread.name.startswith(OF_LOOPS))
+    return Resources(threads, frozenset(_sockets()))
 
 
 def _sockets() -> set[str]:
