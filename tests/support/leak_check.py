@@ -21,7 +21,7 @@ OF_TOPICS = {"topic", "topic_info", "subscriptions", "call"}
 _SOCKETS = Path("/proc/self/fd")
 PATIENCE = 10.0
 OF_LOOPS = "asyncio_"
-"""Threads of `asyncio.to_thread`. They end with their loop, and the loop of blocking calls lives as long as the process."""
+"""Threads of `asyncio.to_thread`. They end with their loop, and the loop of blocking calls never ends."""
 
 
 async def verify(storage: Storage, store: RunningStore, *, workers_gone: bool = True) -> None:
