@@ -16,6 +16,7 @@ from asyncio.subprocess import PIPE
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -288,7 +289,7 @@ async def many_jobs(url: str, count: int, figures: DashboardFigures) -> None:
             for text in FILTERS:
                 title = f"`{text}`" if text else "no filter"
                 path = f"/api/v1/jobs?limit=50&filter={quote(text)}"
-                figures.searches.append(await _searched(url, f"jobs, {title}", lambda p=path: _pages(base, p)))
+                figures.searches.append(await _searched(url, f"jobs, {title}", partial(_pages, base, path)))
             figures.searches.append(await _searched(url, "page of the jobs", lambda: _page(base, "/jobs")))
             figures.searches.append(await _searched(url, "overview", lambda: _page(base, "/")))
         for start in (0, count // 3, count // 2):

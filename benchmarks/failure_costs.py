@@ -96,8 +96,8 @@ class Costs:
         self._server.start_counting()
         done = 0
         while done < JOBS:
-            some = [BulkChange(job_id) for job_id in ids[done : min(done + BATCH, JOBS)]]
-            reply = await self._functions.bulk.change(step, done + 1, some)
+            changes = [BulkChange(job_id) for job_id in ids[done : min(done + BATCH, JOBS)]]
+            reply = await self._functions.bulk.change(step, done + 1, changes)
             assert set(reply.statuses) == {"ok"}
             done += len(reply.statuses)
         found = self._server.stop_counting(self._name) // JOBS

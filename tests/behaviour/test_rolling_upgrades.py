@@ -32,7 +32,7 @@ async def server(request: pytest.FixtureRequest) -> AsyncIterator[Server]:
 
 
 async def loaded(server: Server) -> str:
-    return as_text(await server.command("FCALL_RO", NEWER.stamp_function, 0)).split()[0]  # type: ignore[arg-type]
+    return as_text(await server.command("FCALL_RO", NEWER.stamp_function, 0)).split()[0]
 
 
 @pytest.mark.parametrize("order", [(OLDER, NEWER), (NEWER, OLDER)], ids=["older first", "newer first"])

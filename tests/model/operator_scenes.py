@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgpack
@@ -125,6 +126,9 @@ class Scene:
 
     def ttl(self, key: str) -> int:
         return cast("int", self.driver.wire.send("PTTL", f"{BASE}:{key}"))
+
+    def set_history(self, size: int) -> None:
+        run(self.functions.job_history.set_bytes(size))
 
     def refuses(self, call: Callable[[], object]) -> None:
         try:
@@ -264,7 +268,7 @@ def histories_are_bounded(s: Scene) -> None:
     assert s.change("promote", job_id, actor="ada") == ["ok"]
     assert s.kinds(job_id) == ["o long"]
     for size in (-1, 65_537):
-        s.refuses(lambda size=size: run(s.functions.job_history.set_bytes(size)))
+        s.refuses(partial(s.set_history, size))
 
 
 def actions_are_noted_for_jobs_that_exist(s: Scene) -> None:

@@ -194,7 +194,7 @@ async def _schedule_paused(place: Place, target: dict[str, str]) -> bool:
 
 
 async def _schedule_resumed(place: Place, target: dict[str, str]) -> bool:
-    return not (await place.queue.get_job_schedulers())[0].is_paused
+    return not await _schedule_paused(place, target)
 
 
 async def _unscheduled(place: Place, target: dict[str, str]) -> bool:
