@@ -198,7 +198,7 @@ async def _schedule_resumed(place: Place, target: dict[str, str]) -> bool:
 
 
 async def _unscheduled(place: Place, target: dict[str, str]) -> bool:
-    return await place.queue.get_job_schedulers() == []
+    return not await place.queue.get_job_schedulers()
 
 
 async def _told(place: Place, target: dict[str, str]) -> bool:
