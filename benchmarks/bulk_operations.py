@@ -81,7 +81,7 @@ class OperationLoad:
         self.runs[job.id] += 1
 
     async def fill(self, count: int) -> None:
-        """Add the jobs, and let those of a retry fail."""
+        """Add the jobs. If the action is `retry`, run them until they fail."""
         for start in range(0, count, 2_000):
             numbers = range(start, min(start + 2_000, count))
             jobs = await self._queue.add_bulk([("n", number, self._options) for number in numbers])

@@ -16,6 +16,6 @@ def provide(part: str, place: str) -> None:
 
 
 def load(part: str) -> object:
-    """Import and return a part. Raises KeyError if nobody has provided it."""
+    """Import and return a part. Raises KeyError if no module has provided it."""
     module, _, attribute = _places[part].partition(":")
     return getattr(import_module(module), attribute)

@@ -40,7 +40,7 @@ DEFAULT_PREFIX: Final = "glide"
 
 
 def older_layout(queue: str) -> str:
-    """Return the text for a queue that an older version has written and nobody has migrated."""
+    """Return the error text for a queue that still has the layout of an older version."""
     return (
         f"queue {queue!r} has the layout of an older version; the first worker or producer of this version that opens "
         "it migrates it"

@@ -37,7 +37,7 @@ class NoSuchHold(GlideMQError, LookupError):
 
 
 class SettingsChanged(GlideMQError):
-    """Raised when the limits of a queue are to be set and are no longer the ones that were read before."""
+    """Raised when the limits of a queue have changed between the read and the write of the caller."""
 
     def __init__(self, queue: str) -> None:
         super().__init__(f"the limits of queue {queue!r} have changed since they were read; read them again")

@@ -74,7 +74,7 @@ async def serve_stdio(web: WebState, identity: Identity) -> None:
 class McpEndpoint:
     """The MCP server of an operations app over HTTP (streamable HTTP). The gate of the app has authenticated the user.
 
-    Each request is complete in itself: there are no sessions, so any process behind a load balancer can reply.
+    The server keeps no sessions, so any process behind a load balancer can reply to any request.
     """
 
     def __init__(self, *, allow_changes: bool) -> None:

@@ -48,7 +48,7 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_whole_numbers(cls, given: object) -> object:
-        """Return the fields with 3 for 3.0, because JSON does not tell them apart."""
+        """Return the fields with 3 in place of 3.0. JSON has one type for both."""
         if not isinstance(given, dict):
             return given
         fields = cast("dict[str, object]", given)

@@ -36,7 +36,7 @@ from glidemq_async.stored.names import SYSTEM_QUEUE
 from glidemq_async.worker.worker import Worker
 
 STEP: Final = 250
-"""Number of jobs that are read at once. The server may change them in several calls."""
+"""Number of jobs that one call reads. The server may need several calls to change them."""
 STEPS_PER_SECOND: Final = 4
 FULL_OUTBOX_PAUSE: Final = 0.2
 

@@ -1,4 +1,4 @@
-"""What a form of a change consists of."""
+"""The parts of the form of a change."""
 
 from __future__ import annotations
 
