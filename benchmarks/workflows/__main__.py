@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ import uvloop
 from benchmarks.report import ROOT, surroundings
 from benchmarks.server import running_server
 from benchmarks.workflows import faults, flows, steps, suspended
-from benchmarks.workflows.figures import Figure, page
+from benchmarks.workflows.figures import Figure, section, updated
 
 PAGE: Final = ROOT / "docs" / "reports" / "workflows.md"
 PARTS: Final = ("steps", "flows", "suspended", "faults")
@@ -37,32 +37,29 @@ def parts_of(scale: float, url: str) -> dict[str, Callable[[], Awaitable[list[Fi
     }
 
 
-async def measure(scale: float, only: Sequence[str]) -> list[Figure]:
-    """Measure some parts, and print the figures of each."""
-    found: list[Figure] = []
-    for name in PARTS:
-        if name in only:
-            with running_server() as url:
-                figures = await asyncio.wait_for(parts_of(scale, url)[name](), PART_SECONDS)
-            for figure in figures:
-                print("  ".join(figure.row()), flush=True)
-            found += figures
-    return found
+async def measure(name: str, scale: float) -> str:
+    """Measure one part, print its figures, and return its section of the report."""
+    machine = surroundings(os.getloadavg()[0])
+    with running_server() as url:
+        figures = await asyncio.wait_for(parts_of(scale, url)[name](), PART_SECONDS)
+    for figure in figures:
+        print("  ".join(figure.row()), flush=True)
+    return section(name, figures, machine)
 
 
 def main() -> None:
-    """Measure, print the figures, and write the page of a full run."""
+    """Measure, print the figures, and put those of a full size into the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description="Measure workflows and flows.")
     parser.add_argument("--scale", type=float, default=1.0, help="the size to the full one (1)")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="the parts to measure (all)")
-    parser.add_argument("--output", type=Path, help="the page to write (docs/reports/workflows.md for a full run)")
+    parser.add_argument("--output", type=Path, help="the page to write (docs/reports/workflows.md at the full size)")
     asked = parser.parse_args()
-    machine = surroundings(os.getloadavg()[0])
-    only = asked.only or PARTS
-    figures = uvloop.run(measure(asked.scale, only))
-    output = asked.output or (PAGE if asked.scale == 1.0 and only == PARTS else None)
-    if output is not None:
-        output.write_text(page(figures, machine), encoding="utf-8")
+    output = asked.output or (PAGE if asked.scale == 1.0 else None)
+    for name in asked.only or PARTS:
+        found = {name: uvloop.run(measure(name, asked.scale))}
+        if output is not None:
+            before = output.read_text(encoding="utf-8") if output.exists() else ""
+            output.write_text(updated(before, PARTS, found), encoding="utf-8")
 
 
 if __name__ == "__main__":

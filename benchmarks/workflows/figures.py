@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from benchmarks.report import markdown
 
@@ -38,17 +38,28 @@ class Figure(NamedTuple):
         ]
 
 
-def page(figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
-    """Return the report."""
+HEAD: Final = """# Workflows and flows
+
+Written by `make bench-workflows`. Times of the server are its own times for function calls.
+"""
+
+
+def section(name: str, figures: Sequence[Figure], machine: Mapping[str, str]) -> str:
+    """Return the section of one part of the benchmark: where and when it was measured, and its figures."""
     return "\n".join(
         [
-            "# Workflows and flows",
+            f"## {name.capitalize()}",
             "",
-            "Written by `make bench-workflows`. Times of the server are its own times for function calls.",
-            "",
-            *(f"- {name}: {value}" for name, value in machine.items() if name != "pace"),
+            *(f"- {key}: {value}" for key, value in machine.items() if key != "pace"),
             "",
             markdown([["", "figure", "unit", "target", ""], *(figure.row() for figure in figures)]),
             "",
         ]
     )
+
+
+def updated(page: str, names: Sequence[str], sections: Mapping[str, str]) -> str:
+    """Return `page` with new sections. A part that was not measured keeps its old section."""
+    kept = {title.split("\n", 1)[0].lower(): f"## {title}" for title in page.split("\n## ")[1:]}
+    found = {**kept, **sections}
+    return "\n".join([HEAD, *(f"{found[name].rstrip()}\n" for name in names if name in found)])
