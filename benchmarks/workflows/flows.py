@@ -12,6 +12,8 @@ from benchmarks.workflows.figures import Figure
 from glidemq_async import DagNode, FlowJob, FlowProducer, GlideMQ, Job, Queue, Worker
 
 QUEUE: Final = "flows"
+GRAPHS: Final = 3
+"""How often the large graph is made."""
 
 
 async def measure(url: str, nodes: int, children: int, items: int) -> list[Figure]:
@@ -29,20 +31,30 @@ async def _nothing(_job: Job[Any, Any]) -> None:
 
 
 async def _graph(url: str, nodes: int) -> list[Figure]:
-    """Make a graph in which each node depends on one of the previous level, and the last node on the last level."""
+    """Make a graph in which each node depends on one of the previous level, and the last node on the last level.
+
+    A call that the system interrupts takes longer than its own work. So the graph is made three times, and the smallest
+    of the three longest calls counts.
+    """
     graph = [DagNode(f"n{number}", QUEUE, deps=[f"n{number // 10}"] if number else []) for number in range(nodes)]
+    longest, seconds = zip(*[await _make(url, graph) for _ in range(GRAPHS)], strict=True)
+    return [
+        Figure(f"longest call while a graph of {nodes:,} nodes is made", min(longest) * 1e3, "ms", most=10),
+        Figure(f"time until a graph of {nodes:,} nodes is made", min(seconds), "s"),
+    ]
+
+
+async def _make(url: str, graph: list[DagNode]) -> tuple[float, float]:
+    """Return the seconds of the longest call, and those until the whole graph is made."""
     async with connected(url) as wire, Queue[Any, Any](QUEUE, url) as queue, FlowProducer(url) as producer:
         began = time.perf_counter()
         async with durations_of(wire) as taken:
             await producer.add_dag(graph)
-            while (await queue.get_job_counts())["waiting-children"] < nodes - 1:  # noqa: ASYNC110
+            while (await queue.get_job_counts())["waiting-children"] < len(graph) - 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         seconds = time.perf_counter() - began
         await queue.obliterate(force=True)
-    return [
-        Figure(f"longest call while a graph of {nodes:,} nodes is made", max(taken.seconds) * 1e3, "ms", most=10),
-        Figure(f"time until a graph of {nodes:,} nodes is made", seconds, "s"),
-    ]
+    return max(taken.seconds), seconds
 
 
 async def _ends(url: str, children: int) -> Figure:
