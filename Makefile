@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-spark test-spark-versions crash bench bench-lean bench-memory bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-main test-spark test-spark-versions crash bench bench-lean bench-memory bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' passes options to it)"
@@ -81,9 +81,12 @@ $(DEMO)/.installed-spark: $(DEMO)/.installed
 
 test: $(STAMP)
 	@status=0; \
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS) || status=$$?; \
+	$(MAKE) test-main || status=$$?; \
 	$(if $(ARGS),,$(MAKE) test-spark || status=$$?;) \
 	exit $$status
+
+test-main: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS)
 
 # One session of Spark for all of them, so in one process.
 test-spark: $(STAMP)
