@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from glidemq_async.errors import JobNotFound
 from glidemq_async.jobs.journal import Journal, StepCall, executing_step
 from glidemq_async.stored.failure import stored_failure
+from glidemq_async.workflows.child_waits import End, Known
 from glidemq_async.workflows.waiting import Waiting
 
 CALLED: Final = "workflow.call"
@@ -19,13 +21,6 @@ _LONG: Final = 100
 """Characters from which on the id of a run is replaced by a digest in the ids of its children."""
 
 
-class End(NamedTuple):
-    """The end of a child: its result, or the reason why it has none."""
-
-    result: Any = None
-    reason: str | None = None
-
-
 class Children(Protocol):
     """The children of the job of a run, as its app stores them. `call` is a call of a task."""
 
@@ -33,7 +28,7 @@ class Children(Protocol):
         """Give the job these children, each with its id. A child that the job has already is not added again."""
         ...
 
-    async def known(self) -> tuple[Mapping[str, End | None], int]:
+    async def known(self) -> Known:
         """Return the children that the job has by their ids: how they ended, None while they have not.
 
         The number is how many ends the server has counted.
@@ -74,7 +69,7 @@ class TaskCalls:
             known[child_id] = None
         end = known[child_id]
         if end is None:
-            end = await self._waiting.end_of_child(self._watch(call, child_id, children))
+            end = await self._waiting.end_of_child(child_id, partial(self._watch, call, child_id, children))
             known[child_id] = end
         if end.reason is not None:
             raise stored_failure(None, end.reason)
@@ -95,13 +90,14 @@ class TaskCalls:
         return cast("str", await journal.call(StepCall(CALLED, key=key), new))
 
     async def _known_children(self, children: Children) -> dict[str, End | None]:
+        waits = self._waiting.children
+        await waits.caught_up()
         async with self._reading:
             if self._known is None:
                 known: dict[str, End | None] = {}
+                waits.read = partial(_read, children, known)
                 if self._journal.run != 1:  # the first run has no children yet
-                    found, ends = await children.known()
-                    known.update(found)
-                    self._waiting.known_ends += ends
+                    _, waits.known_ends = await waits.read()
                 self._known = known
             return self._known
 
@@ -123,6 +119,14 @@ class TaskCalls:
         await asyncio.sleep(0)
         additions, self._additions, self._adding = self._additions, [], None
         await _store(additions, children)
+
+
+async def _read(children: Children, known: dict[str, End | None]) -> Known:
+    """Read the children of a job, and add what is new to `known`."""
+    found, ends = await children.known()
+    # The run may know an end that has not arrived in the plan of the children yet.
+    known.update((child, end) for child, end in found.items() if end is not None or child not in known)
+    return found, ends
 
 
 async def _store(additions: Sequence[_Addition], children: Children) -> None:

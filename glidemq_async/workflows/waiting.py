@@ -7,7 +7,6 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
@@ -15,6 +14,7 @@ from glidemq_async.errors import SerializationError, Suspended
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.jobs.journal import Journal, Received
 from glidemq_async.jobs.signals import MOST_NAMES, Signal
+from glidemq_async.workflows.child_waits import ChildWaits, End
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.idle import is_idle
 
@@ -118,8 +118,7 @@ class Waiting:
         """The signals that no run has received yet, by position. None until a wait needs them."""
         self._waits: dict[asyncio.Future[list[Any] | Received], _OpenWait] = {}
         self._mail = _MailReader(journal.mailbox, self._receive)
-        self.known_ends = 0
-        """How many children of the job have ended, as far as the run knows."""
+        self.children = ChildWaits()
         self._timer: asyncio.TimerHandle | None = None
         self._main: asyncio.Task[Any] | None = None
         self._outer = self._context = Context()
@@ -140,23 +139,15 @@ class Waiting:
         if deadline > self._reached():
             await self._until(_OpenWait(frozenset(), deadline))
 
-    async def end_of_child(self, end: Awaitable[T]) -> T:
-        """Wait until a child has ended. `end` tells how, while the run is not suspended."""
+    async def end_of_child(self, child_id: str, follow: Callable[[], Awaitable[End]]) -> End:
+        """Wait until a child has ended. `follow` waits for its end, while the run is not suspended."""
         wait = _OpenWait(frozenset(), None, is_call=True)
-        watching = asyncio.ensure_future(end)
-        watching.add_done_callback(partial(self._child_ended, wait.future))
+        child = self.children.open(child_id, follow, wait.future)
         try:
             await self._until(wait)
-            return watching.result()
+            return child.end
         finally:
-            watching.cancel()
-
-    def _child_ended(self, future: asyncio.Future[list[Any] | Received], watching: asyncio.Future[Any]) -> None:
-        if watching.cancelled() or future.done():
-            return
-        if watching.exception() is None:
-            self.known_ends += 1
-        future.set_result([])
+            self.children.close(child)
 
     async def _until(self, wait: _OpenWait) -> list[Any] | Received:
         if wait.deadline is not None and wait.deadline <= max(self._reached(), self._clock.now_ms()):
@@ -231,7 +222,10 @@ class Waiting:
         self._given, self._clock, self._left = given, clock, dict(enumerate(given.signals))
         self._suspended = asyncio.get_running_loop().create_future()
         self._renew_context()
+        self.children.go_on()
         for wait in list(self._waits.values()):
+            if wait.is_call:
+                continue
             found = next((at for at, one in self._unreceived().items() if _wants(wait, one)), None)
             if found is not None:
                 wait.future.set_result(self._taken(found))
@@ -283,15 +277,11 @@ class Waiting:
             if self._timer is not None:
                 self._timer.cancel()
         if not self._suspended.done():
+            self.children.end()
             return main.result()
-        if self._has_calls() or not keep():
+        if not keep():
             await self._leave(main)
         raise self._suspended.result()
-
-    def _has_calls(self) -> bool:
-        # The plan of the children counts which ends a run knows, and resumes it for each other one. So the next run
-        # has to read the plan.
-        return any(wait.is_call for wait in self._waits.values())
 
     async def _ended_or_waiting(self, main: asyncio.Task[Any]) -> None:
         while not main.done() and not self._suspended.done():
@@ -314,6 +304,7 @@ class Waiting:
             # In this turn of the loop, because a wait may end in the next one.
             self._suspended.set_result(self._plan())
             self._journal.close()
+            self.children.pause()
             for wait in self._waits.values():
                 _disarm(wait)  # the function may stay in memory, and only the next run may continue it
         else:
@@ -323,7 +314,7 @@ class Waiting:
 
     def _can_suspend(self) -> bool:
         # A wait that has ended continues the run in the next turn of the loop.
-        if any(future.done() for future in self._waits):
+        if self.children.is_reading or any(future.done() for future in self._waits):
             return False
         waiting = sum(wait.is_step for wait in self._waits.values())
         if self._main is None or self._journal.running_steps > waiting:
@@ -351,7 +342,7 @@ class Waiting:
         deadline = self._deadline()
         any_name = any(wait.names is None for wait in self._waits.values())
         names = None if any_name else tuple(sorted(self._names()))
-        calls = sum(wait.is_call for wait in self._waits.values())
+        calls = len(self.children)
         return Suspended(
             _reason(names, calls)[:500],
             timeout_ms=None if deadline is None else max(0, deadline - self._clock.now_ms()),
@@ -359,7 +350,7 @@ class Waiting:
             single=True,
             step=f"{_TOKEN}{self._journal.run} {deadline or 0}",
             gives_back=bool(self._unreceived()),
-            known_ends=self.known_ends if calls else None,
+            known_ends=self.children.known_ends if calls else None,
         )
 
 

@@ -34,6 +34,7 @@ OWNERS = {
     "tasks/mapping.py": "the iteration of a map cancels and awaits its tasks; an add in flight ends by itself",
     "web/event_endpoints.py": "the response cancels and awaits its tasks before it returns",
     "workflows/replaying.py": "the function of one replay, which cancels it and waits for its end",
+    "workflows/child_waits.py": "a run that is suspended or has ended cancels them; see the essay",
     "workflows/task_calls.py": "it ends by itself, because the addition of children must not end half-way",
     "workflows/waiting.py": "the run of the workflow awaits it, and cancels it when it is suspended",
     "spark/driver/progress_reporter.py": "`finish` cancels and awaits it",
