@@ -36,6 +36,7 @@ do
 
   register('readAudit', function(base, args)
     local before, most, rows, bytes = args[1], math.min(integer('count', args[2]), MOST_READ), {}, 0
+    if string.match(before, '^0+%-0+$') then return {'', {}} end    -- the server refuses a range before the first entry
     local oldest = digits(math.max(0, clock.now() - KEPT_MS))
     local found = redis.call('XREVRANGE', base .. ':audit', before == '' and '+' or '(' .. before, oldest,
       'COUNT', most)

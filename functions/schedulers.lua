@@ -11,7 +11,9 @@
 --                    process has been present; until: until when a process has promised to call
 --   meta2  hash  schedulers: the last rev
 --   upsertScheduler  channel number process id rev next { spec limit overlap name data opts extra wait } new_next
+--                    [by text]
 --                    -> { "ok" | "moved", now, at }        rev, next: as the caller read them, '' for none
+--                    by, text: the author of a scheduler that code declares, and its schedule for people
 --   removeScheduler  channel number id -> 0 | 1
 --   pauseScheduler   channel number id [by] -> 0 | 1     by: see settings.lua
 --   resumeScheduler  channel number process id rev next -> { "ok" | "moved", now, at }
@@ -106,7 +108,10 @@ do
     local process, id, rev, seen_next = args[3], args[4], args[5], args[6]
     local new_next = args[15]
     local score = new_next == '' and ENDED or digits(integer('next', new_next))
-    if #args ~= 15 then fail('ARGUMENT', 'upsertScheduler takes 15 arguments, found ' .. #args) end
+    if #args ~= 15 and #args ~= 17 then
+      fail('ARGUMENT', 'upsertScheduler takes 15 or 17 arguments, found ' .. #args)
+    end
+    local by = settings.author(args[16])
     local now, key = clock.now(), key_of(base, id)
     add.check_mode(mode_of(base), 1, {unpacked(args[13])})
     local stored_next = next_of(base, id)
@@ -121,6 +126,7 @@ do
     end
     if redis.call('HEXISTS', key, 'paused') == 1 then score = ENDED end
     redis.call('HSET', key, unpack(fields))
+    settings.declare_schedule(base, id, by and args[17], by, now)
     redis.call('ZADD', base .. ':schedules', score, id)
     local due = schedulers.next(base)
     return {'ok', now, due and select(2, take_role(base, process, now, due, true)) or 0}
@@ -130,6 +136,7 @@ do
     local id, zset = args[3], base .. ':schedules'
     local removed = redis.call('ZREM', zset, id)
     settings.note_hold(base, 'schedule ' .. id, '')
+    settings.declare_schedule(base, id)
     redis.call('UNLINK', key_of(base, id))
     if removed == 1 and not exists(zset) then redis.call('UNLINK', base .. ':schedule_roles') end
     return removed

@@ -103,14 +103,20 @@ class SchedulerCalls(Calls):
         seen: StoredScheduler | None,
         template: SchedulerTemplate,
         next_fire: int | None,
+        declared: tuple[Author, str] | None = None,
     ) -> NextCall | None:
-        """Store a scheduler. Return None if it has changed since it was read."""
+        """Store a scheduler. Return None if it has changed since it was read.
+
+        `declared` is the author of a scheduler that code declares, and its schedule for people.
+        """
         # The next fire time was computed here, from the record that was read before. If another process has changed the
         # scheduler since, that time may be wrong, so the server compares the revision and the caller reads again.
         rev: Arg = seen.record.get(b"rev", b"") if seen else ""
         args: list[Arg] = [process, scheduler_id, rev, _number(seen.next if seen else None), template.spec]
         args += [_number(template.limit), template.after or ("1" if template.overlap else "")]
         args += [template.name, template.data, template.opts, template.extra, template.wait, _number(next_fire)]
+        if declared is not None:
+            args += [packed_author(declared[0]), declared[1]]
         reply = await self._caller.once("upsertScheduler", args, wait=template.wait)
         return _next_call(reply)
 

@@ -4,7 +4,8 @@
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
 --                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
 --     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed, max_events; for keys "<limit> <key>",
---     the empty key for the default; and for a paused scheduler "schedule <id>"
+--     the empty key for the default; and "schedule <id>": held while a scheduler is paused, and declared with its
+--     schedule as a text
 -- A call that changes a setting may name its author, `by`: cmsgpack { origin, who, note }.
 --   origin  "operator": the value holds from now on
 --           "code": the value is declared, and applies unless there is a hold; '' removes a declaration, and changes
@@ -69,6 +70,17 @@ function settings.note_hold(base, name, value, by, now)
     redis.call('HDEL', base .. ':settings', 'o' .. name)
   else
     hold(base, name, value, by and by.who or '', by and by.note or '', now)
+  end
+end
+
+-- Note the schedule that the code declares for a scheduler. text: nil if the code does not declare the scheduler. The
+-- author of an unchanged schedule stays, so that it names the first version with this schedule.
+function settings.declare_schedule(base, id, text, by, now)
+  local key, field = base .. ':settings', 'cschedule ' .. id
+  if not text then
+    redis.call('HDEL', key, field)
+  elseif declared(base, 'schedule ' .. id) ~= text then
+    redis.call('HSET', key, field, cmsgpack.pack({text, by.who, now}))
   end
 end
 

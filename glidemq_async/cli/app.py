@@ -52,6 +52,7 @@ COMMANDS: Final = {
     "alerts": (MODIFY, "glidemq_async.cli.alert_commands"),
     "settings": (MODIFY, "glidemq_async.cli.settings_command"),
     "limits": (MODIFY, "glidemq_async.cli.limit_commands"),
+    "retention": (MODIFY, "glidemq_async.cli.retention_command"),
     "drain": (MODIFY, "glidemq_async.cli.queue_commands"),
     "obliterate": (MODIFY, "glidemq_async.cli.queue_commands"),
     "audit": (INSPECT, "glidemq_async.cli.audit_command"),

@@ -9,6 +9,7 @@ from typing import Any, cast
 from glidemq_async.cli.output import Document, instant
 from glidemq_async.errors import CodecError, SerializationError
 from glidemq_async.jobs.job import Job
+from glidemq_async.ops.settings import Setting
 from glidemq_async.options.job_options import explicit
 from glidemq_async.queues.events import EventGap, QueueEvent
 from glidemq_async.queues.inspection import WorkerInfo
@@ -123,8 +124,8 @@ def worker_document(queue: str, worker: WorkerInfo) -> Document:
     }
 
 
-def scheduler_document(queue: str, scheduler: JobScheduler[Any]) -> Document:
-    """Return a job scheduler of a queue as a document."""
+def scheduler_document(queue: str, scheduler: JobScheduler[Any], setting: Setting) -> Document:
+    """Return a job scheduler of a queue as a document, with who has paused or declared it."""
     schedule = scheduler.schedule
     return {
         "id": scheduler.id,
@@ -147,6 +148,9 @@ def scheduler_document(queue: str, scheduler: JobScheduler[Any]) -> Document:
         "last_job_id": scheduler.last_job_id,
         "fired": scheduler.fired,
         "skipped": scheduler.skipped,
+        "origin": setting.origin,
+        "who": setting.who,
+        "note": setting.note,
     }
 
 

@@ -282,10 +282,14 @@ def schedulers(
 async def _schedulers(store: Store, name: str) -> list[Document]:
     from glidemq_async.cli import documents
     from glidemq_async.errors import IncompatibleQueueError
+    from glidemq_async.ops.settings import setting_of_schedule
+    from glidemq_async.queues.limits import stored_settings
 
     try:
         async with store.queue(name) as queue:
-            return [documents.scheduler_document(name, one) for one in await queue.get_job_schedulers()]
+            found = await queue.get_job_schedulers()
+            stored = await stored_settings(queue)
+            return [documents.scheduler_document(name, one, setting_of_schedule(stored, one.id)) for one in found]
     # One queue of another program or layout must not hide the others.
     except IncompatibleQueueError:
         return []
@@ -326,12 +330,17 @@ def _show_schedulers(document: Document, *, every_queue: bool) -> None:
             tables.age_of(one["last_at"]),
             one["fired"],
             one["skipped"],
+            "" if one["origin"] == "none" else one["origin"],
+            one["who"],
+            one["note"],
         ]
         for one in document["schedulers"]
     ]
     when, paused, following, last = (tables.Column(name, fixed=True) for name in ("when", "", "next", "last"))
     tz = tables.Column("tz", optional=True)
-    headings: list[str | tables.Column] = ["id", "queue", "job", when, tz, paused, following, last, "fired", "skipped"]
+    who = [tables.Column(name, optional=True) for name in ("origin", "by", "note")]
+    headings: list[str | tables.Column] = ["id", "queue", "job", when, tz, paused, following, last]
+    headings += ["fired", "skipped", *who]
     tables.print_table(headings, rows, empty="no job schedulers")
 
 

@@ -46,10 +46,11 @@ def settings(
                 await ops.release_hold(queue, release, key=key, reason=reason)
             return {"queue": queue, "settings": as_document(await ops.settings(queue))}
 
-    answer(do(), _show, as_json=as_json)
+    answer(do(), show_settings, as_json=as_json)
 
 
-def _show(document: Document) -> None:
+def show_settings(document: Document, *, empty: str = "no settings") -> None:
+    """Print a table of settings."""
     from glidemq_async.cli import tables
 
     rows = [
@@ -77,4 +78,4 @@ def _show(document: Document) -> None:
         "declared",
         "ends",
     ]
-    tables.print_table(headings, rows, empty="no settings")
+    tables.print_table(headings, rows, empty=empty)

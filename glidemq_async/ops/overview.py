@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgpack
@@ -14,17 +14,18 @@ from glidemq_async._internal.waits import together
 from glidemq_async.client.queue_client import older_layout
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.settings import Declared
+from glidemq_async.functions.settings import StoredSettings
 from glidemq_async.functions.summary import QueueFigures
 from glidemq_async.ops.alerts.episodes import MOST_OPEN, AlertEpisode, read_episodes
 from glidemq_async.ops.audit import AuditLine
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
 from glidemq_async.ops.failures import FailureGroup, RecentFailures
-from glidemq_async.ops.settings import SCHEDULE, pause_of
+from glidemq_async.ops.settings import SettingOrigin, pause_of, setting_of_schedule
 from glidemq_async.queues.inspection import WorkerInfo, WorkerState
 from glidemq_async.queues.limits import stored_settings
 from glidemq_async.queues.schedulers import JobScheduler
+from glidemq_async.schedules.schedule import schedule_text
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.names import QueueKeys
 from glidemq_async.stored.record import FINAL, STATES, State
@@ -145,6 +146,7 @@ class ScheduleRow:
     """A job scheduler of one queue.
 
     `late_seconds` is the time since its next fire time, if that is over. `paused` says who has paused it and why.
+    `origin` is "operator" for a scheduler that is paused, otherwise "code" if an app declares it with `mq.cron`.
     """
 
     queue: str
@@ -159,6 +161,7 @@ class ScheduleRow:
     is_paused: bool
     late_seconds: float | None
     paused: Pause | None = None
+    origin: SettingOrigin = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +281,8 @@ class Overviews:
         now = {summary.name: figures.now for figures, summary in rows if summary.schedules}
         for queue in await self._connections.readable_queues([*now]):
             schedulers = await queue.get_job_schedulers()
-            holds = (await stored_settings(queue)).holds if any(each.is_paused for each in schedulers) else {}
-            found += [_schedule(queue.name, each, now[queue.name], holds) for each in schedulers]
+            stored = await stored_settings(queue)
+            found += [_schedule(queue.name, each, now[queue.name], stored) for each in schedulers]
         return sorted(found, key=lambda row: (row.next_at is None, row.next_at or row.last_at, row.queue, row.id))
 
     async def _read(self, names: Sequence[str]) -> list[tuple[QueueFigures, QueueSummary]]:
@@ -494,14 +497,14 @@ def _worker(queue: str, info: WorkerInfo) -> QueueWorker:
     )
 
 
-def _schedule(queue: str, found: JobScheduler[Any], now: int, holds: Mapping[str, Declared]) -> ScheduleRow:
-    held = holds.get(f"{SCHEDULE} {found.id}", Declared("", "", 0))
+def _schedule(queue: str, found: JobScheduler[Any], now: int, stored: StoredSettings) -> ScheduleRow:
+    setting = setting_of_schedule(stored, found.id)
     late = None if found.next_at is None else now / 1000 - found.next_at.timestamp()
     return ScheduleRow(
         queue,
         found.id,
         found.name,
-        schedule_text(found),
+        schedule_text(found.schedule),
         found.next_at,
         found.last_at,
         found.last_job_id,
@@ -509,14 +512,6 @@ def _schedule(queue: str, found: JobScheduler[Any], now: int, holds: Mapping[str
         found.skipped,
         found.is_paused,
         late if late is not None and late > LATE_SECONDS else None,
-        Pause(held.note or None, held.who or None) if found.is_paused else None,
+        Pause(setting.note or None, setting.who or None) if found.is_paused else None,
+        setting.origin,
     )
-
-
-def schedule_text(found: JobScheduler[Any]) -> str:
-    """Return a schedule for people: its cron expression and zone, or its interval."""
-    schedule = found.schedule
-    if schedule.cron is not None:
-        return f"{schedule.cron} ({schedule.tz})" if schedule.tz else schedule.cron
-    every = schedule.every
-    return f"every {spoken(every.total_seconds() if isinstance(every, timedelta) else every or 0.0)}"

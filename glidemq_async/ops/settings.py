@@ -26,11 +26,13 @@ EVENTS: Final = "max_events"
 class Setting:
     """A setting of a queue, or of an ordering key of it.
 
-    `name` is "paused", "concurrency", "rate", "max_waiting", "bucket", "keep_completed", "keep_failed" or "schedule".
-    `key` is the ordering key of a limit of keys, "" for the default of all keys, the id of a paused "schedule", and
-    None for a setting of the queue. `value` is the value that applies, None for no limit, and `declared` the value that
-    the code declares, None if it declares none. `origin` says whose value applies: an "operator" holds it until it is
-    released. `who`, `at` and `note` belong to that value, and `until` to a pause.
+    `name` is "paused", "concurrency", "rate", "max_waiting", "bucket", "keep_completed", "keep_failed", "max_events" or
+    "schedule". `key` is the ordering key of a limit of keys, "" for the default of all keys, the id of a "schedule"
+    that the code declares or an operator has paused, and None for a setting of the queue.
+
+    `value` is the value that applies, None for no limit, and `declared` the value that the code declares, None if it
+    declares none. `origin` says whose value applies: an "operator" holds it until it is released. `who`, `at` and
+    `note` belong to that value, and `until` to a pause.
     """
 
     name: str
@@ -90,6 +92,11 @@ async def _release(queue: Queue[Any, Any], by: Author, name: str, key: str | Non
 def pause_of(stored: StoredSettings) -> Setting:
     """Return the pause of a queue as a setting. Its value is None if the queue is not paused."""
     return _setting(PAUSED, stored)
+
+
+def setting_of_schedule(stored: StoredSettings, scheduler_id: str) -> Setting:
+    """Return the setting of a job scheduler. Its value is None if it is neither declared nor paused."""
+    return _setting(f"{SCHEDULE} {scheduler_id}", stored)
 
 
 def _place(setting: str) -> tuple[bool, str, str]:

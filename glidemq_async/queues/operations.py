@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from glidemq_async._internal import late
+from glidemq_async._internal.blocking import Blocking, blocking
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.filters.filter import Filter
 from glidemq_async.queues.base import QueuePart
@@ -170,6 +171,25 @@ class QueueOperation:
         if not self._id:
             raise RuntimeError("the operation has no preview; call preview() first, and pass its ticket to start()")
         return self._id
+
+
+class SyncQueueOperation(Blocking[QueueOperation]):
+    """The blocking methods of a bulk operation. `queue.sync.operation` makes it.
+
+    Parameters, results and errors are the same as in QueueOperation.
+    """
+
+    preview = blocking(QueueOperation.preview)
+    start = blocking(QueueOperation.start)
+    run = blocking(QueueOperation.run)
+    wait = blocking(QueueOperation.wait)
+    progress = blocking(QueueOperation.progress)
+    cancel = blocking(QueueOperation.cancel)
+
+    @property
+    def id(self) -> str:
+        """The id of the operation, "" before its preview."""
+        return self._owner.id
 
 
 class Operations(QueuePart[Data, Result]):

@@ -36,6 +36,7 @@ from glidemq_async.schedules.schedule import (
     have_same_fire_times,
     interval_ms,
     jitter_ms,
+    schedule_text,
 )
 from glidemq_async.schedules.stored_schedule import read_schedule, schedule_form
 from glidemq_async.stored.names import MAX_ID_BYTES, check_id
@@ -116,10 +117,17 @@ class Schedulers(QueuePart[Data, Result]):
 
         Raises TypeError or ValueError for a bad schedule or option, and what `add` raises.
         """
-        _check_scheduler_id(scheduler_id)
         wanted, chosen = _split(schedule, options)
-        job_options = merge(self._defaults, chosen)
-        request = self._template(scheduler_id if name is None else name, data, job_options, wanted)
+        return await self._upsert(scheduler_id, wanted, scheduler_id if name is None else name, data, chosen, None)
+
+    async def _upsert(
+        self, scheduler_id: str, wanted: Schedule, name: str, data: Data, options: JobOptions, by: Author | None
+    ) -> JobScheduler[Data]:
+        """Upsert a job scheduler; with `by`, as a declaration of the code."""
+        _check_scheduler_id(scheduler_id)
+        job_options = merge(self._defaults, options)
+        request = self._template(name, data, job_options, wanted)
+        declared = None if by is None else (by, schedule_text(wanted))
         wait: Wait = job_options.durability
         await self.connect()
         if not self._client.fits(job_options.key):
@@ -133,7 +141,9 @@ class Schedulers(QueuePart[Data, Result]):
             anchor, next_fire = _continue(seen, wanted, now)
             spec = schedule_form(wanted, anchor)
             template = _stored_form(spec, wanted, request, wait)
-            reply = await functions.schedulers.upsert(scheduler_runner.process, scheduler_id, seen, template, next_fire)
+            reply = await functions.schedulers.upsert(
+                scheduler_runner.process, scheduler_id, seen, template, next_fire, declared
+            )
             if reply is not None:
                 break
         if reply.at:
@@ -269,6 +279,17 @@ class Schedulers(QueuePart[Data, Result]):
                 yield self._scheduler(row)
             except SerializationError as error:
                 _log.warning("job scheduler %r of queue %r cannot be read: %s", row.id, self.name, error)
+
+
+async def declare_scheduler(
+    queue: Schedulers[Any, Any], who: str, scheduler_id: str, schedule: Schedule, data: object, options: JobOptions
+) -> None:
+    """Upsert a job scheduler that the code declares; see `Schedulers.upsert_job_scheduler`.
+
+    `who` names the version of the code in the settings of the queue.
+    """
+    by = Author("code", who)
+    await queue._upsert(scheduler_id, schedule, scheduler_id, data, options, by)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 async def pause_scheduler(queue: Schedulers[Any, Any], scheduler_id: str, by: Author | None) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Generic
+from typing import Any, Generic, cast
 
 from glidemq_async._internal.blocking import BlockingContext, blocking
 from glidemq_async._internal.generics import Data, Result
+from glidemq_async.filters.filter import Filter
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
@@ -15,6 +16,7 @@ from glidemq_async.queues.finding import JobSearch
 from glidemq_async.queues.inspection import Inspection
 from glidemq_async.queues.job_history import JobHistories
 from glidemq_async.queues.limits import Limits
+from glidemq_async.queues.operations import Operations, SyncQueueOperation
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.signals import Signals
 
@@ -86,3 +88,8 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     set_key_limits = blocking(Limits[Data, Result].set_key_limits)
     get_key_limits = blocking(Limits[Data, Result].get_key_limits)
     pause_key = blocking(Limits[Data, Result].pause_key)
+
+    def operation(self, action: str, wanted: str | Filter, *, reason: str = "", **arguments: Any) -> SyncQueueOperation:
+        """Return one change of all jobs of this queue that match a filter; see `Queue.operation`."""
+        queue = cast("Operations[Data, Result]", self._owner)
+        return SyncQueueOperation(queue.operation(action, wanted, reason=reason, **arguments), self._home)

@@ -29,6 +29,7 @@ __all__ = [
     "have_same_fire_times",
     "interval_ms",
     "jitter_ms",
+    "schedule_text",
 ]
 
 Missed: TypeAlias = Literal["skip", "fire-once", "fire-all"]
@@ -38,6 +39,7 @@ MAX_CATCH_UP: Final = 1_000
 CATCH_UP: Final = 100
 """Default maximum number of missed fire times for which `fire-all` adds jobs; the newest ones."""
 _LONGEST_EXPRESSION: Final = 512
+_UNITS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"))
 
 PROMPT_MS: Final = 5_000
 """A fire time counts as on time if a process checks within this time after it. Another process needs some of this time
@@ -194,6 +196,16 @@ def interval_ms(schedule: Schedule) -> int | None:
 def jitter_ms(schedule: Schedule) -> int:
     """Return the jitter in milliseconds."""
     return 0 if schedule.jitter is None else to_ms("jitter", schedule.jitter)
+
+
+def schedule_text(schedule: Schedule) -> str:
+    """Return a schedule for people: its cron expression with the time zone, or its interval."""
+    if schedule.cron is not None:
+        return f"{schedule.cron} ({schedule.tz})" if schedule.tz else schedule.cron
+    ms = interval_ms(schedule) or 0
+    # The largest unit that divides the interval: 90 seconds are neither 1 nor 2 minutes.
+    size, unit = next(((size, unit) for size, unit in _UNITS if ms % size == 0), (1_000, "s"))
+    return f"every {ms / size:g} {unit}"
 
 
 def have_same_fire_times(one: Schedule, other: Schedule) -> bool:

@@ -23,9 +23,10 @@ from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
-from glidemq_async.options.job_options import JobOptions, explicit
+from glidemq_async.options.job_options import JobOptions
 from glidemq_async.queues.finding import use_tasks
 from glidemq_async.queues.queue import Queue, add_for_caller, add_prepared, collect_added
+from glidemq_async.queues.schedulers import declare_scheduler
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
@@ -44,6 +45,7 @@ from glidemq_async.tasks.workflow_calls import call_child
 from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.topics.reader import MessageReader, TopicListener, serve
 from glidemq_async.topics.topic import Topic, TopicSettings, change_settings, convert_with, functions_of
+from glidemq_async.worker.options import own_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,15 +298,14 @@ class AppCore:
             await source.join()
         if self.listeners and not len(self._listening):
             await self._start_listening()
+        version = own_version(self.settings.version)
         for cron in self.crons if self.settings.stores_crons else ():
             definition = definition_of(cron.task)
             call = definition.arguments.stored((), {})
-            await self.queue(definition.queue).upsert_job_scheduler(
-                definition.name,
-                cron.schedule,
-                data=call,
-                **explicit(definition.options_of(definition.options, call)),
-            )
+            who = f"version {version}" if version else "code"
+            options = definition.options_of(definition.options, call)
+            queue = self.queue(definition.queue)
+            await declare_scheduler(queue, who, definition.name, cron.schedule, call, options)
 
     async def _start_listening(self) -> None:
         for listener in self.listeners:

@@ -213,9 +213,9 @@ class Top(App[None]):
 
     def _show_verdict(self) -> None:
         word, sentence = self._reading.verdict, self._reading.sentence
-        mode = ("  changes permitted ", "bold red") if self._permits_changes else ("  read only ", "dim")
-        line = Text.assemble((f" {word} ", _STYLES[word]), " ", escape(sentence), mode)
-        line.no_wrap = True
+        # Before the sentence: a narrow terminal cuts off the end of the line.
+        mode = (" changes permitted  ", "bold red") if self._permits_changes else (" read only  ", "dim")
+        line = Text.assemble((f" {word} ", _STYLES[word]), mode, escape(sentence), overflow="ellipsis", no_wrap=True)
         self.query_one("#verdict", Static).update(line)
         first = "" if self._permits_changes else " enter open  esc back "
         last = _CHANGES if self._permits_changes else "w permit changes  ? help  q quit"

@@ -109,7 +109,7 @@ def _queue_line(summary: dict[str, Any]) -> QueueLine:
 
 def _totals(queues: Sequence[QueueLine]) -> str:
     waiting, active = sum(one.waiting for one in queues), sum(one.counts["active"] for one in queues)
-    return f"{len(queues):,} queues, {jobs(waiting)} waiting, {active:,} running"
+    return f"{len(queues):,} {'queue' if len(queues) == 1 else 'queues'}, {jobs(waiting)} waiting, {active:,} running"
 
 
 class TopSource:

@@ -47,6 +47,7 @@ async def set_limits(call: ApiCall) -> Reply:
         given["rate_limit"] = RateLimit(rate.max, rate.duration)
     if not given:
         raise RequestError(422, "invalid-body", "name at least one of concurrency, rate_limit and max_waiting")
+    await call.ops.queue(queue)  # a missing queue has no version to compare
     version = await _expected(call, queue)
     await call.ops.set_limits(queue, note=body.note, version=version, reason=call.reason, **given)
     return Reply(Done("set limits", queue, ""))

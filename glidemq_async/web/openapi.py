@@ -36,6 +36,8 @@ _PROBLEM: Final = {
         "queue": {"type": "string"},
     },
 }
+_HEADER: Final = r"^[\t -~]*$"
+_KEY: Final = "^[ -~]*$"
 _ERRORS: Final = {
     400: "The request cannot be read.",
     401: "The request has no valid credentials.",
@@ -142,9 +144,16 @@ def _headers(endpoint: ApiRoute) -> list[dict[str, Any]]:
         found.append(("If-Match", "The ETag of the version that you have read."))
     if endpoint.media == "text/event-stream":
         found.append(("Last-Event-ID", "The id of the last event that you have received."))
-    shape = {"type": "string", "maxLength": 255, "pattern": r"^[\t -~]*$"}
     return [
-        {"name": name, "in": "header", "required": False, "description": text, "schema": shape} for name, text in found
+        {
+            "name": name,
+            "in": "header",
+            "required": False,
+            "description": text,
+            # An Idempotency-Key becomes a part of an id, which has no tabs.
+            "schema": {"type": "string", "maxLength": 255, "pattern": _KEY if name == "Idempotency-Key" else _HEADER},
+        }
+        for name, text in found
     ]
 
 

@@ -100,8 +100,9 @@ async def chunks(call: ApiCall) -> Response:
 def idempotency_key(call: ApiCall) -> str:
     """Return the header Idempotency-Key, "" without it. Raises RequestError for a bad one."""
     key = call.headers.get("idempotency-key", "")
-    if len(key) > LONGEST_KEY or not key.isprintable():
-        raise RequestError(400, "invalid-idempotency-key", f"an Idempotency-Key has at most {LONGEST_KEY} characters")
+    if len(key) > LONGEST_KEY or not (key.isascii() and key.isprintable()):
+        detail = f"an Idempotency-Key has at most {LONGEST_KEY} printable ASCII characters; send a UUID, for example"
+        raise RequestError(400, "invalid-idempotency-key", detail)
     return key
 
 

@@ -44,6 +44,23 @@ async def test_limits_are_set_shown_and_removed(shell: Shell, q: AnyQueue) -> No
     assert (await shell.run("limits", "--concurrency", "2")).returncode == 2
 
 
+async def test_a_retention_is_held_shown_and_released(shell: Shell, q: AnyQueue) -> None:
+    assert (await shell.run("retention", "q")).stdout == "no retention is held; each job applies its own options\n"
+    keep = ("--completed", "100/7d", "--failed", "all", "--max-events", "1000", "--reason", "a full disk")
+    held = (await shell.json("retention", "q", *keep))["settings"]
+    assert {one["name"]: (one["value"], one["origin"], one["note"]) for one in held} == {
+        "keep_completed": ("100 jobs, 604800 s", "operator", "a full disk"),
+        "keep_failed": ("all jobs", "operator", "a full disk"),
+        "max_events": ("1000", "operator", "a full disk"),
+    }
+    await shell.json("settings", "q", "--release", "keep_failed")
+    assert [one["name"] for one in (await shell.json("retention", "q", "--completed", "2h"))["settings"]] == [
+        *("keep_completed", "max_events")
+    ]
+    for wrong in (["--completed", "x"], ["--failed", "1/2"], ["--max-events", "0"]):
+        assert (await shell.run("retention", "q", *wrong)).returncode == 2, wrong
+
+
 async def test_a_queue_is_drained(shell: Shell, q: AnyQueue) -> None:
     await q.add_bulk([("n", number) for number in range(3)])
     await q.add("n", delay=60)

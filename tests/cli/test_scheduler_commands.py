@@ -21,8 +21,13 @@ async def test_job_schedulers_are_listed_and_changed(server: Server, jobs: AnyQu
     job = await q.get_job(triggered["job_id"])
     assert job is not None
     assert job.name == "totals"
-    assert await shell.json("schedulers", "q", "--pause", "nightly") == {"paused": "nightly"}
-    assert [one["paused"] for one in (await shell.json("schedulers", "q"))["schedulers"]] == [True]
+    why = ("--reason", "a full disk")
+    assert await shell.json("schedulers", "q", "--pause", "nightly", *why) == {"paused": "nightly"}
+    [one] = (await shell.json("schedulers", "q"))["schedulers"]
+    assert (one["paused"], one["origin"], one["note"]) == (True, "operator", "a full disk")
+    [held] = [one for one in (await shell.json("settings", "q"))["settings"] if one["name"] == "schedule"]
+    assert (held["key"], held["value"], held["who"]) == ("nightly", "paused", one["who"])
+    assert "a full disk" in (await shell.run("schedulers", "q")).stdout
     assert (await shell.run("schedulers", "q", "--resume", "nightly")).stdout == "resumed nightly\n"
     refused = await shell.run("schedulers", "q", "--pause", "a", "--resume", "b")
     assert (refused.returncode, "it cannot be combined with --resume" in refused.stderr) == (2, True)

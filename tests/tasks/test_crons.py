@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import GlideMQ, Queue, QueueEvent, QueueEvents, Schedule
+from glidemq_async.ops import Ops, Setting
 from glidemq_async.storage import FileStorage, Storage
 from glidemq_async.tasks.app import core_of
 
@@ -38,6 +39,35 @@ async def test_a_cron_is_upserted_with_its_schedule_and_its_options(storage: Sto
         assert await (await nightly.add("some")).result(PATIENCE) == "some"
     async with mq:
         assert await mq.queue(name).remove_job_scheduler("nightly")
+
+
+async def test_the_settings_show_a_declared_schedule_until_it_is_changed_by_hand(storage: Storage, name: str) -> None:
+    mq = GlideMQ(storage, queue=name, version="2026.11")
+
+    @mq.cron("30 2 * * *", tz="Europe/Madrid")
+    async def nightly() -> None: ...
+
+    async def shown(ops: Ops) -> tuple[str | None, str | None, str, str]:
+        [row] = await ops.schedules([name])
+        found = {one.key: one for one in await ops.settings(name) if one.name == "schedule"}
+        one = found.get("nightly", Setting("schedule", "nightly", None, None, "none"))
+        assert row.origin == one.origin
+        return one.value, one.declared, one.origin, one.who
+
+    code = "30 2 * * * (Europe/Madrid)"
+    async with mq, Ops.of(mq) as ops:
+        assert await shown(ops) == (code, code, "code", "version 2026.11")
+        await ops.pause_schedule(name, "nightly", note="a full disk")
+        assert await shown(ops) == ("paused", code, "operator", ops.actor.name)
+        await ops.release_hold(name, "schedule", key="nightly")
+        assert (await shown(ops))[2] == "code"
+        await mq.queue(name).upsert_job_scheduler("nightly", every=90)
+        assert await shown(ops) == (None, None, "none", "")
+        assert (await ops.schedules([name]))[0].schedule == "every 90 s"
+    async with mq, Ops.of(mq) as ops:
+        assert await shown(ops) == (code, code, "code", "version 2026.11")
+        assert await ops.remove_schedule(name, "nightly")
+        assert [one.name for one in await ops.settings(name) if one.name == "schedule"] == []
 
 
 async def test_a_concurrent_connect_waits_until_the_app_is_open(storage: Storage, name: str) -> None:

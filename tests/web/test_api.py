@@ -150,6 +150,19 @@ async def test_limits_are_set_only_if_nobody_has_changed_them_since(storage: Sto
             assert reply.status_code == status, value
 
 
+async def test_unusual_headers_and_cursors_get_a_documented_reply(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
+        job = await queue.add("n")
+        signal, keyed = f"/api/v1/queues/{name}/jobs/{job.id}/signals/go", {"Idempotency-Key": "a\tb"}
+        reply = await client.post(signal, json={}, headers=keyed)
+        assert (reply.status_code, "printable ASCII" in reply.json()["detail"]) == (400, True)
+        missing = await client.put("/api/v1/queues/none/limits", json={"concurrency": 1}, headers={"If-Match": ""})
+        assert missing.status_code == 404
+        for cursor in ("0-0", "00-000", "0", "1-0"):
+            page = await client.get("/api/v1/audit", params={"cursor": cursor})
+            assert (page.status_code, page.json()["lines"]) == (200, []), cursor
+
+
 async def test_a_failed_job_in_a_list_names_its_group(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as queue, serving(storage) as client:
         async with worker_of(queue, _fail):
