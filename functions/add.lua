@@ -342,7 +342,7 @@ end
 -- Return the part of queue_flags.at that a plain add needs. meta: the fields that it has read.
 local function seen_in(base, meta)
   return {paused = meta[1] and meta[1] ~= '0', limits = meta[5] and limits.are_open(base, meta[5]), features = meta[6],
-    shortest_lease = tonumber(meta[7] or nil)}
+    shortest_lease = tonumber(meta[7] or nil), event_rules = queue_flags.has_event_rules(meta[6])}
 end
 
 -- Return the part of queue_flags.at that an add of these jobs needs.

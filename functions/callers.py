@@ -15,7 +15,7 @@ from glidemq_async.functions.checking import CheckCalls
 from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
-from glidemq_async.functions.event_limits import EventLimitCalls
+from glidemq_async.functions.event_rules import EventRuleCalls
 from glidemq_async.functions.explain import ExplainCalls
 from glidemq_async.functions.failure_groups import FailureGroupCalls
 from glidemq_async.functions.feeds import FeedCalls
@@ -113,5 +113,5 @@ class Functions:
         self.tokens = TokenCalls(caller)
         self.bulk = BulkCalls(caller)
         self.operations = OperationCalls(caller)
-        self.event_limits = EventLimitCalls(caller)
+        self.event_rules = EventRuleCalls(caller)
         self.alerts = AlertCalls(caller)

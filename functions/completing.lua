@@ -104,6 +104,7 @@ function completing.step_end(base, args, group, from, to, call)
   group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN
   local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
   group.is_usual = not (ttl or has_late or group.took_long or count == 0)
+  if call.seen.event_rules then to = event_content.step_end(base, oldest, from, to, call) end
   return (ttl or has_late or group.took_long) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
 end
 
@@ -145,6 +146,10 @@ local function store(base, group, flat, left, valid, call)
   end
 end
 
+local function note_contents(base, args, group, from, to, call)
+  for i = from, to do event_content.note_plain(base, args[i], payload_of(args, group, i), call) end
+end
+
 -- Complete the jobs at args[from] to args[to]. All of them held their leases, their outcomes go into `results`, and no
 -- client waits for them.
 local function complete_usual(base, args, group, from, to, done, call)
@@ -157,6 +162,7 @@ local function complete_usual(base, args, group, from, to, done, call)
     line[at], flat[n - 1], flat[n] = id, id, same or head .. args[payloads + i]
   end
   local seen, count = call.seen, to - from + 1
+  if seen.event_rules then note_contents(base, args, group, from, to, call) end
   if seen.started then plain.forget_starts(base, {unpack(args, from, to)}) end
   results.store(base, flat, seen)
   seen.newest = math.max(seen.newest or 0, group.newest)
@@ -189,6 +195,7 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
       else
         line = line or events.line(call.lines, 'completed')
         line[#line + 1] = id
+        if call.seen.event_rules then event_content.note_plain(base, raw, payload, call) end
         n = n + 1
         left[n] = raw
         if count ~= 0 then flat[2 * n - 1], flat[2 * n] = id, head .. payload end

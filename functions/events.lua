@@ -1,6 +1,6 @@
 -- events: the history of a queue as a capped stream. Readers can resume, and can count the events that they missed.
---   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events); and v (a payload)
---     and name (of the job) if its only event has a value.
+--   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events); c, see
+--     event_content.lua; and of a `progress`: name and key of its job, and v, the progress as a payload.
 --     e: one line per kind, in the order of KINDS: kind SEP id SEP id …
 --        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
 --   meta2   hash    `events`: the number of events ever written.
@@ -9,7 +9,6 @@
 -- hold back the trimming.
 
 local events = {}
-events.MAX_EVENTS = 100000         -- an operator can hold a lower number, see event_limits.lua
 local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- number of events between two checks of the caps
 local LARGE = 65536                -- size in bytes of an entry that causes a check too
@@ -117,7 +116,7 @@ local function trim(base, key, total, now)
   -- Sample all nodes: entries differ in size, and the oldest few say nothing about the others.
   local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
   local most = redis.call('HGET', base .. ':meta2', 'max_events')
-  local over = math.max((total - oldest) / tonumber(most or events.MAX_EVENTS), bytes / MAX_BYTES)
+  local over = math.max((total - oldest) / tonumber(most or event_rules.MOST), bytes / MAX_BYTES)
   if over <= 1 then return end
   local held = first_held(base, now)
   if not held then
@@ -149,28 +148,38 @@ local function joined(lines)
   return table.concat(texts, '\n'), n
 end
 
--- Append the events of one call as one entry.
-function events.write(base, lines, now)
+-- Append the events of one call as one entry. call: see queue_flags.call; told: see event_content.lua.
+function events.write(base, call)
+  local lines, seen = call.lines, call.seen
+  if seen.event_rules then event_rules.sift(event_rules.of(base, seen), lines) end
   if not next(lines) then return end
   local text, n = joined(lines)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta2', 'events', digits(n))
-  redis.call('XADD', key, '*', 'seq', digits(total - n), 'n', digits(n), 't', digits(now), 'e', text)
-  if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, now) end
+  local seq, t = digits(total - n), digits(call.now)
+  if call.told then
+    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', cmsgpack.pack(call.told))
+  else
+    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text)
+  end
+  if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, call.now) end
 end
 
--- Write a single event.
+-- Write a single event, for a call that has not read the flags of the queue.
 function events.one(base, kind, id, detail, now)
-  local lines = {}
-  events.note(lines, kind, id, detail)
-  events.write(base, lines, now)
+  local call = {lines = {}, now = now, seen = event_rules.seen(base)}
+  events.note(call.lines, kind, id, detail)
+  events.write(base, call)
 end
 
--- Write a single event without a detail that has a value, a payload. name: the name of the job.
-function events.with_value(base, kind, id, now, name, value)
+-- Write the event of a progress. job: { name, key, value }, the value a payload, or nil if it is too large.
+function events.progress(base, id, job, now)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta2', 'events', '1')
-  redis.call('XADD', key, '*', 'seq', digits(total - 1), 'n', '1', 't', digits(now), 'e', kind .. SEP .. id,
-    'v', value, 'name', name)
+  local entry = {'seq', digits(total - 1), 'n', '1', 't', digits(now), 'e', 'progress' .. SEP .. id, 'name', job.name}
+  local function put(field, value) entry[#entry + 1], entry[#entry + 2] = field, value end
+  if job.key ~= '' then put('key', job.key) end
+  if job.value then put('v', job.value) end
+  redis.call('XADD', key, '*', unpack(entry))
   if total % CHECK_EVENTS < 1 then trim(base, key, total, now) end
 end

@@ -444,6 +444,7 @@ function finish.fail(base, id, entry, cause, call, later, said)
   end
   job_history.note_end(base, id, cause, reason, call)
   events.note(call.lines, 'failed', id, reason)
+  event_content.note(base, 'failed', id, nil, call)
   dead_letters.move(base, id, cause, said or cause, call)
   chunks.close(base, id, 'failed', '', call)
   local done = later or {}

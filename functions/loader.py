@@ -34,6 +34,7 @@ FILES: Final = (
     "layout",
     "queue_flags",
     "order",
+    "event_rules",
     "events",
     "dedup",
     "chunks",
@@ -46,6 +47,7 @@ FILES: Final = (
     "results",
     "limits",
     "keyed",
+    "event_content",
     "stopping",
     "keyed_claim",
     "routes",
@@ -106,7 +108,6 @@ FILES: Final = (
     "tokens",
     "bulk",
     "operations",
-    "event_limits",
     "alerts",
 )
 """The Lua files in the order in which they are joined. A file uses only names of the files before it."""

@@ -47,6 +47,7 @@ function apply.c(base, now, call, done, id, entry, payload, option)
   chunks.close(base, id, 'completed', '', call)
   if call.seen.stepped then journals.keep_history(base, id) end
   finish.note(done, 'completed', option, id, payload)
+  if call.seen.event_rules then event_content.note(base, 'completed', id, payload, call) end
   local line = events.line(call.lines, 'completed')
   line[#line + 1] = id
 end
@@ -69,6 +70,7 @@ function apply.f(base, now, call, done, id, entry, payload, option)
   chunks.close(base, id, 'failed', payload, call)
   finish.note(done, 'failed', policy, id, payload)
   events.note(call.lines, 'failed', id, reason)
+  event_content.note(base, 'failed', id, nil, call)
   dead_letters.move(base, id, cause, reason, call)
 end
 
@@ -91,6 +93,7 @@ function apply.r(base, _, call, _, id, entry, payload, option)
   redis.call('HSET', key, 'place', location, 'error', payload, 'reason', reason, 'group', group, 'runner', runner,
     'history', history)
   events.note(call.lines, 'retrying', id, option)
+  event_content.note(base, 'retrying', id, nil, call)
 end
 
 function apply.d(base, _, call, _, id, entry, reason, option)

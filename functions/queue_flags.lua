@@ -17,8 +17,8 @@ local queue_flags = {}
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running', 'results', 'recorded', 'started', 'streamed', 'parents', 'flowed', 'flow_work', 'suspended',
-  'signalled', 'stepped'}
-local ALL = 'abcdefghijklmnopqrstuvwxyz{|'
+  'signalled', 'stepped', 'event_rules'}
+local ALL = 'abcdefghijklmnopqrstuvwxyz{|}'
 queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
 local FIRST_LETTER = 97
 
@@ -33,6 +33,14 @@ local function letter_of(name)
   for i, each in ipairs(STRUCTURES) do
     if each == name then return string.sub(ALL, i, i) end
   end
+end
+
+local EVENT_RULES = '}'          -- the letter of `event_rules`
+
+-- Return true if a queue has rules of events. features: the field of `meta2`. For calls that write events and need no
+-- other part of queue_flags.at. Without a flag that is missing, they write events that the rules leave out.
+function queue_flags.has_event_rules(features)
+  return features and features ~= '' and string.find(features, EVENT_RULES, 1, true) ~= nil
 end
 
 local compared, n_compared = {}, 0

@@ -26,6 +26,7 @@
 --                          only because a client may still read the result; "t": the job has its own time to live
 --     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
 --     trimmed              the number of log lines that were trimmed
+--     told                 when the last `progress` event was written, ms, under a rule of events that thins them
 --   logs:{id} list   lines, each after its time and its run: SEP <ms> <run> SEP
 -- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
 -- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.
@@ -45,6 +46,11 @@ function record.location(base, id)
   if not location then return nil end
   local at = string.find(location, ' ', 1, true)
   return string.sub(location, 1, at - 1), string.sub(location, at + 1)
+end
+
+-- The same for a location that the caller has read.
+function record.parts_of(location)
+  if location then return string.match(location, '^(%S+) (.*)$') end
 end
 
 -- Return true if the job was ever claimed.

@@ -1,11 +1,12 @@
 -- settings: who has set the limits, the retention and the pauses of a queue. An operator's setting holds over the
 -- code's declaration until it is released.
---   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue }
+--   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue,
+--                     flat rules of events, max_events | '' }
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
 --                   "c<name>"  cmsgpack { value, who, ms } that the code has declared
---     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed, max_events; for keys "<limit> <key>",
---     the empty key for the default; and "schedule <id>": held while a scheduler is paused, and declared with its
---     schedule as a text
+--     names: paused; concurrency, rate, max_waiting; keep_completed, keep_failed; max_events, events_off,
+--     progress_interval, event_content; for keys "<limit> <key>", the empty key for the default; and "schedule <id>":
+--     held while a scheduler is paused, and declared with its schedule as a text
 -- A call that changes a setting may name its author, `by`: cmsgpack { origin, who, note }.
 --   origin  "operator": the value holds from now on
 --           "code": the value is declared, and applies unless there is a hold; '' removes a declaration, and changes
@@ -106,7 +107,8 @@ function settings.version(base)
 end
 
 register('getSettings', function(base)
-  local paused = redis.call('HGET', base .. ':meta2', 'paused')
+  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'max_events')
   local set, kept = redis.call('HGETALL', base .. ':limits'), redis.call('HGETALL', base .. ':settings')
-  return {paused or '', clock.now(), set, kept, settings.version(base)}
+  return {meta[1] or '', clock.now(), set, kept, settings.version(base),
+    redis.call('HGETALL', base .. ':event_rules'), meta[2] or ''}
 end, {'no-writes'})

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
 import msgpack
 
 from glidemq_async.functions.calling import Calls, text
 
 Origin: TypeAlias = Literal["operator", "code", "release"]
+_RULES: Final = {"off": "events_off", "interval": "progress_interval", "content": "event_content"}
+"""The setting of each field of `event_rules`."""
 
 
 class Author(NamedTuple):
@@ -39,8 +41,10 @@ class StoredSettings(NamedTuple):
     """By name: the values that operators have set."""
     declared: dict[str, Declared]
     """By name: the values that the code has declared."""
-    version: str = ""
+    version: str
     """The version of the limits of the queue."""
+    events: dict[str, str]
+    """The rules of events that apply, by setting."""
 
 
 class SettingCalls(Calls):
@@ -50,15 +54,24 @@ class SettingCalls(Calls):
 
     async def get(self) -> StoredSettings:
         """Return the limits and the pause of a queue, and who has set them."""
-        paused, now, limits, kept, version = cast("list[object]", await self._caller.read("getSettings"))
+        reply = cast("list[object]", await self._caller.read("getSettings"))
+        paused, now, limits, kept, version, rules, most = reply
         found: dict[str, dict[str, Declared]] = {"o": {}, "c": {}}
         flat = cast("list[bytes]", kept)
         for name, packed in zip(flat[::2], flat[1::2], strict=True):
             whole = name.decode()
             found[whole[0]][whole[1:]] = Declared(*cast("tuple[str, str, int]", msgpack.unpackb(packed)))
-        words = [word.decode() for word in cast("list[bytes]", limits)]
-        by_name = dict(zip(words[::2], words[1::2], strict=True))
-        return StoredSettings(text(paused), cast("int", now), by_name, found["o"], found["c"], text(version))
+        events = {_RULES[field]: value for field, value in _by_name(rules).items() if field in _RULES}
+        if text(most):
+            events["max_events"] = text(most)
+        return StoredSettings(
+            text(paused), cast("int", now), _by_name(limits), found["o"], found["c"], text(version), events
+        )
+
+
+def _by_name(flat: object) -> dict[str, str]:
+    words = [word.decode() for word in cast("list[bytes]", flat)]
+    return dict(zip(words[::2], words[1::2], strict=True))
 
 
 def packed_author(by: Author | None) -> bytes:

@@ -414,7 +414,7 @@ local function finish_call(base, args, it, jobs, due)
   end
   chunks.announce(base, call)
   if call.failures then failure_groups.write(base, call) end
-  events.write(base, call.lines, call.now)
+  events.write(base, call)
   request.remember(base, args[1], args[2], {it.refused, jobs.tokens, due, settled, call.lock, not unbroken, call.now,
     string.find(args[6], 'p', 1, true) ~= nil}, request.WEEK_MS)
   local posted = (seen.posted or seen.flow_work) and 1 or 0

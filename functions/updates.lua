@@ -3,24 +3,44 @@
 --     entry  the lease token of the run that writes, or '' for a user outside of a run
 --     consumer  the worker of the run: after a failover another worker may own the same entry, see settle.lua
 --     kind   "progress" and "data" (value: a payload), "log" (value: one line)
---     The event of a progress contains it, up to 1 KiB.
+--     The event of a progress contains the name and the key of the job and, up to 1 KiB, the progress.
 --     status "ok", "missing", or "stale": the run has lost the job, nothing was written
 
 local LOG_LINES = 1000
 local LARGEST_VALUE = 1024       -- size in bytes of a progress that its event contains
+local FIELDS = {'place', 'name', 'route', 'told'}
+
+-- Return the state and the entry of a job, and what the event of a progress needs to know of it, with one command
+-- unless the job has no record yet.
+local function look(base, id)
+  local key = base .. ':job:' .. id
+  local job = redis.call('HMGET', key, unpack(FIELDS))
+  local state, at = record.parts_of(job[1])
+  if not state then
+    state, at = plain.open(base, id)
+    if state then job = redis.call('HMGET', key, unpack(FIELDS)) end
+  end
+  return state, at, {name = job[2] or '', key = event_content.key_of(job[3]), told = job[4]}
+end
 
 local write = {}
 
-function write.progress(base, id, value, entry)
+-- Write a progress, and its event unless the rules of the queue leave it out.
+function write.progress(base, id, value, entry, job)
+  local rules, now = event_rules.of(base, event_rules.seen(base)), clock.now()
+  local is_told = event_rules.is_on(rules, 'progress') and (not rules or event_rules.is_due(rules, job.told, now))
   -- A user may write before the first claim, which otherwise would read the record as one without a history.
   if entry == '' then redis.call('HSET', base .. ':meta2', 'touched', '1') end
   redis.call('HSET', base .. ':job:' .. id, 'progress', value)
-  return 'progress'
+  if not is_told then return end
+  if rules and rules.interval then redis.call('HSET', base .. ':job:' .. id, 'told', digits(now)) end
+  job.value = #value <= LARGEST_VALUE and value
+  events.progress(base, id, job, now)
 end
 
 function write.data(base, id, value)
   redis.call('HSET', base .. ':job:' .. id, 'data', value)
-  return 'updated'
+  events.one(base, 'updated', id, nil, clock.now())
 end
 
 function write.log(base, id, value)
@@ -35,19 +55,14 @@ end
 request.register('updateJob', function(base, args)
   local id, entry, kind = args[3], args[4], args[5]
   if not write[kind] then fail('ARGUMENT', 'unknown kind of update ' .. kind) end
-  local state, at = plain.open(base, id)
+  local state, at, job
+  if kind == 'progress' then state, at, job = look(base, id) else state, at = plain.open(base, id) end
   if not state then return 'missing' end
   if entry ~= '' and entries.fenced then
     if state ~= 'active' or at ~= entry then return 'stale' end
     if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
   end
-  local event = write[kind](base, id, args[6], entry)
+  write[kind](base, id, args[6], entry, job)
   chunks.announce_one(base, id)
-  if event == 'progress' and #args[6] <= LARGEST_VALUE then
-    local name = redis.call('HGET', base .. ':job:' .. id, 'name')
-    events.with_value(base, event, id, clock.now(), name or '', args[6])
-  elseif event then
-    events.one(base, event, id, nil, clock.now())
-  end
   return 'ok'
 end, {'allow-oom'})

@@ -161,6 +161,6 @@ function wakeup.finish(base, call)
   end
   chunks.announce(base, call)
   if call.failures then failure_groups.write(base, call) end
-  events.write(base, call.lines, call.now)    -- after the pushes, which note the starts of their jobs
+  events.write(base, call)    -- after the pushes, which note the starts of their jobs
   if seen.scheduled or seen.sleeping or seen.suspended or call.open_at then wakeup.due_changed(base, nil, call) end
 end

@@ -93,6 +93,8 @@ from glidemq_async.payloads.codecs import generate_key as generate_key
 from glidemq_async.payloads.serialization import JsonSerializer as JsonSerializer
 from glidemq_async.payloads.serialization import MsgpackSerializer as MsgpackSerializer
 from glidemq_async.payloads.serialization import Serializer as Serializer
+from glidemq_async.queues.event_rules import EventContent as EventContent
+from glidemq_async.queues.event_rules import EventRules as EventRules
 from glidemq_async.queues.events import EventGap as EventGap
 from glidemq_async.queues.events import QueueEvent as QueueEvent
 from glidemq_async.queues.events import QueueEvents as QueueEvents

@@ -165,5 +165,7 @@ def event_document(event: QueueEvent | EventGap) -> Document:
         "detail": event.detail,
         "position": event.position,
         "name": event.name,
+        "key": event.key,
         "value": event.value,
+        "size": event.size,
     }

@@ -43,14 +43,14 @@ def retention(
     from glidemq_async.cli import targets
     from glidemq_async.cli.settings_command import show_settings
     from glidemq_async.ops.documents import as_document
-    from glidemq_async.ops.settings import EVENTS, RETENTIONS
+    from glidemq_async.ops.settings import RETENTIONS
 
     keep = {"completed": _keep("--completed", completed), "failed": _keep("--failed", failed)}
 
     async def do() -> Document:
         async with targets.open_change(queue, target) as (ops, _):
             await _hold(ops, queue, keep, max_events, reason)
-            held = [one for one in await ops.settings(queue) if one.name in (*RETENTIONS, EVENTS)]
+            held = [one for one in await ops.settings(queue) if one.name in (*RETENTIONS, "max_events")]
             return {"queue": queue, "settings": as_document(held)}
 
     def show(document: Document) -> None:
@@ -63,7 +63,7 @@ async def _hold(ops: Ops, queue: str, keep: dict[str, KeepJobs | None], max_even
     if any(one is not None for one in keep.values()):
         await ops.set_retention(queue, completed=keep["completed"], failed=keep["failed"], note=reason)
     if max_events is not None:
-        await ops.set_max_events(queue, max_events, note=reason)
+        await ops.set_events(queue, max_events=max_events, note=reason)
 
 
 def _keep(option: str, text: str | None) -> KeepJobs | None:

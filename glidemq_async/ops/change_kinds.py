@@ -55,6 +55,7 @@ CHANGE_KINDS: Final[Mapping[str, ChangeKind]] = {
     "set_retention": ChangeKind(
         "set_retention", _QUEUE, "Hold how many ended jobs a queue keeps, over the options of the jobs.", "admin"
     ),
+    "set_events": ChangeKind("set_events", _QUEUE, "Set rules of the events of a queue. null removes a rule.", "admin"),
     "drain": ChangeKind("drain", _QUEUE, "Remove the waiting jobs of a queue.", "admin", is_dangerous=True),
     "clean": ChangeKind("clean", _QUEUE, "Remove old jobs of a queue.", "admin", is_dangerous=True),
     "obliterate": ChangeKind("obliterate", _QUEUE, "Remove a queue with all of its jobs.", "admin", is_dangerous=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -12,12 +13,13 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.ops.errors import SettingsChanged, WrongTicket
 from glidemq_async.ops.part import OpsPart
 from glidemq_async.options.retention import KeepJobs, checked_keep
-from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.cleaning import CleanState
+from glidemq_async.queues.event_rules import EventContent, change_events
+from glidemq_async.queues.events import EventKind
 from glidemq_async.queues.limits import UNCHANGED, Unchanged, change_key_limits, change_limits, change_pause
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.rates import RateLimit, TokenBucket
-from glidemq_async.queues.retention import MAX_EVENTS, hold_max_events, hold_retention
+from glidemq_async.queues.retention import hold_retention
 from glidemq_async.queues.schedulers import pause_scheduler
 from glidemq_async.storage import FunctionError
 from glidemq_async.stored.dead_letter import FailureCause
@@ -137,18 +139,29 @@ class QueueChanges(OpsPart):
         async with self.changing("set retention", queue, reason=reason or note, retention=held):
             await hold_retention(opened, self._author(note or reason), held)
 
-    async def set_max_events(self, queue: str, count: int, *, note: str = "", reason: str = "") -> None:
-        """Hold the number of events that a queue keeps: 1 to 100,000, which is also the default.
+    async def set_events(
+        self,
+        queue: str,
+        *,
+        max_events: int | Unchanged | None = UNCHANGED,
+        off: Sequence[EventKind] | Literal["all"] | Unchanged | None = UNCHANGED,
+        progress_interval: float | timedelta | Unchanged | None = UNCHANGED,
+        content: EventContent | Unchanged | None = UNCHANGED,
+        note: str = "",
+        reason: str = "",
+    ) -> None:
+        """Hold rules of a queue's events, as in EventRules. None holds that there is no rule; what is left out stays.
 
-        The queue removes older events with its next events, and keeps about a thousand more than `count`. Until
-        `release_hold(queue, "max_events")`. Results, `job.watch` and the figures of queues do not need events.
+        A rule applies to later events until `release_hold(queue, "events_off")`, and so on for "max_events",
+        "progress_interval" and "event_content". Results, `job.watch` and the figures of queues do not need events.
 
-        Raises TypeError or ValueError for a bad number.
+        Raises TypeError or ValueError for a bad rule, and TypeError without one.
         """
-        whole_number("count", count, least=1, most=MAX_EVENTS)
+        given = _given(max_events=max_events, off=off, progress_interval=progress_interval, content=content)
         opened = await self.queue(queue)
-        async with self.changing("set max events", queue, reason=reason or note, max_events=count):
-            await hold_max_events(opened, self._author(note or reason), count)
+        async with self.changing("set events", queue, reason=reason or note, events=given):
+            author = self._author(note or reason)
+            await change_events(opened, author, max_events, off, progress_interval, content)
 
     async def drain(self, queue: str, *, delayed: bool = False, reason: str = "") -> int:
         """Remove the waiting jobs, and with `delayed` the delayed and suspended ones too. Return their number."""

@@ -11,24 +11,25 @@ from glidemq_async.durations import from_ms
 from glidemq_async.functions.settings import Author, Declared, StoredSettings
 from glidemq_async.ops.errors import NoSuchHold
 from glidemq_async.ops.part import OpsPart
+from glidemq_async.queues.event_rules import EVENT_RULES, release_rule
 from glidemq_async.queues.limits import change_pause, release_limit, stored_settings
 from glidemq_async.queues.queue import Queue
-from glidemq_async.queues.retention import hold_max_events, hold_retention
+from glidemq_async.queues.retention import hold_retention
 
 SettingOrigin: TypeAlias = Literal["operator", "code", "none"]
 PAUSED: Final = "paused"
 SCHEDULE: Final = "schedule"
 RETENTIONS: Final = ("keep_completed", "keep_failed")
-EVENTS: Final = "max_events"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
     """A setting of a queue, or of an ordering key of it.
 
-    `name` is "paused", "concurrency", "rate", "max_waiting", "bucket", "keep_completed", "keep_failed", "max_events" or
-    "schedule". `key` is the ordering key of a limit of keys, "" for the default of all keys, the id of a "schedule"
-    that the code declares or an operator has paused, and None for a setting of the queue.
+    `name` is "paused", "concurrency", "rate", "max_waiting", "bucket", "keep_completed", "keep_failed", "max_events",
+    "events_off", "progress_interval", "event_content" or "schedule". `key` is the ordering key of a limit of keys, ""
+    for the default of all keys, the id of a "schedule" that the code declares or an operator has paused, and None for a
+    setting of the queue.
 
     `value` is the value that applies, None for no limit, and `declared` the value that the code declares, None if it
     declares none. `origin` says whose value applies: an "operator" holds it until it is released. `who`, `at` and
@@ -50,7 +51,7 @@ class Settings(OpsPart):
     """The methods of Ops for settings that an operator holds over the code."""
 
     async def settings(self, queue: str) -> list[Setting]:
-        """Return the pause, the limits of a queue, and all settings that have been declared or are held.
+        """Return the pause, the limits and the rules of events of a queue, and all declared or held settings.
 
         Raises QueueNotFound.
         """
@@ -59,7 +60,7 @@ class Settings(OpsPart):
     async def settings_and_version(self, queue: str) -> tuple[list[Setting], str]:
         """Return the settings of a queue, and the version of its limits for `set_limits`. Raises QueueNotFound."""
         stored = await stored_settings(await self.queue(queue))
-        names = {PAUSED, "concurrency", "rate", "max_waiting", *stored.holds, *stored.declared}
+        names = {PAUSED, "concurrency", "rate", "max_waiting", *stored.events, *stored.holds, *stored.declared}
         return [_setting(name, stored) for name in sorted(names, key=_place)], stored.version
 
     async def release_hold(self, queue: str, name: str, *, key: str | None = None, reason: str = "") -> None:
@@ -83,8 +84,8 @@ async def _release(queue: Queue[Any, Any], by: Author, name: str, key: str | Non
         await queue.resume_job_scheduler(key)
     elif name in RETENTIONS:
         await hold_retention(queue, by, {name: None})
-    elif name == EVENTS:
-        await hold_max_events(queue, by, None)
+    elif name in EVENT_RULES:
+        await release_rule(queue, by, name)
     else:
         await release_limit(queue, by, setting)
 
@@ -114,7 +115,9 @@ def _setting(setting: str, stored: StoredSettings) -> Setting:
         value, until = _pause(stored)
         held = held if value else None
         applies = held
-    elif not has_key and name != EVENTS and name not in RETENTIONS:
+    elif name in EVENT_RULES:
+        value = _value(name, stored.events.get(name, "")) or None
+    elif not has_key and name not in RETENTIONS:
         value = _limit(name, stored.limits)
     origin: SettingOrigin = "operator" if held else "code" if declared and value else "none"
     return Setting(
@@ -150,6 +153,10 @@ def _value(name: str, stored: str) -> str | None:
     first, _, second = stored.partition(" ")
     if name == "rate" and second:
         return f"{first} per {int(second) / 1000:g} s"
+    if name == "events_off":
+        return stored.replace(" ", ", ") or None
+    if name == "progress_interval" and first:
+        return f"{int(first) / 1000:g} s"
     if name in RETENTIONS and second:
         return _retention(int(first), int(second))
     if name == "bucket" and second:

@@ -1,4 +1,4 @@
-"""The limits that code declares for a queue and for its ordering keys. Workers store them when they start."""
+"""The limits and the rules of events that code declares for a queue. Workers store them when they start."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any, Final
 
 from glidemq_async.functions.settings import Author
 from glidemq_async.options.validation import positive_number
+from glidemq_async.queues.event_rules import EVENT_RULES, change_stored_rules
 from glidemq_async.queues.limits import Limits, QueueLimits, change_stored_limits, limit_form, stored_settings
 from glidemq_async.queues.rates import RateLimit, TokenBucket, stored_limit
 
 LIMITS: Final = frozenset({"concurrency", "rate", "max_waiting", "bucket"})
 """The names of the settings that are limits."""
+_DECLARED: Final = LIMITS | EVENT_RULES
 
 
 def queue_declaration(limits: QueueLimits) -> dict[str, str]:
@@ -42,18 +44,22 @@ def key_declaration(
 
 
 async def declare_limits(queue: Limits[Any, Any], who: str, declared: Mapping[str, str]) -> None:
-    """Store the limits that the code declares, by setting: "<name>" of the queue, "<name> <key>" of a key.
+    """Store what the code declares, by setting: "<name>" of the queue, "<name> <key>" of a key.
 
-    A stored declaration that is not in `declared` is removed. Limits that an operator holds continue to apply.
+    A stored declaration that is not in `declared` is removed. Settings that an operator holds continue to apply.
     """
     stored = (await stored_settings(queue)).declared
-    before = {name: one.value for name, one in stored.items() if name.partition(" ")[0] in LIMITS}
+    before = {name: one.value for name, one in stored.items() if name.partition(" ")[0] in _DECLARED}
     # A declaration that is stored already stays as it is, so it tells which version of the code declared it first.
     changes: dict[str | None, dict[str, str]] = defaultdict(dict)
+    rules: dict[str, str] = {}
     for setting in sorted(declared.keys() | before.keys()):
         value = declared.get(setting, "")
         if value != before.get(setting):
             name, has_key, key = setting.partition(" ")
-            changes[key if has_key else None][name] = value
+            of_name = rules if name in EVENT_RULES else changes[key if has_key else None]
+            of_name[name] = value
+    if rules:
+        await change_stored_rules(queue, Author("code", who), rules)
     for limited, limits in changes.items():
         await change_stored_limits(queue, Author("code", who), limited, limits)

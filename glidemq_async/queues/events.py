@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgpack
+
 from glidemq_async._internal.blocking import BlockingContext, blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.loops import refuse_elsewhere
@@ -80,6 +82,13 @@ WITH_DETAIL: Final = frozenset(
     }
 )
 
+#: The kinds whose events may have the name and the ordering key of the job, without a detail for them.
+WITH_CONTENT: Final = frozenset({"progress", "completed", "failed", "retrying"})
+#: The name, the ordering key, the size of the result, and the stored value.
+_Contents: TypeAlias = dict[str, tuple[str, str, int | None, bytes | None]]
+#: The key, the name, the value and the size of an event.
+_Content: TypeAlias = tuple[str | None, str | None, Any, int | None]
+
 COUNT: Final = 200
 """Maximum number of entries in one read. An entry holds all events of one call."""
 BLOCK_SECONDS: Final = 2.0
@@ -113,11 +122,13 @@ class QueueEvent:
     - written: "<state> <jobs> <write id>" of a bulk write that ended.
     - drained, cleaned, obliterated: the number of jobs.
 
-    `job_id` is "" for events of the whole queue. Pass `position` to a new reader to resume after this event. `key` is
-    the ordering key of an added job.
+    `job_id` is "" for events of the whole queue. Pass `position` to a new reader to resume after this event.
 
-    `name` is the name of the job in `added` and `progress`, otherwise None. `value` is the value of `progress`. It is
-    None if the stored progress has more than 1 KiB, or if this reader has not the codecs or the serializer to read it.
+    `name` and `key` are the name and the ordering key of the job in `added` and `progress`. `value` is the value of
+    `progress`. It is None if the stored progress has more than 1 KiB, or if this reader has not the codecs or the
+    serializer to read it. If the rules of the queue ask for content, `completed`, `failed` and `retrying` have a name
+    and a key too, and `completed` has the `size` of the stored result in bytes and perhaps the result as `value`; see
+    EventRules. Otherwise these attributes are None.
     """
 
     kind: EventKind
@@ -128,6 +139,7 @@ class QueueEvent:
     key: str | None = None
     name: str | None = None
     value: Any = field(default=None, hash=False)
+    size: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +176,7 @@ class QueueEvents(Connectable):
     Each event is delivered once, in the order of the server. To continue after an interruption, pass the last event's
     `position` as `after`. Events that were deleted unread are reported as an EventGap. `after="0"` reads all stored
     events. Without an event loop: `with QueueEvents("emails", url).sync as events: for event in events: ...`.
-    `serializer` and `codecs` read the values of `progress`, as for Queue.
+    `serializer` and `codecs` read the values of events, as for Queue.
 
     Raises ValueError for a bad `after`, StorageUnavailable when the server cannot be reached (iterate again to resume),
     and IncompatibleQueueError when the stored queue belongs to another library, layout or mode.
@@ -266,7 +278,7 @@ class QueueEvents(Connectable):
             self._entry, self._index, self._next_seq = before(entry), 0, seq
             yield EventGap(missed, self.position)
         at = from_ms(int(fields[b"t"]))
-        index = 0
+        index, contents = 0, _contents(fields)
         for kind, job_id, detail in _events(fields[b"e"].decode()):
             index += 1
             if index <= skip:
@@ -276,20 +288,27 @@ class QueueEvents(Connectable):
             # delivered.
             self._entry, self._index = entry, index
             self._next_seq = _OVER - following if kind == "obliterated" else following
-            key = name = value = None
-            if kind == "added":
-                detail, separator, last = detail.partition(KEY_SEP)  # noqa: PLW2901
-                name, key = detail, last if separator else None
-            elif b"v" in fields:
-                name = fields[b"name"].decode()
-                value = self._value(fields[b"v"], name, job_id)
-            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, key, name, value)
+            detail, content = self._content(kind, job_id, detail, contents)  # noqa: PLW2901
+            yield QueueEvent(cast("EventKind", kind), job_id, at, detail, self.position, *content)
         # The entry is complete. The next read can start after it and need not read it again.
         self._entry, self._index = entry, 0
 
-    def _value(self, packed: bytes, name: str, job_id: str) -> object:
+    def _content(self, kind: str, job_id: str, detail: str, contents: _Contents) -> tuple[str, _Content]:
+        """Return the detail of an event, and the key, the name, the value and the size of its job."""
+        if kind == "added":
+            name, separator, key = detail.partition(KEY_SEP)
+            return name, (key if separator else None, name, None, None)
+        known = contents.get(job_id) if kind in WITH_CONTENT else None
+        if known is None:
+            return detail, (None, None, None, None)
+        name, key, size, packed = known
+        what: Literal["progress", "result"] = "progress" if kind == "progress" else "result"
+        value = None if packed is None else self._value(packed, what, name, job_id)
+        return detail, (key or None, name or None, value, size)
+
+    def _value(self, packed: bytes, what: Literal["progress", "result"], name: str, job_id: str) -> object:
         try:
-            return self._client.decode(packed, "progress", name, job_id)
+            return self._client.decode(packed, what, name, job_id)
         except SerializationError:
             return None
 
@@ -305,6 +324,21 @@ class SyncQueueEvents(BlockingContext[QueueEvents]):
 
     def __iter__(self) -> Iterator[QueueEvent | EventGap]:
         return self._iterate(aiter(self._owner))
+
+
+def _contents(fields: dict[bytes, bytes]) -> _Contents:
+    """Return the name, the key, the size of the result and the value of the jobs in an entry, by id."""
+    if b"name" in fields:
+        only = fields[b"e"].decode().partition(SEP)[2]
+        return {only: (fields[b"name"].decode(), fields.get(b"key", b"").decode(), None, fields.get(b"v"))}
+    if b"c" not in fields:
+        return {}
+    unpacked = cast("dict[bytes, list[Any]]", msgpack.unpackb(fields[b"c"], raw=True, strict_map_key=False))
+    found: _Contents = {}
+    for job_id, (name, key, *result) in unpacked.items():
+        size, packed = [*result, None, None][:2]
+        found[job_id.decode()] = name.decode(), key.decode(), size, packed
+    return found
 
 
 def _events(text: str) -> Iterator[tuple[str, str, str]]:

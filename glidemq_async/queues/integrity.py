@@ -46,6 +46,7 @@ SINGLE_KEYS: Final = frozenset(
         "failing",
         "failure_groups",
         "settings",
+        "event_rules",
         "events",
         "meta",
         "meta2",

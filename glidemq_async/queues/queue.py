@@ -46,6 +46,7 @@ from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.event_rules import EventSettings
 from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
@@ -81,6 +82,7 @@ class Queue(
     JobSearch[Data, Result],
     Explaining[Data, Result],
     Operations[Data, Result],
+    EventSettings[Data, Result],
     Connectable,
 ):
     """A named queue in a storage.

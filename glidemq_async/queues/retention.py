@@ -1,16 +1,13 @@
-"""The retention of jobs and of events that an operator holds. Server side: retention.lua and event_limits.lua."""
+"""The retention of jobs that an operator holds. Server side: retention.lua."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from glidemq_async.functions.settings import Author
 from glidemq_async.options.retention import KeepJobs, age_ms
 from glidemq_async.queues.queue import Queue, client_of
-
-MAX_EVENTS: Final = 100_000
-"""Maximum number of events that a queue keeps."""
 
 
 def stored_retention(keep: KeepJobs) -> str:
@@ -24,9 +21,3 @@ async def hold_retention(queue: Queue[Any, Any], by: Author, held: Mapping[str, 
     policies = {name: "" if keep is None else stored_retention(keep) for name, keep in held.items()}
     await queue.connect()
     await client_of(queue).functions.retention.set(by, policies)
-
-
-async def hold_max_events(queue: Queue[Any, Any], by: Author, count: int | None) -> None:
-    """Hold the number of events that a queue keeps; None releases the hold."""
-    await queue.connect()
-    await client_of(queue).functions.event_limits.set(by, count)

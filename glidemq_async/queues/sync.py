@@ -10,6 +10,7 @@ from glidemq_async.filters.filter import Filter
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
+from glidemq_async.queues.event_rules import EventSettings
 from glidemq_async.queues.explanation import Explaining
 from glidemq_async.queues.failures import Failures
 from glidemq_async.queues.finding import JobSearch
@@ -88,6 +89,9 @@ class SyncParts(BlockingContext[QueuePart[Data, Result]], Generic[Data, Result])
     set_key_limits = blocking(Limits[Data, Result].set_key_limits)
     get_key_limits = blocking(Limits[Data, Result].get_key_limits)
     pause_key = blocking(Limits[Data, Result].pause_key)
+
+    set_events = blocking(EventSettings[Data, Result].set_events)
+    get_event_rules = blocking(EventSettings[Data, Result].get_event_rules)
 
     def operation(self, action: str, wanted: str | Filter, *, reason: str = "", **arguments: Any) -> SyncQueueOperation:
         """Return one change of all jobs of this queue that match a filter; see `Queue.operation`."""

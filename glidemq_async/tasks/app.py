@@ -23,6 +23,7 @@ from glidemq_async.options.validation import refuse_unknown, whole_number
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.codecs.chain import codecs_of
 from glidemq_async.payloads.serialization import Serializer
+from glidemq_async.queues.event_rules import EventRules
 from glidemq_async.queues.limits import QueueLimits
 from glidemq_async.queues.queue import Mode, Queue
 from glidemq_async.storage import Storage, StorageLike
@@ -141,18 +142,22 @@ class GlideMQ(Declaring, Generic[State]):
         """The value that the lifespan yielded. Raises RuntimeError while no worker of the app runs in this process."""
         return cast("State", self._core.state)
 
-    def queue(self, name: str, *, limits: QueueLimits | None = None) -> Queue[Any, Any]:
+    def queue(
+        self, name: str, *, limits: QueueLimits | None = None, events: EventRules | None = None
+    ) -> Queue[Any, Any]:
         """Return one of the app's queues, always the same object. It is closed together with the app.
 
-        `limits` declares the limits of the queue. The workers of the app store them when they start, and remove those
-        that the code no longer declares. A limit that an operator holds applies until it is released. Opens nothing, so
-        a module can call it at its top.
+        `limits` declares the limits of the queue, and `events` the rules of its events. The workers of the app store
+        them when they start, and remove those that the code no longer declares. A setting that an operator holds
+        applies until it is released. Opens nothing, so a module can call it at its top.
 
-        Raises TypeError or ValueError for a bad name or limits, and ValueError if the app declares other limits.
+        Raises TypeError or ValueError for a bad name, limits or rules, and ValueError if the app declares other ones.
         """
         found = self._core.queue(name)
         if limits is not None:
             self._core.limits.add_queue(name, limits)
+        if events is not None:
+            self._core.limits.add_events(name, events)
         return found
 
     def topic(self, name: str, **settings: Unpack[TopicSettings]) -> Topic:

@@ -1,4 +1,4 @@
-"""The limits that an app declares: for its queues, and with its tasks for the ordering keys of their jobs."""
+"""The settings that an app declares: limits and rules of events of its queues, and limits of ordering keys."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from glidemq_async.queues.declared_limits import key_declaration, queue_declaration
+from glidemq_async.queues.event_rules import EventRules, event_declaration
 from glidemq_async.queues.limits import QueueLimits
 
 LIMITS: Final = ("concurrency", "rate_limit", "token_bucket")
@@ -31,6 +32,7 @@ class DeclaredLimits:
 
     def __init__(self) -> None:
         self._queues: dict[str, QueueLimits] = {}
+        self._events: dict[str, EventRules] = {}
         self._of_keys: dict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
         """By queue and setting: the value, and the task that declares it."""
 
@@ -42,6 +44,16 @@ class DeclaredLimits:
             raise ValueError(
                 f"this app declares two different limits of queue {queue!r}: {known} and {limits}; "
                 "declare them in one place, and call mq.queue() without limits= in the others"
+            )
+
+    def add_events(self, queue: str, rules: EventRules) -> None:
+        """Declare the rules of a queue's events. Raises TypeError, and ValueError if the app declares other ones."""
+        if not isinstance(rules, EventRules):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"events must be EventRules, not {rules!r}")
+        if (known := self._events.setdefault(queue, rules)) != rules:
+            raise ValueError(
+                f"this app declares two different rules of events of queue {queue!r}: {known} and {rules}; "
+                "declare them in one place, and call mq.queue() without events= in the others"
             )
 
     def check_task(self, task: str, queue: str, limits: TaskLimits) -> None:
@@ -64,14 +76,15 @@ class DeclaredLimits:
     def of(self, queue: str) -> dict[str, str]:
         """Return the declared settings of a queue in stored form."""
         of_keys = {setting: value for setting, (value, _) in self._of_keys[queue].items()}
-        return {**queue_declaration(self._queues.get(queue, QueueLimits())), **of_keys}
+        events = event_declaration(self._events.get(queue, EventRules()))
+        return {**queue_declaration(self._queues.get(queue, QueueLimits())), **events, **of_keys}
 
     def warn_of_unserved(self, queues: Collection[str]) -> None:
         """Log the declarations that no worker stores, because the app has no tasks of their queues."""
-        for queue in sorted(self._queues.keys() - set(queues)):
+        for queue in sorted((self._queues.keys() | self._events.keys()) - set(queues)):
             near = get_close_matches(queue, queues, 1)
             _log.warning(
-                "the limits of queue %r are not stored: no task of this app belongs to the queue%s",
+                "the settings of queue %r are not stored: no task of this app belongs to the queue%s",
                 queue,
                 f"; did you mean {near[0]!r}?" if near else "",
             )

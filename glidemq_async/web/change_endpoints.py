@@ -14,6 +14,7 @@ from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 from glidemq_async.web.models import (
     CleanBody,
     DrainBody,
+    EventRulesBody,
     KeyPauseBody,
     LimitsBody,
     NoBody,
@@ -76,6 +77,13 @@ def _retention(call: ApiCall) -> Mapping[str, Any]:
     return {**given, "note": call.body.note}
 
 
+def _event_rules(call: ApiCall) -> Mapping[str, Any]:
+    given = {name: getattr(call.body, name) for name in call.body.model_fields_set - {"note"}}
+    if not given:
+        raise RequestError(422, "invalid-body", "name at least one of max_events, off, progress_interval and content")
+    return {**given, "note": call.body.note}
+
+
 def _clean(call: ApiCall) -> Mapping[str, Any]:
     return {"grace": call.body.grace, "limit": call.body.limit, "state": call.body.state}
 
@@ -103,7 +111,7 @@ ENDPOINTS = (
         method="GET",
         path="/queues/{queue}/settings",
         name="getSettings",
-        summary="Show the pause and the limits of a queue, who has set them, and what the code declares.",
+        summary="Show the pause, the limits and the rules of events of a queue, and who has set them.",
         handle=settings,
         result=SettingList,
     ),
@@ -118,6 +126,7 @@ ENDPOINTS = (
         result=Done,
         match=True,
     ),
+    change_route("setEvents", f"{_QUEUE}/event-rules", "set_events", EventRulesBody, _event_rules),
     change_route("setRetention", f"{_QUEUE}/retention", "set_retention", RetentionBody, _retention),
     change_route(
         "releaseHold",

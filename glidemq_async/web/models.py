@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal, cast, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
+from glidemq_async.queues.event_rules import MAX_EVENTS, SWITCHED_KINDS, EventContent
 from glidemq_async.stored.names import MAX_ID_BYTES
 
 _NO_CONTROLS = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -255,6 +256,32 @@ class RetentionBody(Strict):
     )
     completed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
     failed: bool | Annotated[int, Field(ge=0)] | KeepModel | None = None
+    note: Note = ""
+
+
+def _known(kind: str) -> str:
+    if kind not in SWITCHED_KINDS:
+        raise ValueError(f"there is no event {kind!r} that can be switched off")
+    return kind
+
+
+SwitchedKind = Annotated[
+    str, AfterValidator(_known), WithJsonSchema({"type": "string", "enum": sorted(SWITCHED_KINDS)})
+]
+
+
+class EventRulesBody(Strict):
+    """Rules of the events of a queue, at least one. null removes a rule. `progress_interval` is in seconds."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": [name]} for name in ("max_events", "off", "progress_interval", "content")]
+        }
+    )
+    max_events: Annotated[int, Field(ge=1, le=MAX_EVENTS)] | None = None
+    off: Literal["all"] | list[SwitchedKind] | None = None
+    progress_interval: Annotated[float, Field(ge=0.001, le=86_400, allow_inf_nan=False)] | None = None
+    content: EventContent | None = None
     note: Note = ""
 
 

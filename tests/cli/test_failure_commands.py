@@ -66,5 +66,16 @@ async def test_settings_of_operators_hold_over_the_code_until_they_are_released(
     assert (await shell.fails("settings", "q", "--release", "concurrency"))[0] == 5
     assert (await shell.run("settings", "q", "--key", "ada")).returncode == 2
     await shell.json("settings", "q", "--release", "paused")
+    rules = ("--events-off", "active,progress", "--progress-interval", "5s")
+    ruled = await shell.json("settings", "q", *rules, "--event-content", "value", "--reason", "the disk is full")
+    assert {(one["name"], one["value"], one["note"]) for one in ruled["settings"]} >= {
+        ("events_off", "active, progress", "the disk is full"),
+        ("progress_interval", "5 s", "the disk is full"),
+        ("event_content", "value", "the disk is full"),
+    }
+    none = await shell.json("settings", "q", "--events-off", "none")
+    assert ("events_off", None) in {(one["name"], one["value"]) for one in none["settings"]}
+    for option, wrong in (("--events-off", "activ"), ("--progress-interval", "soon"), ("--event-content", "x")):
+        assert (await shell.run("settings", "q", option, wrong)).returncode == 2
     assert not await q.is_paused()
-    assert (await shell.json("audit", "q", "--limit", "1"))["audit"][0]["action"] == "release hold"
+    assert (await shell.json("audit", "q", "--limit", "1"))["audit"][0]["action"] == "set events"

@@ -313,7 +313,7 @@ async def operate(queue: AnyQueue, storage: Storage) -> None:
         other = await ops.preview("delete", f"queue:{queue.name} name:bulk")
         assert (await ops.cancel_operation(other.operation_id)).state == "cancelled"
         assert len(await ops.operations()) == 2
-        await ops.set_max_events(queue.name, 50_000)
+        await ops.set_events(queue.name, max_events=50_000)
         await ops.release_hold(queue.name, "max_events")
         await alert(ops)
 

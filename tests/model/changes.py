@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.model.model import Queue
-from tests.model.parts import Job
+from tests.model.parts import Event, Job
 
 
 class ChangedQueue(Queue):
@@ -78,7 +78,7 @@ class ChangedQueue(Queue):
             job.requeued = job.fence
         job.waiters = []  # they have been notified of the end
         job.failures = job.stalls = 0
-        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.held = None
+        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.told = job.held = None
         job.drop = ""
         self.to_line(job)
         self._own_again(job)
@@ -152,9 +152,11 @@ class ChangedQueue(Queue):
             return "ok"
         if kind == "progress":
             job.progress = value
+            if self.event_rules.tells(job, self.now):
+                self.events.append(Event("progress", id_, "", f"{job.name}|{job.key or ''}|{value}"))
         else:
             job.data = value
-        self.note("progress" if kind == "progress" else "updated", id_)
+            self.note("updated", id_)
         return "ok"
 
     def stream(self, id_: str, token: str, chunk: str) -> str:

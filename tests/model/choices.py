@@ -76,6 +76,11 @@ KEY_LIMITS = st.sampled_from([
     ("rate", "3 14000"), ("rate", "3 28000"), ("rate", ""), ("rate", ""), ("bucket", "2000 100"),
     ("bucket", "1000 1000"), ("bucket", ""), ("bucket", ""),
 ])  # fmt: skip
+EVENT_RULES = st.sampled_from([
+    ("events_off", "active"), ("events_off", "completed progress"), ("events_off", "all"), *[("events_off", "")] * 3,
+    ("progress_interval", "7000"), ("progress_interval", ""), ("event_content", "size"), ("event_content", "value"),
+    ("event_content", "value"), ("event_content", ""), ("max_events", "100000"), ("max_events", ""),
+])  # fmt: skip
 CAUSES = st.sampled_from(["", "", "", "unrecoverable", "expired"])
 ARRIVED = (NewJob(), NewJob(), *PLAIN, *_various()[::10])
 ARRIVALS = [(job, cause) for job in ARRIVED for cause in ("", "unrecoverable", "stalled")]

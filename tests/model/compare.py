@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import TypeVar
+from typing import TypeVar, cast
 
-from glidemq_async.queues.events import WITH_DETAIL
+import msgpack
+
+from glidemq_async.queues.events import WITH_CONTENT, WITH_DETAIL
 from tests.model.claims import RETURNED
 from tests.model.driver import AGE_GRAIN_MS, SINGLE_KEYS, Snapshot
+from tests.model.event_rules import OF_LIVES
 from tests.model.lines import SEP
 from tests.model.lines import Lines as Queue
 from tests.model.parts import READY, Event, Job, StoppingRun
@@ -23,9 +26,13 @@ FLAGS = {
     "a": "waiters", "b": "held", "c": "expiry", "d": "revoking", "e": "returned", "f": "scheduled", "g": "lifo",
     "h": "prioritized", "i": "ready", "j": "sleeping", "k": "resting", "l": "pauses", "m": "limits", "n": "deduped",
     "o": "timer", "p": "outbox", "q": "moved", "r": "running", "v": "streamed",
-    "z": "suspended", "{": "signalled", "|": "stepped",
+    "z": "suspended", "{": "signalled", "|": "stepped", "}": "event_rules",
 }  # fmt: skip
 """The letters in the field `features` of `meta`, and the structures that they stand for."""
+
+
+_RULES = {"off": "events_off", "interval": "progress_interval", "content": "event_content"}
+"""The setting of each field of `event_rules`."""
 
 
 def same(what: str, stored: T, expected: T) -> None:
@@ -45,13 +52,18 @@ class EventReader:
         events = list[Event]()
         for _, fields in entries:
             same("the number of an event entry's first event", int(fields["seq"]), self._events)
-            found = [event for line in fields["e"].split("\n") for event in _unpack(line)]
+            contents = _contents(fields)
+            found = [event for line in fields["e"].split("\n") for event in _unpack(line, contents)]
             same(f"n of the event entry {fields['e']!r}", int(fields["n"]), len(found))
             self._events += len(found)
             events += found
         for event in events:
             self._follow(event)
         return events
+
+    def forget_lives(self) -> None:
+        """Events that tell of another life of a job are switched off."""
+        self._ended.clear()
 
     def _follow(self, event: Event) -> None:
         if event.kind in ("completed", "failed"):
@@ -85,8 +97,24 @@ def route(text: str | None) -> tuple[object, ...]:
     return (kind, *map(int, words))
 
 
-def _unpack(line: str) -> list[Event]:
+def _contents(fields: dict[str, str]) -> dict[str, str]:
+    """Return the contents of the events of an entry, by job."""
+    if "name" in fields:
+        id_ = fields["e"].partition("\x1f")[2]
+        return {id_: "|".join([fields["name"], fields.get("key", ""), fields["v"]])}
+    if "c" not in fields:
+        return {}
+    packed = fields["c"].encode(errors="surrogateescape")
+    contents = cast("dict[str, list[object]]", msgpack.unpackb(packed))
+    return {id_: "|".join(map(str, content)) for id_, content in contents.items()}
+
+
+def _unpack(line: str, contents: dict[str, str]) -> list[Event]:
     kind, *words = line.split("\x1f")
+    if kind in WITH_CONTENT:
+        details = words[1::2] if kind in WITH_DETAIL else [""] * len(words)
+        ids = words[::2] if kind in WITH_DETAIL else words
+        return [Event(kind, id_, detail, contents.get(id_, "")) for id_, detail in zip(ids, details, strict=True)]
     if kind not in WITH_DETAIL:
         return [Event(kind, id_) for id_ in words]
     return [Event(kind, id_, detail) for id_, detail in zip(words[::2], words[1::2], strict=True)]
@@ -117,6 +145,11 @@ class Comparer:
                 self._compare_added(seen.records[job.id], job)
         self._known = {id_: job for id_, job in self._known.items() if id_ in model.jobs}
         events = Counter(self.reader.read(seen.events))
+        if model.event_rules.off & OF_LIVES:
+            self.reader.forget_lives()
+        rules = {name: value for name, value in model.event_rules.rules.items() if value}
+        most = {"max_events": seen.meta["max_events"]} if "max_events" in seen.meta else {}
+        same("rules of events", {_RULES[name]: value for name, value in seen.event_rules.items()} | most, rules)
         same("events", events - Counter(model.events), Counter[Event]())
         same("missing events", Counter(model.events) - events, Counter[Event]())
         model.events.clear()

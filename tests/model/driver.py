@@ -63,7 +63,7 @@ SINGLE_KEYS = frozenset(
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
      "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups",
-     "settings"}
+     "settings", "event_rules"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -176,6 +176,7 @@ class Snapshot:
     schedule_roles: dict[str, str]
     stopping: dict[str, int]
     stopping_runs: dict[str, str]
+    event_rules: dict[str, str]
 
     def waiting(self) -> set[str]:
         """Return the jobs that wait for their claim."""
@@ -439,6 +440,7 @@ class Driver:
             schedule_roles=dict(_pairs(raw[31])),
             stopping=dict(_scores(raw[33])),
             stopping_runs=dict(_pairs(raw[34])),
+            event_rules=dict(_pairs(raw[38])),
         )
 
 

@@ -15,6 +15,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 
+from tests.model.event_rules import EventRules
 from tests.model.limits import Key, Limits, Usage
 from tests.model.parts import READY, Event, Job, State, StoppingRun
 
@@ -32,6 +33,7 @@ class Lines:
         self.jobs: dict[str, Job] = {}
         self.paused = False
         self.events: list[Event] = []
+        self.event_rules = EventRules()
         self.line = itertools.count(1)
         self.limits = Limits()
         self.usage = Usage()
@@ -76,7 +78,9 @@ class Lines:
         return sorted(self.having(state), key=lambda job: (job.position, job.id))
 
     def note(self, kind: str, id_: str, detail: str = "") -> None:
-        self.events.append(Event(kind, id_, detail))
+        """Expect an event, unless it is switched off."""
+        if self.event_rules.is_on(kind):
+            self.events.append(Event(kind, id_, detail, self.event_rules.content(kind, self.jobs.get(id_))))
 
     def forget(self, job: Job) -> None:
         """Remove every trace of a job."""

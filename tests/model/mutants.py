@@ -182,7 +182,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    redis.call('UNLINK', key)\n    return 'missing'",
         "    return 'missing'",
     ),
-    "the events of two calls have the same numbers": ("'seq', digits(total - n),", "'seq', digits(total),"),
+    "the events of two calls have the same numbers": (
+        "local seq, t = digits(total - n),",
+        "local seq, t = digits(total),",
+    ),
     "a completed job has no event": (
         "  local line = events.line(call.lines, 'completed')\n  line[#line + 1] = id\n",
         "",
@@ -491,7 +494,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "an expired result can be read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
-    "a retried job keeps its time to live": ("'error', 'progress', 'drop', 'group'", "'error', 'progress', 'group'"),
+    "a retried job keeps its time to live": ("'progress', 'told', 'drop', 'group'", "'progress', 'told', 'group'"),
     "a fire time fires twice": (
         " or next_of(base, firing.id) ~= firing.seen then",
         " then",

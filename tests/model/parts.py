@@ -27,6 +27,8 @@ class Event(NamedTuple):
     kind: str
     id: str
     detail: str = ""
+    content: str = ""
+    """The name and the key of the job, and the size or the value of its result or progress, joined by "|"."""
 
 
 class Origin(NamedTuple):
@@ -161,6 +163,7 @@ class Job:
     stalls: int = 0
     undelivered: int = 0  # claims whose reply a live worker did not receive
     progress: str | None = None
+    told: int | None = None  # when the last progress had an event, under a rule that thins them
     logs: list[str] = field(default_factory=list[str])
     chunks: list[tuple[int, str]] | None = None  # the run and the payload of each; None: it has no stream
     waits_for: tuple[str, ...] | None = None  # the signals that the suspended job waits for

@@ -120,5 +120,6 @@ register('modelProbe', function(base, args)
     redis.call('HGETALL', base .. ':results'),
     claims_of_plain(base),
     redis.call('SMEMBERS', base .. ':recorded'),
+    redis.call('HGETALL', base .. ':event_rules'),
   }
 end)

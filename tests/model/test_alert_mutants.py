@@ -12,14 +12,30 @@ from glidemq_async.functions import loader
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
 from glidemq_async.storage.redis.library import shipped
+from tests.conformance import test_event_rules as rules
 from tests.conformance import test_events as events
 from tests.model.alert_mutants import MUTANTS_OF_ALERTS, MUTANTS_OF_EVENTS
 from tests.ops import test_alerts as alerts
-from tests.ops import test_settings as settings
 from tests.ops.receiver import Receiver, receiving
 from tests.support.clocked_queue import Timed, timed
 
 DETECTED = (AssertionError, LookupError, TypeError, ValueError, TimeoutError, BaseExceptionGroup, pytest.fail.Exception)
+OF_QUEUES = (
+    rules.test_completed_events_have_the_size_or_the_value_of_the_result,
+    rules.test_content_includes_the_name_and_the_key_of_jobs_that_fail,
+    rules.test_the_results_of_one_call_have_a_bounded_size_together,
+    rules.test_kinds_that_are_switched_off_leave_no_gap,
+    rules.test_the_server_refuses_a_rule_about_the_end_of_a_queue,
+    rules.test_the_end_of_a_queue_is_an_event_in_any_case,
+)
+OF_OPERATORS = (
+    rules.test_a_rule_of_an_operator_holds_over_the_code,
+    rules.test_an_operator_holds_how_many_events_a_queue_keeps,
+)
+WITH_CLOCK = (
+    rules.test_a_job_has_one_progress_event_in_each_interval,
+    rules.test_a_clock_that_was_set_back_does_not_silence_a_job,
+)
 
 
 async def raise_alerts() -> None:
@@ -55,8 +71,18 @@ async def read_events() -> None:
     async with MemoryStorage(testing=True) as opened:
         async with new(opened).queue as queue:
             await events.test_the_event_of_a_progress_has_its_value(queue)
-        async with new(opened).queue as queue, Ops(opened, actor=Actor("http", "ada")) as ops:
-            await settings.test_a_queue_keeps_as_many_events_as_an_operator_holds(ops, queue)
+        for in_queue in OF_QUEUES:
+            async with new(opened).queue as queue:
+                await in_queue(queue)
+        for in_ops in OF_OPERATORS:
+            async with new(opened).queue as queue, Ops(opened, actor=Actor("http", "ada")) as ops:
+                await queue.connect()
+                await in_ops(ops, queue)
+    for with_clock in WITH_CLOCK:
+        async with MemoryStorage(testing=True) as opened:
+            place = new(opened)
+            async with place.queue:
+                await with_clock(place)
 
 
 def new(opened: MemoryStorage) -> Timed:

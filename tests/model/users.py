@@ -15,6 +15,7 @@ from tests.model.choices import (
     ADD_STEP,
     CHANGES,
     DELIVERY,
+    EVENT_RULES,
     FITS,
     IDS,
     KEY_LIMITS,
@@ -290,6 +291,12 @@ class Users(BaseMachine):
         self.driver.delivery, self.dirty = delivery, True
         code = run(self.functions.result_ttl.set(id_, ttl))
         same("reply of setResultTtl", code, self.model.set_result_ttl(id_, ttl))
+
+    @action(1, rule=EVENT_RULES, delivery=DELIVERY)
+    def set_events(self, rule: tuple[str, str], delivery: Delivery) -> None:
+        self.driver.delivery, self.dirty = delivery, True
+        run(self.functions.event_rules.set(None, dict([rule])))
+        self.model.event_rules.set(*rule)
 
     # Limits.
 

@@ -16,7 +16,7 @@ from glidemq_async.ops.overview import Pause
 from glidemq_async.queues.limits import change_limits
 from glidemq_async.queues.retention import hold_retention
 from tests.support.clocked_queue import Timed
-from tests.support.helpers import AnyQueue, echo, ended, history, idle, soon, worker_of
+from tests.support.helpers import AnyQueue, echo, ended, idle, soon, worker_of
 
 CODE = Author("code", "worker-1")
 
@@ -159,23 +159,6 @@ async def test_a_released_retention_stays_until_a_job_ends(timed: Timed) -> None
     assert await timed.run() == ["job"]
     await timed.fake_worker.sweep()
     assert (await timed.queue.get_job_counts())["completed"] == 1
-
-
-async def test_a_queue_keeps_as_many_events_as_an_operator_holds(ops: Ops, queue: AnyQueue) -> None:
-    await ops.set_max_events(queue.name, 100, note="the disk is full")
-    await queue.add_bulk([("n", None)] * 3_000)
-    assert len(await history(queue)) < 2_000
-    held = await named(ops, queue, "max_events")
-    assert (held.value, held.origin, held.who, held.note) == ("100", "operator", "ada", "the disk is full")
-    await ops.release_hold(queue.name, "max_events")
-    await queue.add_bulk([("n", None)] * 3_000)
-    assert len(await history(queue)) >= 3_000
-    assert "max_events" not in {one.name for one in await ops.settings(queue.name)}
-    for wrong in (0, 100_001):
-        with pytest.raises(ValueError, match="count"):
-            await ops.set_max_events(queue.name, wrong)
-    with pytest.raises(NoSuchHold):
-        await ops.release_hold(queue.name, "max_events")
 
 
 async def test_a_paused_schedule_says_who_has_paused_it_until_it_is_released(ops: Ops, queue: AnyQueue) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
-from glidemq_async.functions.settings import Author
+from glidemq_async.functions.settings import Author, Origin
 from glidemq_async.queues.cleaning import SWEPT_AT_ONCE
+from glidemq_async.queues.events import EventKind
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 
@@ -179,12 +180,16 @@ async def set_retention(b: Bench) -> None:
     await b.functions.retention.set(by, {"keep_completed": "", "keep_failed": ""})
 
 
-@largest("setMaxEvents")
-async def set_max_events(b: Bench) -> None:
-    by = Author("operator", "ada", "x" * 200)
-    await b.functions.event_limits.set(by, 1)
-    await b.add(3 * b.many)
-    await b.functions.event_limits.set(by, None)
+@largest("setEvents")
+async def set_events(b: Bench) -> None:
+    kinds = " ".join(kind for kind in get_args(EventKind) if kind != "obliterated")
+    rules = {"max_events": "1", "events_off": kinds, "progress_interval": "1000", "event_content": "value"}
+    origins: tuple[Origin, ...] = ("code", "operator")
+    for origin in origins:
+        by = Author(origin, "ada", "x" * 200)
+        await b.functions.event_rules.set(by, rules)
+        await b.add(3 * b.many)
+        await b.functions.event_rules.set(by, dict.fromkeys(rules, ""))
 
 
 FILL = """
@@ -196,7 +201,7 @@ redis.call('HSET', KEYS[2], 'events', 60000)
 @largest("addPlain", "few events are kept")
 async def add_with_few_events(b: Bench) -> None:
     await b.command("EVAL", FILL, 2, f"{b.base}:events", f"{b.base}:meta2")
-    await b.functions.event_limits.set(Author("operator", "ada", ""), 1)
+    await b.functions.event_rules.set(Author("operator", "ada", ""), {"max_events": "1"})
     await b.add(6_000)
     assert await b.command("XLEN", f"{b.base}:events") < 30_000
 

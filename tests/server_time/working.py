@@ -279,6 +279,22 @@ async def _with_data(b: Bench, size: int) -> None:
     await b.add(MOST, b"x" * size)
 
 
+@largest("settleAndClaim", "events with results")
+async def events_with_results(b: Bench) -> None:
+    await b.functions.event_rules.set(None, {"event_content": "value"})
+    for fill in (plain, prioritized, keyed, partial(_with_data, size=4_000)):
+        await work(b, fill, Completed(b"x" * 1_000))
+
+
+@largest("settleAndClaim", "events with results, large jobs")
+async def events_of_large_jobs(b: Bench) -> None:
+    await b.functions.event_rules.set(None, {"event_content": "size"})
+    await b.add(20, b"x" * MIB)
+    worker = Claimant(b, Completed(b"x" * 1_000))
+    await worker.claim(20)
+    await worker.end()
+
+
 @largest("settleAndClaim", "nothing kept")
 async def nothing_kept(b: Bench) -> None:
     await work(b, plain, Completed(NIL, Retention(0)))

@@ -33,6 +33,7 @@ from glidemq_async import (
     Dependencies,
     Encryption,
     EventGap,
+    EventRules,
     Execution,
     Explanation,
     FailureGroup,
@@ -167,12 +168,12 @@ def job() -> Job[Any, Any]:
 QUEUE = """
     add add_and_wait add_bulk check chunks clean close connect count count_dead_letter_jobs drain explain find
     get_dead_letter_jobs get_dead_letter_queue get_deduplication_job_id get_depth get_failure_groups
-    get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_history get_job_logs get_job_scheduler
-    get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers has_chunks
-    is_paused iter_find iter_jobs name obliterate operation pause pause_job_scheduler pause_key promote_jobs
+    get_event_rules get_global_concurrency get_global_rate_limit get_job get_job_counts get_job_history get_job_logs
+    get_job_scheduler get_job_schedulers get_jobs get_key_limits get_mailbox get_max_waiting get_metrics get_workers
+    has_chunks is_paused iter_find iter_jobs name obliterate operation pause pause_job_scheduler pause_key promote_jobs
     release_deduplication remove remove_global_rate_limit remove_job_scheduler replay_dead_letter_jobs resume
     resume_job resume_job_scheduler retry_jobs revoke search_jobs send send_and_wait
-    set_dead_letter_queue
+    set_dead_letter_queue set_events
     set_global_concurrency set_global_rate_limit set_history set_key_limits set_max_waiting signal storage sync
     trigger_job_scheduler update_result_ttl upsert_job_scheduler
 """
@@ -317,6 +318,7 @@ VALUES: dict[Any, str] = {
     Deduplication: "id mode ttl",
     Endpoint: "at connection_class db host options password path port tls username where",
     EventGap: "missed position",
+    EventRules: "content max_events off progress_interval",
     Explanation: "gates is_next job_id queue state summary",
     QueueLimits: "concurrency max_waiting rate_limit",
     ClosedGate: "by count kind since text until",
@@ -335,7 +337,7 @@ VALUES: dict[Any, str] = {
     PayloadContext: "count id index kind name queue",
     Page: "body content_type count index status",
     Permissions: "cpu environment file_size memory network open_files processes read strict subprocess write",
-    QueueEvent: "at detail job_id key kind name position value",
+    QueueEvent: "at detail job_id key kind name position size value",
     RateLimit: "duration max",
     RecordedStep: "arguments code error finished_at key name result run started_at status",
     Restarted: "position run",

@@ -114,15 +114,23 @@ async def test_retention_and_a_pause_of_a_schedule_are_held_until_they_are_relea
         body = {"completed": {"count": 5, "age": 60}, "failed": False, "note": "disk"}
         assert (await client.post(f"{path}/retention", json=body)).status_code == 200
         assert (await client.post(f"{path}/retention", json={})).status_code == 422
+        rules = {"off": ["active"], "progress_interval": 0.5, "content": "size", "max_events": 500, "note": "disk"}
+        assert (await client.post(f"{path}/event-rules", json=rules)).status_code == 200
+        for wrong in ({}, {"off": ["activ"]}, {"off": ["obliterated"]}, {"max_events": 0}):
+            assert (await client.post(f"{path}/event-rules", json=wrong)).status_code == 422
         await client.post(f"{path}/schedules/night/pause", json={"note": "holiday"})
         found = (await client.get(f"{path}/settings")).json()["settings"]
         held = {one["name"]: (one["value"], one["note"]) for one in found if one["origin"] == "operator"}
         assert held == {
             "keep_completed": ("5 jobs, 60 s", "disk"),
             "keep_failed": ("0 jobs", "disk"),
+            "events_off": ("active", "disk"),
+            "progress_interval": ("0.5 s", "disk"),
+            "event_content": ("size", "disk"),
+            "max_events": ("500", "disk"),
             "schedule": ("paused", "holiday"),
         }
-        for setting, key in (("keep_completed", None), ("keep_failed", None), ("schedule", "night")):
+        for setting, key in (("keep_completed", None), ("events_off", None), ("schedule", "night")):
             for status in (200, 404):
                 reply = await client.post(f"{path}/settings/{setting}/release", json={"key": key})
                 assert reply.status_code == status

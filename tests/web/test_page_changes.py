@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 
-from glidemq_async import GlideMQ, RateLimit, Schedule
+from glidemq_async import EventRules, GlideMQ, RateLimit, Schedule
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.ops.change_kinds import CHANGE_KINDS
 from glidemq_async.storage import Storage
@@ -169,6 +169,11 @@ async def _key_resumed(place: Place, target: dict[str, str]) -> bool:
     return (await place.queue.get_key_limits("tenant")).paused_until is None
 
 
+async def _events_ruled(place: Place, target: dict[str, str]) -> bool:
+    rules = EventRules(max_events=500, off=("active", "progress"), progress_interval=5, content="value")
+    return bool(await place.queue.get_event_rules() == rules)
+
+
 async def _key_limited(place: Place, target: dict[str, str]) -> bool:
     return bool((await place.queue.get_key_limits("tenant")).concurrency == 2)
 
@@ -244,6 +249,12 @@ CASES = {
         the_queue, _limited, "set limits", {"concurrency": "4", "rate": "100", "per": "60s", "waiting": "5000"}
     ),
     "set_retention": Case(the_queue, _retained, "set retention", {"state": "failed", "count": "500"}),
+    "set_events": Case(
+        the_queue,
+        _events_ruled,
+        "set events",
+        {"off": "progress, active", "interval": "5s", "content": "value", "kept": "500"},
+    ),
     "pause_key": Case(the_key, _key_paused, "pause key", {"for": "10m"}),
     "resume_key": Case(the_key, _key_resumed, "resume key"),
     "set_key_limits": Case(the_key, _key_limited, "set key limits", {"concurrency": "2"}),

@@ -22,6 +22,8 @@ from glidemq_async.web.pages.form_values import (
     whole,
 )
 
+_NOTHING: Final = "nothing"
+"""The choice of a form for events without content."""
 _BESIDE: Final = frozenset({"note", "version"})
 """Arguments of limits that are no limits."""
 
@@ -43,7 +45,7 @@ async def _arguments(ops: Ops, change: ChangeForm, form: Form) -> Mapping[str, A
     before = change.arguments(await change.present(ops, form))
     changed = {name: argument for name, argument in given.items() if name in _BESIDE or argument != before[name]}
     if not changed.keys() - _BESIDE:
-        raise BadField("no limit has another value than now")
+        raise BadField("no field has another value than now")
     return changed
 
 
@@ -65,6 +67,18 @@ def _note(form: Form) -> Mapping[str, Any]:
 def _retention(form: Form) -> Mapping[str, Any]:
     keep = KeepJobs(age=seconds(form, "age"), count=whole(form, "count"))
     return {"failed" if form.get("state") == "failed" else "completed": keep, "note": form.get("note", "")}
+
+
+def _event_rules(form: Form) -> Mapping[str, Any]:
+    kinds = form.get("off", "").replace(",", " ").split()
+    content = form.get("content", _NOTHING)
+    return {
+        "max_events": whole(form, "kept"),
+        "off": "all" if kinds == ["all"] else tuple(sorted(kinds)) or None,
+        "progress_interval": seconds(form, "interval"),
+        "content": None if content == _NOTHING else content,
+        "note": form.get("note", ""),
+    }
 
 
 def _clean(form: Form) -> Mapping[str, Any]:
@@ -92,6 +106,16 @@ async def _limits_now(ops: Ops, form: Form) -> Form:
         "concurrency": shown_number(await queue.get_global_concurrency()),
         "waiting": shown_number(await queue.get_max_waiting()),
         **rate_texts(await queue.get_global_rate_limit()),
+    }
+
+
+async def _event_rules_now(ops: Ops, form: Form) -> Form:
+    rules = await (await ops.queue(form["queue"])).get_event_rules()
+    return {
+        "kept": shown_number(rules.max_events),
+        "off": rules.off if isinstance(rules.off, str) else " ".join(rules.off or ()),
+        "interval": "" if rules.progress_interval is None else f"{rules.progress_interval:g}s",
+        "content": rules.content or _NOTHING,
     }
 
 
@@ -231,6 +255,28 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
             FormField("age", "Age", "Empty: any age.", placeholder="1d"),
             FormField("note", "Note"),
         ),
+    ),
+    "set_events": ChangeForm(
+        title="Events of {queue}",
+        text="Your rules hold over deploys until an operator releases them. They apply to later events.",
+        verb="Set the rules",
+        arguments=_event_rules,
+        done="The rules of the events of {queue} are set, and stay until an operator releases them.",
+        fields=(
+            FormField("off", "Switched off", "Kinds of events, or all.", placeholder="active progress"),
+            FormField("interval", "Time between two progress events of a job", "Empty: each.", placeholder="5s"),
+            FormField(
+                "content",
+                "Content of completed events",
+                "The size of the result, or also its value up to 1 KiB.",
+                kind="choice",
+                options=(_NOTHING, "size", "value"),
+            ),
+            FormField("kept", "Kept events", "Empty: 100,000.", kind="number"),
+            FormField("note", "Note"),
+        ),
+        present=_event_rules_now,
+        changed_only=True,
     ),
     "pause_key": ChangeForm(
         title="Pause key {key}",
