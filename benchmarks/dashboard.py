@@ -32,6 +32,10 @@ REPORT = Path(__file__).parents[1] / "docs" / "reports" / "dashboard.md"
 BUSY_SHARE = 0.05
 """The share of the queues with a worker and new jobs."""
 WATCHED_SECONDS = 30.0
+LONGEST_SECONDS = 900.0
+"""Time after which the benchmark gives up, and names the step that did not end."""
+REPLY_SECONDS = 60.0
+"""Time after which a request counts as lost."""
 REQUESTS = 30
 _TICKS = os.sysconf("SC_CLK_TCK")
 FILTERS = (
@@ -105,12 +109,13 @@ class BrowserConnection:
 
     async def get(self, path: str, *headers: str) -> bytes:
         """Return the body of a page. Connects again if the server has closed an idle connection."""
-        try:
-            return await self._get(path, *headers)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            self.close()
-            self._writer = None
-            return await self._get(path, *headers)
+        async with asyncio.timeout(REPLY_SECONDS):
+            try:
+                return await self._get(path, *headers)
+            except (ConnectionError, asyncio.IncompleteReadError):
+                self.close()
+                self._writer = None
+                return await self._get(path, *headers)
 
     async def _get(self, path: str, *headers: str) -> bytes:
         await self.ask(path, *headers)
@@ -184,13 +189,34 @@ async def dashboard(url: str) -> AsyncGenerator[tuple[str, int]]:
     environment = {**os.environ, "GLIDEMQ_URL": url}
     command = ["-m", "glidemq_async.cli", "ui", "--port", "0"]
     process = await asyncio.create_subprocess_exec(sys.executable, *command, env=environment, stderr=PIPE)
+    assert process.stderr is not None
+    line = (await process.stderr.readline()).decode()
+    # A full pipe would stop the process.
+    said = asyncio.create_task(_forward(process.stderr))
     try:
-        assert process.stderr is not None
-        line = (await process.stderr.readline()).decode()
         yield line.split()[2].rstrip("/"), process.pid
     finally:
         process.terminate()
-        await process.wait()
+        try:
+            await asyncio.wait_for(process.wait(), 20)
+        except TimeoutError:
+            say("glidemq ui does not end, and is killed")
+            process.kill()
+            await process.wait()
+        await said
+
+
+async def _forward(lines: asyncio.StreamReader) -> None:
+    while line := await lines.readline():
+        sys.stderr.write(line.decode())
+
+
+_began = time.monotonic()
+
+
+def say(text: str) -> None:
+    """Print the step that begins."""
+    print(f"{time.monotonic() - _began:6.1f} s  {text}", file=sys.stderr, flush=True)
 
 
 def used_seconds(pid: int) -> float:
@@ -201,6 +227,7 @@ def used_seconds(pid: int) -> float:
 
 async def timed(base: str, title: str, path: str, requests: int) -> PageTimes:
     """Request a page several times."""
+    say(title)
     client, seconds, size = BrowserConnection(base), list[float](), 0
     for _ in range(requests):
         began = time.perf_counter()
@@ -217,6 +244,7 @@ async def many_queues(url: str, count: int, viewers: list[int], figures: Dashboa
     """Measure the overview of many queues, alone and with viewers."""
     names = [f"team-{number // 50:02}-queue-{number:04}" for number in range(count)]
     busy = names[:: round(1 / BUSY_SHARE)]
+    say(f"{count:,} queues")
     async with open_storage(url) as storage:
         for name in names:
             async with Queue[Any, Any](name, storage) as queue:
@@ -255,6 +283,7 @@ async def _load(storage: Storage, busy: list[str], stop: asyncio.Event) -> None:
 
 
 async def _watched(url: str, base: str, pid: int, number: int) -> WatchCost:
+    say(f"{number} browsers")
     pages = [OpenPage(base, "/", "pulse") for _ in range(number)]
     tasks = [asyncio.create_task(page.run()) for page in pages]
     try:
@@ -283,6 +312,7 @@ async def _watched(url: str, base: str, pid: int, number: int) -> WatchCost:
 
 async def many_jobs(url: str, count: int, figures: DashboardFigures) -> None:
     """Measure lists and searches in a queue with many jobs."""
+    say(f"{count:,} jobs")
     async with open_storage(url) as storage, Queue[Any, Any]("large", storage) as queue:
         await _fill(queue, count)
         async with dashboard(url) as (base, _):
@@ -305,6 +335,8 @@ async def many_jobs(url: str, count: int, figures: DashboardFigures) -> None:
 async def _fill(queue: Queue[Any, Any], count: int) -> None:
     delayed = JobOptions(delay=86_400)
     for start in range(0, count, 2_000):
+        if start and start % 100_000 == 0:
+            say(f"{start:,} jobs are stored")
         await queue.add_bulk([_input(n, delayed) for n in range(start, min(start + 2_000, count))])
 
 
@@ -315,6 +347,7 @@ def _input(n: int, delayed: JobOptions) -> tuple[str, dict[str, int], JobOptions
 
 
 async def _searched(url: str, title: str, act: Callable[[], Awaitable[tuple[list[float], int, int]]]) -> SearchCost:
+    say(title)
     async with connected(url) as wire:
         await ask(wire, "CONFIG", "SET", "slowlog-max-len", 100_000, "slowlog-log-slower-than", 0)
         await ask(wire, "SLOWLOG", "RESET")
@@ -404,11 +437,12 @@ next one. The longest call is the longest time for which the server was occupied
 async def measure(queues: int, viewers: list[int], jobs: int, *, write: bool) -> None:
     """Measure on embedded servers, and write the report."""
     figures = DashboardFigures(queues, jobs)
-    with running_server() as url:
-        await many_queues(url, queues, viewers, figures)
-    if jobs:
+    async with asyncio.timeout(LONGEST_SECONDS):
         with running_server() as url:
-            await many_jobs(url, jobs, figures)
+            await many_queues(url, queues, viewers, figures)
+        if jobs:
+            with running_server() as url:
+                await many_jobs(url, jobs, figures)
     text = report_of(figures)
     if write:
         REPORT.write_text(text, encoding="utf-8")
