@@ -391,15 +391,19 @@ def _findings(queue: QueueSummary) -> Iterable[tuple[Verdict, str]]:
     if queue.is_dead_letter:
         return
     if queue.ready and queue.paused is not None:
-        yield "behind", f"{queue.name} is paused with {queue.ready:,} jobs waiting"
+        yield "behind", f"{queue.name} is paused with {_jobs(queue.ready)} waiting"
     elif queue.ready and not queue.workers and age > BEHIND_SECONDS / 2:
-        yield "stopped", f"{queue.name} has {queue.ready:,} jobs waiting and no worker"
+        yield "stopped", f"{queue.name} has {_jobs(queue.ready)} waiting and no worker"
     elif queue.ready and age > BEHIND_SECONDS:
         yield "behind", f"the oldest job of {queue.name} has waited {spoken(age)}{_outlook(queue)}"
     if queue.failed_last_hour >= FEW_FAILURES and queue.failure_ratio > FAILING_RATIO:
         yield "failing", f"{queue.failure_ratio:.0%} of the jobs of {queue.name} failed in the last hour"
     if queue.late_schedule_seconds is not None:
         yield "behind", f"a schedule of {queue.name} is {spoken(queue.late_schedule_seconds)} late"
+
+
+def _jobs(count: int) -> str:
+    return "1 job" if count == 1 else f"{count:,} jobs"
 
 
 def _outlook(queue: QueueSummary) -> str:

@@ -20,7 +20,7 @@ pytest.importorskip("playwright", reason="pip install playwright for the tests i
 
 from playwright import async_api as playwright
 
-from glidemq_async import GlideMQ
+from glidemq_async import GlideMQ, Queue
 from glidemq_async.ops import Ops
 from glidemq_async.ops.tokens import Tokens
 from glidemq_async.storage import MemoryStorage, Storage
@@ -143,6 +143,28 @@ async def _scan(page: Any, address: str, theme: str, size: str) -> None:
         for node in each["nodes"]
     ]
     assert grave == [], (address, theme, size)
+
+
+async def test_long_names_and_texts_fit_their_window(storage: Storage) -> None:
+    name = "team-" + "name-of-a-queue-" * 10
+    mq = seeded_app(storage)
+    async with mq, Queue[Any, Any](name, storage) as queue, Ops(storage) as ops:
+        job = await queue.add("task_" * 40, {"text": "y" * 4_000}, key="key" * 60)
+        await queue.revoke(job.id, reason="x" * 300)
+        await queue.add("task_" * 40, {"text": "y" * 4_000}, key="key" * 60)
+        await queue.upsert_job_scheduler("schedule" * 30, every=90)
+        await ops.pause_schedule(name, "schedule" * 30, note="note" * 100)
+        await ops.pause(name, note="note" * 100)
+        own = (f"/queues/{name}", f"/queues/{name}/jobs/{job.id}")
+        async with browsing(mq) as (page, base, _):
+            for path in (
+                *own,
+                *(PATHS[each] for each in ("overview", "queues", "failures", "schedules", "audit", "keys")),
+            ):
+                for size in SIZES.values():
+                    await page.set_viewport_size(size)
+                    await page.goto(base + path)
+                    assert await page.evaluate("document.documentElement.scrollWidth") <= size["width"], (path, size)
 
 
 async def test_no_page_breaks_the_content_policy(seeded: GlideMQ[Any]) -> None:

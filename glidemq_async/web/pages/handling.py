@@ -38,7 +38,7 @@ _TITLES: Final = {
 _ADVICE: Final = {
     401: "Load this page again after you have logged in.",
     403: "An admin can give your account another role, or more queues.",
-    404: "It may have been removed by the retention of its queue. Search for it in the list of jobs.",
+    404: "An ended job is removed by the retention of its queue. The lists of queues and jobs show what exists.",
     409: "Load the page again and look at the present state.",
     412: "Load the page again and look at the present state.",
     429: "Wait a moment. Open pages send requests too, so close some of them.",

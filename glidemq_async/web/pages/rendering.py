@@ -169,7 +169,8 @@ def _actor_name(actor: Any) -> str:
 
 
 def _pause_text(pause: Any) -> str:
-    parts = [f"Paused by {_actor_name(pause.by)}." if pause.by else "", f"{pause.note}." if pause.note else ""]
+    note = (pause.note or "").strip().rstrip(".")
+    parts = [f"Paused by {_actor_name(pause.by)}." if pause.by else "", f"{note}." if note else ""]
     parts.append(f"It ends at {formats.utc(pause.until)}." if pause.until else "It lasts until somebody resumes it.")
     return " ".join(part for part in parts if part)
 
