@@ -22,6 +22,9 @@ from tests.support.stores import RunningStore, RunningStores
 
 REDIS7_SHARE = 3
 """One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
+IN_TURN = ("redis", "unix", "file", "sentinel")
+"""Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
+others at night."""
 _HELD = pytest.StashKey[Resources]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
 
@@ -38,11 +41,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     only = metafunc.definition.get_closest_marker("only_on")
     everywhere = metafunc.definition.get_closest_marker("everywhere")
     names = only.args if only else all_stores.EVERYWHERE if everywhere else all_stores.ON_TWO
-    nightly = not only and not everywhere and zlib.crc32(metafunc.definition.nodeid.encode()) % REDIS7_SHARE
+    number = zlib.crc32(metafunc.definition.nodeid.encode())
+    nightly: set[str] = set()
+    if everywhere:
+        nightly = {*IN_TURN} - {IN_TURN[number % len(IN_TURN)]}
+    elif number % REDIS7_SHARE:
+        nightly = {"redis7"}
     params: list[object] = []
     for name in names:
         marks = [_MARKS[name]] if name in _MARKS else []
-        marks += [pytest.mark.slow] if name == "redis7" and nightly else []
+        marks += [pytest.mark.slow] if name in nightly and not only else []
         # Tests that run everywhere are also the short selection, on the storage that starts fastest.
         marks += [pytest.mark.smoke] if name == "memory" and everywhere else []
         params.append(pytest.param(name, marks=marks))

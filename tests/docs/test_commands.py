@@ -17,11 +17,14 @@ from pathlib import Path
 import pytest
 
 from glidemq_async import Queue
+from glidemq_async.storage import Storage
 from tests.cli.commands import COMMAND, environment
+from tests.cli.shell import Shell
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.test_samples import ALL, SPARK
 from tests.support.helpers import soon
 from tests.support.servers import standalone
+from tests.support.stores import RunningStore
 
 APP = """
 from glidemq_async import GlideMQ
@@ -68,19 +71,13 @@ def test_each_target_of_make_exists(line: str) -> None:
     assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
 
+@pytest.mark.only_on("unix")
 @pytest.mark.parametrize("line", INSPECTIONS)
-async def test_each_inspection_succeeds(line: str, tmp_path: Path) -> None:
-    async with standalone() as server:
-        async with Queue[str, None]("emails", server.url) as queue:
-            await queue.add("welcome", "ada@example.com")
-        process = await asyncio.create_subprocess_exec(
-            *COMMAND,
-            *shlex.split(line, comments=True)[1:],
-            env=environment(tmp_path / "t") | {"GLIDEMQ_URL": server.url},
-            stderr=asyncio.subprocess.PIPE,
-        )
-        _, errors = await soon(process.communicate(), 30)
-        assert process.returncode == 0, errors.decode()
+async def test_each_inspection_succeeds(storage: Storage, store: RunningStore, line: str, tmp_path: Path) -> None:
+    async with Queue[str, None]("emails", storage) as queue:
+        await queue.add("welcome", "ada@example.com")
+    done = await Shell(store.url, tmp_path / "t").run(*shlex.split(line, comments=True)[1:])
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("line", WORKERS)

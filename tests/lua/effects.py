@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Final, TypeAlias
 
 from tests.lua.syntax import (
@@ -141,6 +142,7 @@ def _described(value: Value, inside: tuple[int, ...] = ()) -> object:
 
 
 UNKNOWN: Final = Value()
+_parsed: Final = cache(parse)
 _WHOLE: Final = 1_000_000
 """Deeper than any call, so nothing was cut off."""
 State: TypeAlias = str | None
@@ -198,7 +200,7 @@ class Library:
             scope = everywhere if name == common else Scope(everywhere, name)
             if name != common:
                 everywhere.values[name] = Value(fields={})
-            self._block(parse(text), scope, "", Frame())
+            self._block(_parsed(text), scope, "", Frame())
         # Only now, because a function may use definitions of later files.
         self._known.clear()
         for declared in self._declared:

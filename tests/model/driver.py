@@ -67,6 +67,8 @@ SINGLE_KEYS = frozenset(
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
+MAILBOX = "signals:"
+"""The beginning of the names of mailboxes."""
 POSTED = 5
 """The position of this reply code in the reply of a settle call."""
 AGE_GRAIN_MS = 7000
@@ -186,6 +188,22 @@ class Snapshot:
         """Return the jobs of the entries that are neither pending nor kept for a completed job."""
         done = {id_ for id_, _ in self.completed}
         return [id_ for entry, id_ in self.fifo.items() if entry not in self.fifo_pending and id_ not in done]
+
+
+@dataclass
+class Belongings:
+    """The stored data of suspended jobs, signals, streams and journals."""
+
+    open_streams: set[str]
+    """The jobs with an open stream of chunks."""
+    suspended: dict[str, int]
+    """The suspended jobs and their deadlines."""
+    signalled: dict[str, str]
+    """The fields of the hash `signalled`."""
+    mailboxes: dict[str, list[str]]
+    """The signals in each mailbox."""
+    journals: dict[str, str]
+    """The jobs with a journal, each with its size."""
 
 
 def _text(value: object) -> str:
@@ -346,22 +364,29 @@ class Driver:
         found += run(functions.check.journals([*self.journals()]))
         return found + run(functions.check.records(ids))
 
-    def open_streams(self) -> set[str]:
-        """Return the jobs with an open stream of chunks."""
-        return {*_texts(self.wire.send("HKEYS", f"{BASE}:streamed"))}
-
     def suspended(self) -> dict[str, int]:
         """Return the suspended jobs and their deadlines."""
         return dict(_scores(self.wire.send("ZRANGE", f"{BASE}:suspended", 0, -1, "WITHSCORES")))
 
-    def signalled(self) -> dict[str, str]:
-        """Return the fields of the hash `signalled`."""
-        return dict(_pairs(self.wire.send("HGETALL", f"{BASE}:signalled")))
-
-    def mailboxes(self) -> dict[str, list[str]]:
-        """Return the signals in each mailbox."""
-        keys = _texts(self.wire.send("KEYS", f"{BASE}:signals:*"))
-        return {key[len(BASE) + 9 :]: _texts(self.wire.send("LRANGE", key, 0, -1)) for key in keys}
+    def belongings(self, seen: Snapshot) -> Belongings:
+        """Read the structures of suspended jobs, signals, streams and journals in one batch."""
+        boxes = [key.removeprefix(MAILBOX) for key in seen.keys if key.startswith(MAILBOX)]
+        streamed, suspended, signalled, stepped, *mailboxes = self.wire.send_all(
+            [
+                ("HKEYS", f"{BASE}:streamed"),
+                ("ZRANGE", f"{BASE}:suspended", 0, -1, "WITHSCORES"),
+                ("HGETALL", f"{BASE}:signalled"),
+                ("HGETALL", f"{BASE}:stepped"),
+                *(("LRANGE", f"{BASE}:{MAILBOX}{id_}", 0, -1) for id_ in boxes),
+            ]
+        )
+        return Belongings(
+            open_streams={*_texts(streamed)},
+            suspended=dict(_scores(suspended)),
+            signalled=dict(_pairs(signalled)),
+            mailboxes={id_: _texts(box) for id_, box in zip(boxes, mailboxes, strict=True)},
+            journals=_record(stepped),
+        )
 
     def journals(self) -> dict[str, str]:
         """Return the jobs with a journal, each with its size."""

@@ -7,19 +7,19 @@ from typing import cast
 import msgpack
 
 from tests.model.compare import same
-from tests.model.driver import Driver
+from tests.model.driver import Belongings
 from tests.model.lines import Lines as Queue
 from tests.model.parts import Job
 
 
-def compare_signals(driver: Driver, model: Queue) -> None:
+def compare_signals(stored: Belongings, model: Queue) -> None:
     """Check the deadlines of all suspended jobs, every mailbox, and every hand-over."""
-    same("suspended", driver.suspended(), {job.id: job.due for job in model.having("suspended")})
+    same("suspended", stored.suspended, {job.id: job.due for job in model.having("suspended")})
     live = [job for job in model.jobs.values() if not job.over and not job.record_lost]
     lost = {job.id for job in model.jobs.values() if job.record_lost}
-    boxes = {id_: box for id_, box in driver.mailboxes().items() if id_ not in lost}
+    boxes = {id_: box for id_, box in stored.mailboxes.items() if id_ not in lost}
     same("mailboxes", boxes, {job.id: [one.stored() for one in job.mailbox] for job in live if job.mailbox})
-    fields = {field: value for field, value in driver.signalled().items() if field[1:] not in lost}
+    fields = {field: value for field, value in stored.signalled.items() if field[1:] not in lost}
     sizes = {
         f"m{job.id}": f"{len(job.mailbox)} {sum(len(one.stored()) for one in job.mailbox)}"
         for job in live

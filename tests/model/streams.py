@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tests.model.compare import same
-from tests.model.driver import BASE, Driver
+from tests.model.driver import BASE, Belongings, Driver
 from tests.model.lines import Lines as Queue
 from tests.model.parts import Job
 
@@ -13,11 +13,11 @@ NO_LIMIT: Final = 10**9
 """A limit of chunks, bytes and milliseconds that is never reached."""
 
 
-def compare_streams(driver: Driver, model: Queue) -> None:
+def compare_streams(driver: Driver, stored: Belongings, model: Queue) -> None:
     """Check that exactly the jobs that have not ended have open streams, and read each stream."""
     jobs = [job for job in model.jobs.values() if job.chunks is not None and not job.record_lost]
     lost = {job.id for job in model.jobs.values() if job.record_lost}
-    same("open streams", driver.open_streams() - lost, {job.id for job in jobs if not job.over})
+    same("open streams", stored.open_streams - lost, {job.id for job in jobs if not job.over})
     for job in jobs:
         entries = driver.stream_of(job.id)
         end = entries.pop()[1] if job.over else None

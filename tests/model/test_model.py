@@ -14,7 +14,7 @@ import pytest
 from tests.model.driver import Driver
 from tests.model.running import library, run_machine
 
-STEPS = int(os.environ.get("GLIDEMQ_MODEL_STEPS", "40000"))
+STEPS = int(os.environ.get("GLIDEMQ_MODEL_STEPS", "20000"))
 SEED = os.environ.get("GLIDEMQ_MODEL_SEED")
 SHRINK = os.environ.get("GLIDEMQ_MODEL_SHRINK", "1") != "0"
 PARTS = 8

@@ -100,8 +100,8 @@ async def complete_jobs_with_steps(b: Bench) -> None:
 
 @largest("settleAndClaim", "large journals that are not kept")
 async def forget_large_journals(b: Bench) -> None:
-    await b.add(100)
-    held = await b.claim(100)
+    await b.add(40)
+    held = await b.claim(40)
     for number in range(3):
         await step(b, held, [str(number)], b"x" * (MIB // 2))
     await b.settle(held, "c", "-1 -1")

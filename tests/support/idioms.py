@@ -62,12 +62,14 @@ def python_prose(text: str, *, with_texts: bool = True) -> Iterator[str]:
     A text is a string literal of several words, for example a message or a help text. `with_texts=False` leaves texts
     out, for tests, where they are data.
     """
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
+    nodes = [*ast.walk(ast.parse(text))]
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _docstrings(node)
     if with_texts:
-        yield from _texts(tree)
+        yield from _texts(nodes)
+    if "#" not in text:
+        return
     run: list[str] = []
     last = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -87,10 +89,11 @@ def _docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFun
             yield from child.value.value.split("\n\n")
 
 
-def _texts(tree: ast.Module) -> Iterator[str]:
+def _texts(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Yield each string literal that is a sentence, with "code" in place of each value of an f-string."""
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    nodes = [node for node in nodes if isinstance(node, ast.Expr | ast.JoinedStr | ast.Constant)]
+    skipped = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         found = ""
         if isinstance(node, ast.JoinedStr):
             skipped.update(id(part) for part in node.values)
