@@ -100,6 +100,7 @@ async def test_kinds_that_are_switched_off_leave_no_gap(queue: AnyQueue) -> None
     assert Counter(one.kind for one in events) == {"added": 2, "completed": 2}
     job = await queue.add("n")
     await job.update_progress(1)
+    assert (await history(queue))[-1].kind == "added"
     await queue.set_events(off="all")
     assert await run(queue, ("plain", 1, {}), ("fails", 1, {})) == []
     await job.update_progress(2)
