@@ -1,4 +1,4 @@
--- children: reads the children of jobs, and adds children to running jobs. flows.lua describes how they are stored.
+-- children: reads the children of jobs, and adds children to running jobs. plans.lua describes how they are stored.
 --   getChildren   flow stamp node cursor -> { cursor | '', flat { base key, id, name, policy, ending, value }, ends }
 --     The children of a node, in their order. ending: '' (not ended), "c" (value: its result), "f" (value: the reason).
 --     stamp '': the children that runs of the job with the id `flow` have added. ends: how many of them have ended as
@@ -20,9 +20,9 @@ local children = {}
 local MOST_CHILDREN, MOST_NODES = 10000, 1000
 local STEP_ROWS = 200
 
-local key_of, push_work, node_of, has_ended, unpacked = flows.key_of, flows.push_work, flows.node_of, flows.has_ended,
-  flows.unpacked
-local children_of, parse_edge, parts_of, own_edge = flows.children_of, flows.parse_edge, flows.parts_of, flows.own_edge
+local key_of, push_work, node_of, has_ended, unpacked = plans.key_of, plans.push_work, plans.node_of, plans.has_ended,
+  plans.unpacked
+local children_of, parse_edge, parts_of, own_edge = plans.children_of, plans.parse_edge, plans.parts_of, plans.own_edge
 
 -- Return the number of children of a node that have not ended.
 local function count_open(key, number)
@@ -91,20 +91,20 @@ end
 function record.revoke_children(base, id, call)
   local key, edge = own_plan(base, id)
   if not key then return end
-  redis.call('HSET', key, flows.REVOKED, '1')
-  flows.cancel_children(base, key, edge.flow, 0, call)
+  redis.call('HSET', key, plans.REVOKED, '1')
+  plans.cancel_children(base, key, edge.flow, 0, call)
 end
 
 -- A job is suspended until one of its children ends, or fails now because one has failed. known: how many ends its run
 -- knows. Return false if the job must not be suspended, because a further child has ended.
 function children.watch(base, id, known, call)
   local key, edge = own_plan(base, id)
-  if key and redis.call('HGET', key, flows.RUNS) == 'f' then
+  if key and redis.call('HGET', key, plans.RUNS) == 'f' then
     push_work(base, 'f', 0, 0, edge.flow, call)
     return true
   end
-  if not key or tonumber(redis.call('HGET', key, flows.ENDED) or 0) > known then return false end
-  redis.call('HSET', key, flows.RUNS, flows.SUSPENDED)
+  if not key or tonumber(redis.call('HGET', key, plans.ENDED) or 0) > known then return false end
+  redis.call('HSET', key, plans.RUNS, plans.SUSPENDED)
   return true
 end
 
@@ -112,12 +112,12 @@ end
 function children.is_watched(base, id)
   local key = own_plan(base, id)
   if exists(base .. ':flow_work') then return true end
-  return key and redis.call('HGET', key, flows.RUNS) == flows.SUSPENDED or false
+  return key and redis.call('HGET', key, plans.RUNS) == plans.SUSPENDED or false
 end
 
 -- A run has added children, and its job waits for them now. The caller has taken the job out of its location.
 --
--- While the job runs, the plan only notes how its children end (flows.RUNS). A release would find a job that does not
+-- While the job runs, the plan only notes how its children end (plans.RUNS). A release would find a job that does not
 -- wait and be lost, or it would be work that is left when the job already waits for other children. So this call looks
 -- for the children that have ended.
 function children.wait(base, id, call)
@@ -132,8 +132,8 @@ function children.wait(base, id, call)
   redis.call('ZADD', queue_flags.create(base, 'parents', call.seen), digits(call.now), id)
   redis.call('HSET', job, 'place', 'waiting-children w')
   events.note(call.lines, 'waiting-children', id)
-  local runs, left = redis.call('HGET', key, flows.RUNS), tonumber(redis.call('HGET', key, 'w0') or 0)
-  redis.call('HDEL', key, flows.RUNS)
+  local runs, left = redis.call('HGET', key, plans.RUNS), tonumber(redis.call('HGET', key, 'w0') or 0)
+  redis.call('HDEL', key, plans.RUNS)
   if runs == 'f' or left <= 0 then push_work(base, 'r', 0, 0, edge.flow, call) end
 end
 
@@ -174,7 +174,7 @@ end
 -- Write new nodes and pages of a plan. Return the number of the first page.
 local function append(key, total, added, args, from)
   local page, list = tonumber(redis.call('HGET', key, 'pages') or 0) + 1, children_of(key, 0)
-  local write = {flows.RUNS, redis.call('HGET', key, flows.RUNS) or '1', 'pages', digits(page + #args - from)}
+  local write = {plans.RUNS, redis.call('HGET', key, plans.RUNS) or '1', 'pages', digits(page + #args - from)}
   for i = from, #args do write[#write + 1], write[#write + 2] = 'p' .. digits(page + i - from), args[i] end
   for _, child in ipairs(added) do
     list[#list + 1] = child[1]
@@ -208,7 +208,7 @@ request.register('addChildren', function(base, args)
   plain.open(base, id, call.seen)
   flow = flow or adopt(base, id, args[6], edge, call)
   local is_revoked = call.seen.revoking and redis.call('SISMEMBER', base .. ':revoking', id) == 1
-  if is_revoked then redis.call('HSET', key_of(base, flow), flows.REVOKED, '1') end
+  if is_revoked then redis.call('HSET', key_of(base, flow), plans.REVOKED, '1') end
   push_work(base, 'm', append(key_of(base, flow), total, added, args, 10), 0, flow, call)
   wakeup.finish(base, call)
   return {'added', call.now, flow, first, (call.seen.flow_work or call.seen.posted) and 1 or 0}
@@ -230,7 +230,7 @@ register('getChildren', function(base, args)
   if not key then return {'', rows, -1} end
   if redis.call('HGET', key, 'stamp') ~= stamp then return {'gone', rows} end
   local found = children_of(key, number)
-  local ends = has_ended(key, number) and -1 or tonumber(redis.call('HGET', key, flows.ENDED) or 0)
+  local ends = has_ended(key, number) and -1 or tonumber(redis.call('HGET', key, plans.ENDED) or 0)
   local last = math.min(from + STEP_ROWS, #found)
   for i = from + 1, last do
     if i > from + 1 and budget.is_spent(it) then return {digits(i - 1), rows, ends} end

@@ -13,153 +13,12 @@ local LARGEST_STEP = 64
 local LARGEST_COSTLY_STEP = 8
 -- the size that a job counts for if it does not start, so that a call never walks many of them
 local REFUSED_BYTES = 4096
--- Positions in a history. Both values may be as large as the data.
-local PROGRESS, HAND_OVER = 4, 7
+local PROGRESS = claimed_rows.PROGRESS
 local TURNS = {'fifo', 'lifo', 'ready'}
 
--- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
--- history; read.h and read.w also return the job's last claim. A reader returns nothing if the record is missing.
--- Several results cost less than a table. A history is false, a list, or a text for a job that never ran: the route of
--- a keyed job, otherwise the creation time and the route. (The server looks up seven names in each list of a reply.)
-local read = {}
-
-function read.i(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data')
-  local name, data = job[1], job[2]
-  if name and data then return name, data, false, '1', false end
-end
-
-function read.o(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts')
-  local name, data = job[1], job[2]
-  if name and data then return name, data, job[3], '1', false end
-end
-
-function read.h(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'failures', 'stalls', 'added', 'progress',
-    'route', 'letter')
-  if not (job[1] and job[2]) then return nil end
-  local before = job[4]
-  local fence = before and digits(string.match(before, '^%d+') + 1) or '1'
-  return job[1], job[2], job[3], fence, {job[5], job[6], job[7], job[8], job[9], job[10]}, before
-end
-
--- The same fields as read.h for a job that waited outside of the stream: usually it never ran and has no history.
-function read.w(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'claim', 'added', 'route', 'letter')
-  if not (job[1] and job[2]) then return nil end
-  if job[4] and job[4] ~= '0 0 0' then return read.h(key) end
-  local added, route = job[5], job[6]
-  if job[7] or not (added and route) then
-    return job[1], job[2], job[3], '1', {false, false, added, false, route, job[7]}
-  end
-  return job[1], job[2], job[3], '1', added .. ' ' .. route
-end
-
--- A keyed job that never ran: the same as read.i and read.o, and its route as the history.
-function read.fi(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'route')
-  if not (job[1] and job[2]) then return nil end
-  return job[1], job[2], false, '1', job[3]
-end
-
-function read.fo(key)
-  local job = redis.pcall('HMGET', key, 'name', 'data', 'opts', 'route')
-  if not (job[1] and job[2]) then return nil end
-  return job[1], job[2], job[3], '1', job[4]
-end
-
--- Return the lease that the job has in its options, or nil. The shortest one of a claim goes into `meta`.
-local function own_lease(opts, call)
-  local own = plain.own_lease(opts)
-  if own and own < call.shortest then call.shortest = own end
-  return own
-end
-
--- Append a job with a record to the claimed ones.
-local function put(out, id, entry, name, data, opts, fence, history)
-  local at = #out
-  out.n = out.n + 1
-  out.tokens[#out.tokens + 1] = entry
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = entry, name, data, 1
-  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
-end
-
--- Append a plain job. Return its bytes.
-local function put_plain(out, row)
-  local fields, at = row[2], #out
-  out.n = out.n + 1
-  out.tokens[#out.tokens + 1] = 'p' .. row[1]
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = row[1], fields[1], fields[2], fields[3] or false
-  return #fields[2]
-end
-
--- Append the plain jobs at the start of the rows, up to the first job with a record. Return the position of that row,
--- and the bytes of the plain jobs. Their tokens are kept as one text: a text for each would cost more than the rest of
--- this loop.
-local function put_plain_rows(out, rows, call)
-  local raws, n, at, bytes = {}, 0, #out, 0
-  local line, last = nil, 0
-  for i = 1, #rows do
-    local raw, fields = rows[i][1], rows[i][2]
-    local name, data, opts = fields[1], fields[2], fields[3]
-    if name == '' then break end
-    if n == 0 then
-      line = events.line(call.lines, 'active')
-      last = #line
-    end
-    n = n + 1
-    raws[n], line[last + n] = raw, string.sub(raw, 1, plain.END_OF_ID)
-    out[at + 1], out[at + 2], out[at + 3], out[at + 4] = raw, name, data, opts or false
-    at, bytes = at + 4, bytes + #data
-    if opts then own_lease(opts, call) end
-  end
-  if n > 0 then
-    out.n, out.tokens[#out.tokens + 1] = out.n + n, 'p' .. table.concat(raws, ' p')
-  end
-  return n + 1, bytes
-end
-
--- Return the text for the tokens of a direct claim, the entries of `fifo` with the numbers from `first` to `last`.
-function claim.range(first, last)
-  return 'p' .. digits(first) .. '..' .. digits(last)
-end
-
--- Append the tokens of a direct claim that still run.
-local function append_range(base, consumer, text, list)
-  local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
-  if not first then return end
-  local most = digits(last - first + 1)
-  local rows = redis.pcall('XPENDING', base .. ':fifo', GROUP, first, last, most, consumer)
-  for i = 1, rows.err and 0 or #rows do list[#list + 1] = 'p' .. rows[i][1] end
-end
-
--- Return the tokens of a claim one by one. tokens: as stored, a list in which some texts have several tokens, separated
--- by spaces, and one may have a range of tokens.
-function claim.each_token(base, consumer, tokens)
-  local list = {}
-  for _, text in ipairs(tokens) do
-    if string.find(text, ' ', 1, true) then
-      for token in string.gmatch(text, '[^ ]+') do list[#list + 1] = token end
-    elseif string.find(text, '..', 1, true) then
-      append_range(base, consumer, text, list)
-    else
-      list[#list + 1] = text
-    end
-  end
-  return list
-end
-
--- Return true if a token is among the stored ones.
-function claim.has_token(tokens, token)
-  for _, text in ipairs(tokens) do
-    if text == token or string.find(' ' .. text .. ' ', ' ' .. token .. ' ', 1, true) then return true end
-    local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
-    local number = first and tonumber(string.match(token, '^p(%d+)') or nil)
-    if number and number >= tonumber(first) and number <= tonumber(last) then return true end
-  end
-  return false
-end
+local read, own_lease, put = claimed_rows.read, claimed_rows.own_lease, claimed_rows.put
+local put_plain, put_plain_rows = claimed_rows.put_plain, claimed_rows.put_plain_rows
+local put_hand_over = claimed_rows.put_hand_over
 
 -- Return the worker that claims, and its version.
 local function runner_of(base, call)
@@ -186,19 +45,6 @@ local function start(key, reader, id, entry, order, first, call, out)
   end
   put(out, id, entry, name, data, opts, fence, history)
   return #data + #(type(history) == 'table' and history[PROGRESS] or '')
-end
-
--- Add to the last claimed job what its runs get from signals. Return the bytes.
-local function put_hand_over(out, packed)
-  local history = out[#out]
-  if not packed or not history then return 0 end
-  if type(history) == 'string' then
-    local added, route = string.match(history, '^(%d*) ?(.*)$')
-    history = {false, false, added ~= '' and added, false, route}
-    out[#out] = history
-  end
-  history[HAND_OVER] = packed
-  return #packed
 end
 
 -- Return the set of those ids whose time to live is over; nil when no job of the queue has one. All of the ids start or
@@ -543,6 +389,6 @@ end
 -- Return the jobs of an earlier claim that still run under their tokens, as the reply to a repeated claim.
 function claim.reread(base, consumer, tokens)
   local out = {n = 0, tokens = {}}
-  for _, token in ipairs(claim.each_token(base, consumer, tokens)) do reread(base, token, out) end
+  for _, token in ipairs(claim_tokens.each(base, consumer, tokens)) do reread(base, token, out) end
   return out
 end

@@ -49,7 +49,7 @@ local function append_read(base, consumer, first, last, n, list)
 end
 
 -- Close the gate. Note the starts of the jobs that the caller has read, and return their number and their tokens as
--- claim.each_token reads them. before: of direct_claim.open.
+-- claim_tokens.each reads them. before: of direct_claim.open.
 function direct_claim.close(base, consumer, before, call)
   redis.call('UNLINK', base .. ':direct')
   local group = entries.group_of(base .. ':fifo')
@@ -63,5 +63,5 @@ function direct_claim.close(base, consumer, before, call)
     append_read(base, consumer, first, last, n, line)
   end
   claim.note_small()
-  return n, {claim.range(first, last)}
+  return n, {claim_tokens.range(first, last)}
 end

@@ -1,4 +1,4 @@
--- graphs: reads whole flows, so that they can be drawn. flows.lua describes how they are stored.
+-- graphs: reads whole flows, so that they can be drawn. plans.lua describes how they are stored.
 --   readFlow      flow stamp cursor -> { next cursor | '' | 'gone', stamp,
 --                 { { number, base key, id, name, policy, ending, reason, children } … } }
 --     The nodes of a plan by their numbers, also those whose jobs are not made. stamp '': any plan with this id.
@@ -14,7 +14,7 @@ local READ_STEP, JOBS_STEP, PROBED_PAGES = 200, 500, 200
 local function made_row(base, key, number)
   local n = digits(number)
   local found = redis.call('HMGET', key, n, 'e' .. n, 'k' .. n)
-  local node = found[1] and flows.unpacked(found[1])
+  local node = found[1] and plans.unpacked(found[1])
   if not node then return nil end
   local how = found[2] or ''
   local ending = string.sub(how, 1, 1)
@@ -25,7 +25,7 @@ end
 -- Return the packed page that contains the first node that is not made, and its number. The second value is the page
 -- with which the next call continues to look; nil: there is no such page.
 local function next_page(key, stamp, page)
-  local staged = flows.key_of(stamp.base, stamp.text)
+  local staged = plans.key_of(stamp.base, stamp.text)
   for number = page, page + PROBED_PAGES do
     local field = 'p' .. digits(number)
     local packed = redis.call('HGET', key, field) or redis.call('HGET', staged, field)
@@ -36,12 +36,12 @@ end
 
 -- Add the rows of the nodes of a page from this number on. Return the number after the last one.
 local function page_rows(base, flow, packed, from, rows)
-  local page = flows.unpacked(packed) or {from, {}}
+  local page = plans.unpacked(packed) or {from, {}}
   for i, row in ipairs(page[2]) do
     local number = page[1] + i - 1
     if number >= from then
-      rows[#rows + 1] = {number, row[1] == '' and base or row[1], flows.id_of(base, flow, number, row), row[3], row[7],
-        '', '', row[9][1] and cmsgpack.pack(row[9]) or ''}
+      rows[#rows + 1] = {number, row[1] == '' and base or row[1], flow_jobs.id_of(base, flow, number, row), row[3],
+        row[7], '', '', row[9][1] and cmsgpack.pack(row[9]) or ''}
     end
   end
   return math.max(from, page[1] + #page[2])
@@ -54,7 +54,7 @@ local function is_complete(key, number)
 end
 
 register('readFlow', function(base, args)
-  local it, flow, key, rows = budget.of_answer(), args[1], flows.key_of(base, args[1]), {}
+  local it, flow, key, rows = budget.of_answer(), args[1], plans.key_of(base, args[1]), {}
   local number, page = string.match(args[3], '^(%d+) (%d+)$')
   if not number then fail('ARGUMENT', 'cursor must be two numbers, found ' .. args[3]) end
   number, page = tonumber(number), tonumber(page)

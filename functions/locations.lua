@@ -5,7 +5,7 @@
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
 --                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
 --   active       "p…"  pending entry of `fifo`           "l…" "k…" pending entry of `lane`
---   waiting-children  "w"  member of `parents`, see flows.lua
+--   waiting-children  "w"  member of `parents`, see plans.lua
 --   suspended    "s"  member of `suspended`, see signals.lua
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
 --   completed, failed  member of the zset of that name

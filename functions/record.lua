@@ -21,7 +21,7 @@
 --     dedup                the deduplication id that the job owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: its due time then, see successors.lua
 --     waits                of a suspended job: what it waits for, see signals.lua
---     adopted              the plan of the children that runs of the job have added, see flows.lua
+--     adopted              the plan of the children that runs of the job have added, see plans.lua
 --     drop                 the record is removed when the hold ends, see `held` in finish.lua. "1": it stays
 --                          only because a client may still read the result; "t": the job has its own time to live
 --     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
@@ -105,7 +105,7 @@ function record.forget_marks(base, ids, call)
   if seen.revoking then in_chunks('SREM', base .. ':revoking', nil, ids) end
   if seen.moved then in_chunks('ZREM', base .. ':moved', nil, ids) end
   if seen.deduped then dedup.forget(base, ids, call) end
-  if seen.flowed then record.resolve(base, ids, call) end    -- see flows.lua
+  if seen.flowed then record.resolve(base, ids, call) end    -- see flow_jobs.lua
   if seen.signalled then record.forget_signals(base, ids) end    -- see signals.lua
 end
 

@@ -118,7 +118,7 @@ local function parse(args)
 end
 
 -- Return the stored reply to a worker's last call, and its values. The second value is the list of the tokens that the
--- call has claimed; see claim.each_token.
+-- call has claimed; see claim_tokens.each.
 local function last_reply(base, consumer)
   local kept = redis.call('GET', base .. ':call:' .. consumer)
   -- The sweep has already written, so a stored reply that was damaged by hand must not raise.
@@ -126,9 +126,9 @@ local function last_reply(base, consumer)
   return kept, readable and type(answer) == 'table' and answer or {}
 end
 
--- Return true if a token is among the stored ones. tokens: see claim.each_token.
+-- Return true if a token is among the stored ones. tokens: see claim_tokens.each.
 local function contains(tokens, token)
-  return type(tokens) == 'table' and claim.has_token(tokens, token)
+  return type(tokens) == 'table' and claim_tokens.has(tokens, token)
 end
 
 -- Return the lease of a worker's last call, ms. If that call or a push after it has claimed the token, return when; ms.
@@ -143,7 +143,7 @@ end
 -- jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, answer = last_reply(base, consumer)
-  local tokens = claim.each_token(base, consumer, type(answer[2]) == 'table' and answer[2] or {})
+  local tokens = claim_tokens.each(base, consumer, type(answer[2]) == 'table' and answer[2] or {})
   for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
   return tokens
 end

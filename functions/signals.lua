@@ -124,15 +124,15 @@ local function wake(base, id, how, given, call)
 end
 
 -- Return true if a job is suspended until one of its children ends.
-function flows.is_suspended(base, id)
+function flow_jobs.is_suspended(base, id)
   if record.location(base, id) ~= 'suspended' then return false end
   local waits = redis.call('HGET', base .. ':job:' .. id, 'waits') or ''
   return string.find(waits, SEP .. CHILD, 1, true) ~= nil
 end
 
 -- A child of a job has ended. Resume the job if it is suspended until then.
-function flows.resume(base, id, call)
-  if flows.is_suspended(base, id) then wake(base, id, 'children', {}, call) end
+function flow_jobs.resume(base, id, call)
+  if flow_jobs.is_suspended(base, id) then wake(base, id, 'children', {}, call) end
 end
 
 -- Check the option and the payload of the outcome `s`.

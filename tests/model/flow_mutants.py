@@ -42,7 +42,7 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "local PATIENT = {w = true, c = true,",
     ),
     "an end on the server does not reach the plan": (
-        "  if seen.flowed then record.resolve(base, ids, call) end    -- see flows.lua\n",
+        "  if seen.flowed then record.resolve(base, ids, call) end    -- see flow_jobs.lua\n",
         "",
     ),
     "the children of a failed parent stay": (

@@ -1,4 +1,4 @@
-"""Random flows keep their rules, and the machine detects defects of flows.lua."""
+"""Random flows keep their rules, and the machine detects defects of plans.lua, flow_jobs.lua and flows.lua."""
 
 from __future__ import annotations
 
