@@ -17,7 +17,8 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.jobs.snapshot import job_of_flow, job_of_gone
 from glidemq_async.options.job_options import JobOptions
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.stored.flow import FlowRef, JobRef
 
 AnyJob: TypeAlias = Job[Any, Any]

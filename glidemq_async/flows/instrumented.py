@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from glidemq_async.flows.plan import PlannedNode
 from glidemq_async.instrumentation import Addition, Instruments
 from glidemq_async.jobs.job import Job
-from glidemq_async.queues.queue import Queue, addition_to
+from glidemq_async.queues.internals import addition_to
+from glidemq_async.queues.queue import Queue
 
 Additions: TypeAlias = list[Addition | None]
 """The addition of each job of a flow, None for a job of a queue without instrumentation."""

@@ -22,7 +22,8 @@ from glidemq_async.jobs.snapshot import job_of_flow, job_of_gone
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
-from glidemq_async.queues.queue import Queue, client_of, prepare_request
+from glidemq_async.queues.internals import client_of, prepare_request
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.flow import FlowRef, JobRef
 

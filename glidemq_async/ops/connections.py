@@ -11,8 +11,9 @@ from glidemq_async.errors import IncompatibleQueueError
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.functions.callers import Functions
 from glidemq_async.ops.errors import QueueNotFound
+from glidemq_async.queues.internals import observing
 from glidemq_async.queues.listing import list_queues
-from glidemq_async.queues.queue import Queue, observing
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.stored.names import ALERT_QUEUE, SYSTEM_QUEUE, QueueKeys
 from glidemq_async.tasks.app import GlideMQ, core_of

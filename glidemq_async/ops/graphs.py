@@ -13,7 +13,8 @@ from glidemq_async.functions.graphs import FlowJobRow, FlowNodeRow
 from glidemq_async.ops.graph_drawings import graph_mermaid, graph_svg
 from glidemq_async.ops.graph_layout import levels_of
 from glidemq_async.ops.graph_parts import GraphNode, GraphParts
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.stored.flow import JobRef, flow_of
 from glidemq_async.stored.names import QueueKeys
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from glidemq_async.ops.actor import Actor
+from glidemq_async.queues.internals import client_of
 from glidemq_async.queues.job_history import HistoryEntry
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.queue import Queue
 
 __all__ = ["HistoryEntry", "note_action"]
 

@@ -23,7 +23,7 @@ from glidemq_async.ops.rows import JobDetail, detail_of
 from glidemq_async.ops.search import JobPage, Search, SearchPlace
 from glidemq_async.options.validation import whole_number
 from glidemq_async.queues.inspection import task_parameters
-from glidemq_async.queues.queue import client_of
+from glidemq_async.queues.internals import client_of
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.stored.call import changed_call
 

@@ -11,7 +11,8 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import stored_parts
 from glidemq_async.options.job_options import JobOptions, merge
 from glidemq_async.options.stored_options import changed_form
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.stored.call import TaskParameters, changed_call
 
 _NO_OPTIONS = JobOptions()

@@ -14,8 +14,8 @@ from glidemq_async.jobs.journal import RecordedStep
 from glidemq_async.jobs.snapshot import job_of_record
 from glidemq_async.ops.waterfall_drawing import waterfall_svg
 from glidemq_async.ops.waterfall_parts import WaterfallParts, WaterfallRow
+from glidemq_async.queues.internals import client_of as queue_client_of
 from glidemq_async.queues.queue import Queue
-from glidemq_async.queues.queue import client_of as queue_client_of
 from glidemq_async.stored.flow import JobRef
 
 MOST_CHILDREN: Final = 200

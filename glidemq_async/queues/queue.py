@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from copy import copy
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, TypeAlias, Unpack, cast
@@ -15,22 +13,16 @@ from glidemq_async._internal.blocking import blocking
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async._internal.loops import refuse_elsewhere
-from glidemq_async.client.growing_collection import GrowingCollection
-from glidemq_async.client.job_collection import Deliver
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.durations import instant_to_ms
 from glidemq_async.errors import (
-    BulkOutcome,
-    GlideMQError,
-    PayloadTooLarge,
     QueueClosed,
     ResultTimeout,
-    StorageUnavailable,
 )
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.checking import Finding
-from glidemq_async.instrumentation import Addition, Instrumentation, Instruments, instruments_of
+from glidemq_async.instrumentation import Addition, Instrumentation, instruments_of
 from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.fields import Outcome
 from glidemq_async.jobs.job import Job
@@ -44,6 +36,7 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.add_buffer import Added, Adder, split_into_calls
 from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
+from glidemq_async.queues.bulk_add import check_input, wait_for_parts
 from glidemq_async.queues.cleaning import Cleaning
 from glidemq_async.queues.dead_letters import DeadLetters
 from glidemq_async.queues.event_rules import EventSettings
@@ -57,12 +50,12 @@ from glidemq_async.queues.operations import Operations
 from glidemq_async.queues.schedulers import Schedulers
 from glidemq_async.queues.signals import Signals
 from glidemq_async.queues.sync import SyncParts
+from glidemq_async.queues.telemetry_headers import with_added_headers
 from glidemq_async.storage import Storage, StorageLike
 from glidemq_async.stored.names import check_id
 
 Mode: TypeAlias = Literal["global", "keyed"]
 
-_log = logging.getLogger(__name__)
 _NO_OPTIONS: Final = JobOptions()
 _new_request: Final = cast("Callable[[type[AddRequest], tuple[object, ...]], AddRequest]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
 MAX_CHECKED_NAMES: Final = 1_000
@@ -222,7 +215,7 @@ class Queue(
         """Add many jobs, each given as (name, data) or (name, data, JobOptions). Return one job per input, in order.
 
         The returned list is a JobBatch, which also has the common progress and results of its jobs.
-        All inputs are checked before the first one is sent. One call to the server holds up to 500 jobs and is stored
+        All inputs are checked before the first one is sent. One call to the server holds up to 250 jobs and is stored
         as a whole. Raises what `add` raises. If some calls have succeeded and another one fails, `error.bulk` lists
         which inputs are stored, which are not, and which are unknown (see BulkOutcome).
         """
@@ -232,14 +225,14 @@ class Queue(
         inputs: list[tuple[str, Data, JobOptions]] = []
         for item in jobs:
             if type(item) is not tuple or not 2 <= len(item) <= 3:
-                _check_input(item)
+                check_input(item)
             inputs.append((item[0], item[1], layered(self._defaults, item[2], {}) if len(item) > 2 else self._defaults))
         if not self._instruments or not inputs:
             return await self._add_all(inputs, reply)
         additions = [Addition(self.name, name, options.headers) for name, _, options in inputs]
         with self._instruments.adding(additions):
             instrumented = [
-                (name, data, _with_added_headers(options, addition))
+                (name, data, with_added_headers(options, addition))
                 for (name, data, options), addition in zip(inputs, additions, strict=True)
             ]
             added = await self._add_all(instrumented, reply)
@@ -256,7 +249,7 @@ class Queue(
         # Without an await in between, so that the jobs of this call share calls to the server as far as possible.
         futures = self._submitted(requests, await self._checked_keys([given for _, _, given in inputs]))
         stored: JobBatch[Data, Result] = JobBatch()
-        for added in await _all(futures):
+        for added in await wait_for_parts(futures):
             for offset, job_id in enumerate(added.ids):
                 request, given = requests[len(stored)], inputs[len(stored)][2]
                 if given is _NO_OPTIONS and not added.outcomes:
@@ -347,7 +340,7 @@ class Queue(
     ) -> Job[Data, Result]:
         addition = Addition(self.name, name, options.headers)
         with self._instruments.adding([addition]):
-            job = await self._add(name, data, _with_added_headers(options, addition), reply)
+            job = await self._add(name, data, with_added_headers(options, addition), reply)
             addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size
         return job
 
@@ -441,118 +434,3 @@ class SyncQueue(SyncParts[Data, Result]):
     check = blocking(Queue[Data, Result].check)
     connect = blocking(Queue[Data, Result].connect)
     close = blocking(Queue[Data, Result].close)
-
-
-def add_prepared(
-    queue: Queue[Any, Any], name: str, data: object, options: JobOptions
-) -> Coroutine[Any, Any, Job[Any, Any]]:
-    """Add a job without the queue's default options, for tasks. Raises what `add` raises."""
-    return queue._add_one(name, data, options, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-async def add_for_caller(
-    queue: Queue[Any, Any], jobs: Iterable[JobInput[Any]], collection: GrowingCollection
-) -> JobBatch[Any, Any]:
-    """Add jobs like `add_bulk` for a caller that waits for their ends in this collection."""
-    ids: list[tuple[str, bool]] = []
-    collection.begin_add()
-    try:
-        reply = ReplyTo(queue._client.results.channel)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        added = await queue._add_bulk(jobs, reply)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        ids = [(job.id, job.outcome == "added") for job in added]
-    except GlideMQError as error:
-        ids = [(job_id, True) for job_id in error.bulk.stored.values()] if error.bulk else []
-        raise
-    finally:
-        collection.end_add(ids)
-    return added
-
-
-async def collect_added(queue: Queue[Any, Any], deliver: Deliver) -> GrowingCollection:
-    """Return a wait for the jobs of `add_for_caller`. They are revoked when the caller leaves."""
-    await queue.connect()
-    results = queue._client.results  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    # Before the first add, so that the end of a fast job reaches this client as a message.
-    await results.listen()
-    return results.collect_added(deliver, tied=True)
-
-
-def prepare_request(
-    queue: Queue[Any, Any], name: str, data: object, options: JobOptions | None, addition: Addition | None = None
-) -> tuple[AddRequest, JobOptions]:
-    """Return the request and the options for one job, which a flow stores. Raises what `add` raises before it sends.
-
-    The job gets the headers of the addition.
-    """
-    chosen = layered(queue._defaults, options, {})  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    if addition is not None:
-        chosen = _with_added_headers(chosen, addition)
-    return queue._request(name, data, chosen, None), chosen  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def observing(queue: Queue[Any, Any]) -> Queue[Any, Any]:
-    """Return the queue, for a tool that looks at it: it fires no job schedulers, and is not migrated by the tool."""
-    client_of(queue).is_observer = True
-    return queue
-
-
-def addition_to(queue: Queue[Any, Any], name: str, options: JobOptions | None) -> tuple[Instruments, Addition] | None:
-    """Return the addition of one job for the instrumentation of the queue, None without instrumentation."""
-    instruments = queue._instruments  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    if not instruments:
-        return None
-    chosen = layered(queue._defaults, options, {})  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-    return instruments, Addition(queue.name, name, chosen.headers)
-
-
-def client_of(queue: Queue[Any, Any]) -> QueueClient:
-    """Return the connection of a queue, for flows."""
-    return queue._client  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def _with_added_headers(options: JobOptions, addition: Addition) -> JobOptions:
-    """Return the options with the headers that instrumentation has set, or the original ones if those are invalid."""
-    try:
-        return options.with_headers(addition.headers)
-    except (TypeError, ValueError, PayloadTooLarge) as error:
-        _log.warning("job %r is added without telemetry headers, because they are invalid: %s", addition.name, error)
-        return options
-
-
-def _check_input(item: object) -> None:
-    if not isinstance(item, (tuple, list)) or not 2 <= len(cast("Sequence[object]", item)) <= 3:
-        raise TypeError(f"each job to add must be (name, data) or (name, data, JobOptions), got {item!r}")
-
-
-async def _all(futures: Sequence[asyncio.Future[Added]]) -> list[Added]:
-    """Wait for the reply of every part, then raise the first error."""
-    # `asyncio.wait` and not `gather`: the other jobs must not be abandoned when one call fails, because the outcome of
-    # each is part of the error.
-    if futures:
-        await asyncio.wait(futures)
-    parts = [future.result() for future in futures]
-    if any(part.errors for part in parts):
-        raise _bulk_error(parts)
-    return parts
-
-
-def _bulk_error(parts: Sequence[Added]) -> BaseException:
-    """Return the first error of a bulk. An error of this library lists the outcome of each input."""
-    outcomes: list[str | BaseException] = []
-    for part in parts:
-        ids = part.ids or [""] * len(part.errors)
-        outcomes += [part.errors.get(position, job_id) for position, job_id in enumerate(ids)]
-    errors = {position: error for position, error in enumerate(outcomes) if isinstance(error, BaseException)}
-    first = next(iter(errors.values()))
-    if not isinstance(first, GlideMQError):
-        return first
-    # Other callers that shared the call get the same exception. Raise a copy, because `bulk` differs for each.
-    raised = copy(first)
-    raised.bulk = BulkOutcome(
-        {position: job_id for position, job_id in enumerate(outcomes) if isinstance(job_id, str)},
-        tuple(position for position, error in errors.items() if not isinstance(error, StorageUnavailable)),
-        tuple(position for position, error in errors.items() if isinstance(error, StorageUnavailable)),
-    )
-    raised.add_note(str(raised.bulk))
-    raised.__cause__ = first
-    return raised

@@ -7,7 +7,8 @@ from typing import Any
 
 from glidemq_async.functions.settings import Author
 from glidemq_async.options.retention import KeepJobs, age_ms
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 
 
 def stored_retention(keep: KeepJobs) -> str:

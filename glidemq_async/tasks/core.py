@@ -25,7 +25,8 @@ from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.queues.finding import use_tasks
-from glidemq_async.queues.queue import Queue, add_for_caller, add_prepared, collect_added
+from glidemq_async.queues.internals import add_for_caller, add_prepared, collect_added
+from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.schedulers import declare_scheduler
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage

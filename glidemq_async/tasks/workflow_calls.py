@@ -12,7 +12,7 @@ from glidemq_async.flows.producer import App, FlowProducer
 from glidemq_async.jobs.context import current_job
 from glidemq_async.jobs.job import Job, run_of
 from glidemq_async.options.job_options import merge
-from glidemq_async.queues.queue import client_of
+from glidemq_async.queues.internals import client_of
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.names import QueueKeys
 from glidemq_async.tasks.task import FlowCall

@@ -18,7 +18,8 @@ from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.replies import Asking, asked
 from glidemq_async.jobs.snapshot import end_as
 from glidemq_async.queues.inspection import task_parameters
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import MemoryStorage, StorageLike
 from glidemq_async.stored.call import named_call
 from glidemq_async.tasks import GlideMQ, Middleware

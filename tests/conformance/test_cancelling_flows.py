@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import DagNode, FlowJob, FlowProducer, JobFailed, JobOptions, Queue
 from glidemq_async.client.outbox import Outbox, reach_descendants
 from glidemq_async.functions.inbox import Delivery
-from glidemq_async.queues.queue import client_of
+from glidemq_async.queues.internals import client_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, history, soon, worker_of
 
 pytestmark = pytest.mark.everywhere

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import EventGap, FlowProducer, JobNotFound, JobStateError, Queue, QueueEvents
-from glidemq_async.queues.queue import client_of
+from glidemq_async.queues.internals import client_of
 from glidemq_async.storage import Storage, open_storage
 from glidemq_async.stored.record import FINAL
 from tests.crash.flow_worker import POINTS, QUEUES

@@ -8,8 +8,8 @@ import pytest
 
 from glidemq_async import Encryption, GlideMQ, JobNotFound, JobStateError, Queue, Schedule, generate_key
 from glidemq_async.ops import Actor, Ops, QueueNotFound, connections
+from glidemq_async.queues.internals import client_of
 from glidemq_async.queues.listing import list_queues
-from glidemq_async.queues.queue import client_of
 from glidemq_async.storage import Storage
 from tests.ops.test_operations import failed_jobs
 from tests.support.helpers import AnyQueue, echo, worker_of

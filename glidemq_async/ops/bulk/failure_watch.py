@@ -10,7 +10,7 @@ import msgpack
 
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import QueueNotFound
-from glidemq_async.queues.queue import client_of
+from glidemq_async.queues.internals import client_of
 from glidemq_async.stored.record import place_of, whole
 
 SAMPLE: Final = 200

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from glidemq_async.ops.core import Ops
 from glidemq_async.queues.base import QueuePart
+from glidemq_async.queues.internals import client_of
 from glidemq_async.queues.operations import OperationCore
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.queue import Queue
 
 
 @asynccontextmanager

@@ -30,7 +30,8 @@ from glidemq_async.ops.bulk.steps import change, prepare, states_of
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.errors import OperationNotFound, QueueNotFound
 from glidemq_async.queues.finding import tasks_of
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.stored.names import SYSTEM_QUEUE
 from glidemq_async.worker.worker import Worker

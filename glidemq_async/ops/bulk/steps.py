@@ -18,7 +18,8 @@ from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.moves import edited, moved
 from glidemq_async.queues.finding import matching
 from glidemq_async.queues.inspection import task_parameters
-from glidemq_async.queues.queue import Queue, client_of
+from glidemq_async.queues.internals import client_of
+from glidemq_async.queues.queue import Queue
 from glidemq_async.stored.call import TaskParameters
 from glidemq_async.stored.record import State
 
