@@ -10,7 +10,9 @@ import uuid
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
+
+from typing_extensions import TypeVar
 
 from glidemq_async.client.job_tail import ExpectedReply, Feed
 from glidemq_async.client.queue_client import QueueClient
@@ -23,6 +25,8 @@ from glidemq_async.options.validation import optional_seconds
 from glidemq_async.stored.names import check_id
 from glidemq_async.stored.record import FINAL
 
+Reply = TypeVar("Reply", default=Any)
+"""The type of a reply: the class that its sender names with `reply_type`, otherwise any payload."""
 REPLY: Final = "workflow.reply"
 """The name of the step that records a reply."""
 _CONFIRMED_SECONDS: Final = 1.0
@@ -120,12 +124,12 @@ async def asked(client: QueueClient, job_id: str, asking: Asking) -> AsyncGenera
 
 
 async def awaited_reply(
-    client: QueueClient, job_id: str, asking: Asking, timeout: float | timedelta | None, reply_type: type[Any] | None
-) -> Any:
+    client: QueueClient, job_id: str, asking: Asking, timeout: float | timedelta | None, reply_type: type[Reply] | None
+) -> Reply:
     """Send a signal, and return the reply; see `Queue.send_and_wait`."""
     seconds = optional_seconds("timeout", timeout)
     if reply_type is not None:
         signal_type(reply_type)
     async with asked(client, job_id, asking) as question:
         value = await question.reply(seconds)
-    return value if reply_type is None else decoded(reply_type, value)
+    return cast("Reply", value) if reply_type is None else decoded(reply_type, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NoReturn, TypeVar, overload
+from typing import Any, Final, NoReturn, TypeVar
 
 from glidemq_async._internal.forgotten_calls import noted
 from glidemq_async._internal.generics import Data, Result
@@ -14,7 +14,7 @@ from glidemq_async.durations import from_ms, instant_to_ms, to_ms
 from glidemq_async.errors import JobStateError, Postponed, Suspended
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.jobs.fields import JobFields
-from glidemq_async.jobs.replies import Asking, awaited_reply
+from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.jobs.sent_signals import send_signal, send_typed
 from glidemq_async.jobs.signal_types import decoded, name_of, signal_type
@@ -154,7 +154,6 @@ class SignalMethods(JobFields[Data, Result]):
         """Send an instance of a class with `@mq.signal` to this job; see `Queue.send`."""
         return await send_typed(self._client, self.id, signal, ttl, once)
 
-    @overload
     async def send_and_wait(
         self,
         signal: object,
@@ -163,29 +162,8 @@ class SignalMethods(JobFields[Data, Result]):
         timeout: float | timedelta | None = None,
         ttl: float | timedelta | None = None,
         once: str | None = None,
-    ) -> Any: ...
-    @overload
-    async def send_and_wait(
-        self,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[T],
-    ) -> T: ...
-
-    async def send_and_wait(
-        self,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[Any] | None = None,
-    ) -> Any:
+        reply_type: type[Reply] | None = None,
+    ) -> Reply:
         """Send a signal to this job, and return the reply of its run; see `Queue.send_and_wait`."""
         return await awaited_reply(self._client, self.id, Asking(signal, data, ttl, once), timeout, reply_type)
 

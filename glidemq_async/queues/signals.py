@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Any, TypeVar, overload
 
 from glidemq_async._internal.generics import Data, Result
-from glidemq_async.jobs.replies import Asking, awaited_reply
+from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.jobs.sent_signals import send_signal, send_typed
 from glidemq_async.jobs.signals import Signal, mailbox_of
 from glidemq_async.queues.base import QueuePart
 from glidemq_async.stored.names import check_id
-
-T = TypeVar("T")
 
 
 class Signals(QueuePart[Data, Result]):
@@ -57,7 +54,6 @@ class Signals(QueuePart[Data, Result]):
         await self.connect()
         return await send_typed(self._client, job_id, signal, ttl, once)
 
-    @overload
     async def send_and_wait(
         self,
         job_id: str,
@@ -67,31 +63,8 @@ class Signals(QueuePart[Data, Result]):
         timeout: float | timedelta | None = None,
         ttl: float | timedelta | None = None,
         once: str | None = None,
-    ) -> Any: ...
-    @overload
-    async def send_and_wait(
-        self,
-        job_id: str,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[T],
-    ) -> T: ...
-
-    async def send_and_wait(
-        self,
-        job_id: str,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[Any] | None = None,
-    ) -> Any:
+        reply_type: type[Reply] | None = None,
+    ) -> Reply:
         """Send a signal to a job, and return the reply of its run, which calls `workflows.reply`.
 
         - `signal` is an instance of a class with `@mq.signal`, or the name of a signal with the payload `data`.

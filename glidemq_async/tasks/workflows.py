@@ -7,14 +7,14 @@ import weakref
 from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args, overload
+from typing import Any, Final, Generic, Literal, ParamSpec, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from glidemq_async.errors import WorkflowExists
 from glidemq_async.jobs import mending
 from glidemq_async.jobs.context import current_job
 from glidemq_async.jobs.job import Job, journal_of
 from glidemq_async.jobs.journal import RecordedStep, forget_last_step
-from glidemq_async.jobs.replies import Asking, awaited_reply
+from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
 from glidemq_async.jobs.snapshot import client_of
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.stored.record import State
@@ -28,7 +28,6 @@ from glidemq_async.workflows.warm import WarmWorkflow, keep_warm, take_warm
 
 P = ParamSpec("P")
 R = TypeVar("R")
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 OnConflict: TypeAlias = Literal["return", "refuse"]
@@ -68,7 +67,6 @@ class RunHandle(Generic[R]):
         """Deliver a signal to the run; see `Queue.signal`."""
         return await self.job.signal(name, data, ttl=ttl, once=once)
 
-    @overload
     async def send_and_wait(
         self,
         signal: object,
@@ -77,29 +75,8 @@ class RunHandle(Generic[R]):
         timeout: float | timedelta | None = None,
         ttl: float | timedelta | None = None,
         once: str | None = None,
-    ) -> Any: ...
-    @overload
-    async def send_and_wait(
-        self,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[T],
-    ) -> T: ...
-
-    async def send_and_wait(
-        self,
-        signal: object,
-        data: object = None,
-        *,
-        timeout: float | timedelta | None = None,
-        ttl: float | timedelta | None = None,
-        once: str | None = None,
-        reply_type: type[Any] | None = None,
-    ) -> Any:
+        reply_type: type[Reply] | None = None,
+    ) -> Reply:
         """Send a signal to the run, and return what it passes to `workflows.reply`; see `Queue.send_and_wait`."""
         asking = Asking(signal, data, ttl, once)
         return await awaited_reply(client_of(self.job), self.id, asking, timeout, reply_type)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 import pytest
@@ -11,7 +11,6 @@ import pytest
 from glidemq_async.functions import loader
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.redis.library import shipped
 from tests.conformance import test_event_rules as rules
 from tests.conformance import test_events as events
 from tests.model.alert_mutants import MUTANTS_OF_ALERTS, MUTANTS_OF_EVENTS
@@ -101,18 +100,6 @@ def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
     old, changed, _ = MUTANTS[title]
     assert old != changed
     assert loader.source(testing=True).count(old) == 1, old
-
-
-@pytest.fixture
-def with_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Let storages of this test load another text of the library."""
-
-    def use(text: str) -> None:
-        monkeypatch.setattr(loader, "source", lambda *, testing=False: text)
-        shipped.cache_clear()
-
-    yield use
-    shipped.cache_clear()
 
 
 @pytest.mark.slow

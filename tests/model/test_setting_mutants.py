@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -13,7 +13,6 @@ from glidemq_async import Queue
 from glidemq_async.functions import loader
 from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.storage.redis.library import shipped
 from tests.behaviour import test_explain_at_random as explaining
 from tests.conformance import test_explaining as gates
 from tests.model.setting_mutants import MUTANTS_OF_EXPLANATIONS, MUTANTS_OF_SETTINGS
@@ -90,18 +89,6 @@ def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
     old, new, _ = MUTANTS[title]
     assert old != new
     assert loader.source(testing=True).count(old) == 1, old
-
-
-@pytest.fixture
-def with_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Let storages of this test load another text of the library."""
-
-    def use(text: str) -> None:
-        monkeypatch.setattr(loader, "source", lambda *, testing=False: text)
-        shipped.cache_clear()
-
-    yield use
-    shipped.cache_clear()
 
 
 @pytest.mark.slow
