@@ -162,7 +162,9 @@ async def test_a_lost_storage_makes_it_not_ready(server: Server) -> None:
         await becomes(port, "/readyz", 200)
 
 
-async def test_a_claim_loop_without_calls_is_dead(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_probe_fails_while_a_claim_loop_makes_no_calls(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # Stands for a defect of the library: a call without a reply and without an end after its 30 seconds.
     monkeypatch.setattr(health, "STUCK_SECONDS", 0.3)
     port = free_port()

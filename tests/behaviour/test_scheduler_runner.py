@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, QueueFull, StorageUnavailable
+from glidemq_async import Queue, QueueClosed, QueueFull, StorageUnavailable
 from glidemq_async.client import scheduler_runner
 from glidemq_async.storage import Arg, Storage
 from tests.support.helpers import AnyQueue, Reader, echo, listening, soon, until, worker_of
@@ -150,6 +150,8 @@ async def test_closing_does_not_wait_for_a_server(relay: Relay, name: str) -> No
     relay.before_call = hang
     await soon(reached.wait())
     await soon(queue.close(), 5)
+    with pytest.raises(QueueClosed):
+        await queue.add("n")
 
 
 @PLACES

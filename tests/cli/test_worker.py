@@ -323,3 +323,4 @@ async def test_two_workers_in_one_loop_both_receive_a_signal(server: Server, job
     await until(lambda: all(one.health().ready for one in workers))
     os.kill(os.getpid(), signal.SIGTERM)
     await soon(asyncio.gather(*running))
+    assert not any(one.health().ready for one in workers)

@@ -132,6 +132,7 @@ async def test_a_job_that_has_completed_is_left_alone(queue: AnyQueue, monkeypat
         async with asyncio.timeout(PATIENCE):
             while (job := await queue.get_job("mine")) is None or job.state == "active":  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
+        assert job.state == "completed"
         calls.go_on.set()
         async with asyncio.timeout(PATIENCE):  # its record was held for the caller only
             while await queue.get_job("mine") is not None:  # noqa: ASYNC110

@@ -23,8 +23,12 @@ async def test_a_burst_runs_everything_and_returns(queue: AnyQueue) -> None:
 
 
 async def test_a_burst_on_an_empty_queue_returns_immediately(queue: AnyQueue) -> None:
+    worker = worker_of(queue, echo)
+    drained = Heard(worker, "drained")
     # A poll would come long after this time limit.
-    await soon(worker_of(queue, echo).run(until_empty=True))
+    await soon(worker.run(until_empty=True))
+    assert not worker.health().ready
+    assert drained.count == 1
 
 
 @pytest.mark.parametrize("concurrency", [1, 7])

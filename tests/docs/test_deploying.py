@@ -278,7 +278,7 @@ def test_units_name_files_and_units_that_exist() -> None:
 
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
-def test_kubernetes_accepts_the_manifests(path: Path) -> None:
+def test_the_schema_of_kubernetes_accepts_the_manifests(path: Path) -> None:
     for document in documents(path):
         # The schema of a custom resource and the values of a chart are not a part of Kubernetes.
         if str(document.get("apiVersion", "keda.sh")).partition("/")[0] != "keda.sh":

@@ -124,10 +124,12 @@ async def test_nothing_outlives_the_worker(queue: AnyQueue, tmp_path: Path, meth
             child, guard, *others = await noted(note)
             if victim == "worker":
                 worker.kill()
-                await gone(child, guard, *others)
+                ended = [child, guard, *others]
             else:
                 os.kill(guard, signal.SIGKILL)
-                await gone(child, guard)
+                ended = [child, guard]
+            await gone(*ended)
+            assert not any(lives(pid) for pid in ended)
         finally:
             worker.kill()
             for pid in others:

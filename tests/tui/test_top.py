@@ -272,7 +272,7 @@ async def test_help_lists_the_keys(top: Top) -> None:
         assert not isinstance(top.screen, HelpDialog)
 
 
-async def test_a_lost_server_is_told(ops: Ops, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lost_server_is_shown_in_the_verdict(ops: Ops, monkeypatch: pytest.MonkeyPatch) -> None:
     async def fail(*_: object) -> list[str]:
         raise StorageUnavailable("the server is away")
 

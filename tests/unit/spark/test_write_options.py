@@ -104,8 +104,7 @@ def test_wrong_columns_are_refused(columns: list[str], options: dict[str, str], 
         check_columns(columns, parse(**options))
 
 
-def test_valid_columns_are_accepted() -> None:
-    """These raise no error."""
+def test_valid_columns_raise_no_error() -> None:
     check_columns(["ID", "Name", "data", "priority"], parse())
     check_columns(["id"], parse(name="n"))
     check_columns(["name"], parse(idMode="none"))

@@ -235,3 +235,4 @@ async def test_a_timeout_of_a_handler_ends_with_its_job() -> None:
         await until(lambda: shared.ended == 3)
         shared.start(3)
         await until(lambda: shared.ended == 6)
+    assert not any(task.cancelled() for task in shared.tasks)
