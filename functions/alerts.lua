@@ -1,18 +1,23 @@
 -- alerts: the rules of alerts, their episodes, and the lease of the process that evaluates the rules. The base key is
 -- the one of the queue `system/alerts`. Its jobs are the notifications about episodes.
---   putAlert      channel number name rule -> 1 | 0       0: there are as many rules as may exist. rule: at most 8 KiB
---   removeAlert   channel number name -> 1 | 0            ends the open episodes of the rule without notifications
+--   putAlert      channel number name rule -> 1 | 0      Store a rule of at most 8 KiB. 0: 200 other rules exist.
+--   removeAlert   channel number name -> 1 | 0
+--     Remove a rule, and end its open episodes without notifications. 0: there is no such rule.
 --   listAlerts    -> { evaluator, last evaluation ms | '', flat { name rule } }
 --   beginAlerts   evaluator lease_ms -> { fence, flat { name rule }, flat { name LF target, state } }
---     Takes or renews the lease of an evaluator. fence 0: another process has it, or there is no rule. lease_ms 0
---     returns it.
+--     Take or renew the lease of the evaluator. lease_ms 0: return the lease. fence 0: this evaluator does not have
+--     the lease, because another one has it, or because there is no rule.
 --   noteAlerts    channel number fence name hold_ms webhooks opts { target is_true episode document }… -> { status }…
---     The evaluator reports targets of one rule, at most 20. status: "opened", "closed", "" for neither; "stale" for
---     all if another process has the lease, or the rule was removed. An episode opens when its condition was
---     true for hold_ms, and closes when it was false for as long. Each of these adds one job for each webhook, with the
---     id `<episode>:<opened or closed>:<number>`, so both happen or none. hold_ms: `<to open> <to close>`
---   noteNotification  channel number episode field text -> 1 | 0       field: `<opened or closed>:<number>`
---   readEpisodes  which count -> { id flat }…     which: 'open', or 'all' for the newest ones; at most 100
+--     Report the condition of one rule for at most 20 targets.
+--     hold_ms   `<to open> <to close>`: an episode opens when the condition was true for the first duration, and closes
+--               when it was false for the second one
+--     webhooks  their number. The call that opens or closes an episode adds one job for each of them, with the id
+--               `<episode>:<opened or closed>:<number>`
+--     status    "opened", "closed", or "" if the episode has not changed. All are "stale" if another process has the
+--               lease, or if the rule was removed: then the call writes nothing.
+--   noteNotification  channel number episode field text -> 1 | 0
+--     Store the result of a notification in its episode. field: `<opened or closed>:<number>`. 0: no such episode.
+--   readEpisodes  which count -> { id flat }…     Return at most 100 episodes. which: 'open', or 'all' for the newest
 --   getEpisode    id -> flat | {}
 --   store:
 --     alerts         hash  name -> msgpack of a rule; at most 200
@@ -91,8 +96,8 @@ do
     redis.call('ZREMRANGEBYRANK', list, 0, -MOST_LISTED - 1)
   end
 
-  -- Return the next state of a target (nil: none) and whether its episode opens or closes. held: the state, its start,
-  -- and its episode.
+  -- Return the next state of a target (nil: none), and "opened" or "closed" if its episode changes. held: the present
+  -- state, its start, and its episode.
   local function next_state(held, is_true, holds, now)
     local state, since, episode = held.state, held.since, held.episode
     if clock.is_ahead(since, now) then since = now end

@@ -1,4 +1,4 @@
-"""Lists of jobs in one queue or in all, with their number where the counters of the queues know it."""
+"""Lists of the jobs of one queue or of all queues, with the number of jobs if the counters of the queues know it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COUNTED: Final = frozenset({"state", "queue"})
 class JobSelection:
     """The jobs of a list: those that match a filter, or those with states, a name and data.
 
-    `offset` skips jobs of `states`. It has no meaning with a filter, a name or data, because such a list reads jobs
+    `offset` skips jobs of `states`. A list with a filter, a name or data ignores it, because such a list reads jobs
     until enough of them match.
     """
 
@@ -39,7 +39,7 @@ class JobSelection:
 
     @property
     def is_counted(self) -> bool:
-        """True if the counters of a queue give the number of the jobs."""
+        """True if the counters of a queue contain the number of the jobs."""
         if self.wanted is not None:
             return all(term.field in _COUNTED for term in self.wanted.terms)
         return self.name is None and self.data is None
@@ -56,10 +56,10 @@ class JobSelection:
 
 @dataclass(slots=True)
 class JobListing:
-    """The jobs of a list, whole, each with the parameters of the tasks of its queue.
+    """Jobs with their data, each with the parameters of the tasks of its queue.
 
-    `more` is True if there are others. `total` is the number of all, None if the counters do not know it. `unreadable`
-    has the reason for each queue that could not be read.
+    `more` is True if further jobs match. `total` is the number of matching jobs, None if the counters do not know it.
+    `unreadable` has the reason for each queue that could not be read.
     """
 
     jobs: list[tuple[Job[Any, Any], TaskParameters]] = field(default_factory=list[tuple[Job[Any, Any], TaskParameters]])
@@ -76,7 +76,7 @@ class Listings(OpsPart):
 
         Raises QueueNotFound for a named queue.
         """
-        # One job more than is asked for, to learn if there are others.
+        # One more job than the limit, to set `more`.
         asked, found, unreadable = selection.limit + 1, JobListing(), dict[str, str]()
         for name in [queue] if queue is not None else await self.queue_names():
             left = asked - len(found.jobs)

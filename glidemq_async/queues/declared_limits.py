@@ -44,13 +44,14 @@ def key_declaration(
 
 
 async def declare_limits(queue: Limits[Any, Any], who: str, declared: Mapping[str, str]) -> None:
-    """Store what the code declares, by setting: "<name>" of the queue, "<name> <key>" of a key.
+    """Store the declarations of the code, and remove stored declarations that are not in `declared`.
 
-    A stored declaration that is not in `declared` is removed. Settings that an operator holds continue to apply.
+    The keys of `declared` are "<name>" for a setting of the queue, and "<name> <key>" for a setting of an ordering key.
+    `who` is the author of the declarations. Holds of operators continue to apply.
     """
     stored = (await stored_settings(queue)).declared
     before = {name: one.value for name, one in stored.items() if name.partition(" ")[0] in _DECLARED}
-    # A declaration that is stored already stays as it is, so it tells which version of the code declared it first.
+    # An equal declaration is not stored again, so its author remains the version of the code that declared it first.
     changes: dict[str | None, dict[str, str]] = defaultdict(dict)
     rules: dict[str, str] = {}
     for setting in sorted(declared.keys() | before.keys()):

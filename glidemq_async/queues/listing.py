@@ -15,14 +15,14 @@ async def list_queues(
 ) -> list[str]:
     """Return the names of the queues of a storage with this prefix, sorted; on a cluster the queues of all primaries.
 
-    For tools that watch or clean queues which they do not declare. `storage` is a URL, a storage, or None for
-    `$GLIDEMQ_URL` or the embedded default. A storage that is passed stays open. An unused `file://` directory has no
-    queues, and is not created. With `system`, the queues of the library itself are listed too: their names begin with
+    Use it in tools for queues that they do not declare. `storage` is a URL, a storage, or None for `$GLIDEMQ_URL` or
+    the embedded default. A storage that you pass stays open. A `file://` directory that does not exist has no queues,
+    and the call does not create it. `system=True` adds the queues of the library itself. Their names begin with
     `system/`.
 
-    A queue exists from the first time that a Queue or a Worker opens it until `obliterate`. The call compares the names
-    of all keys of the server, 2,000 in each step: on a server with millions of other keys it takes seconds, so do not
-    call it for each request. A queue that is created or removed during the call may be missing or listed.
+    A Queue or a Worker creates a queue when it opens it for the first time, and `obliterate` removes it. The call scans
+    the names of all keys of the server in steps of 2,000. This takes seconds on a server with millions of keys, so do
+    not call it for each request. If a queue is created or removed during the call, the result may contain it or not.
 
     Raises StorageUnavailable when the storage cannot be reached, PermissionDenied when its user may not run SCAN,
     ValueError for a bad URL or prefix, and TypeError for a storage that is not one of this package.

@@ -1,9 +1,9 @@
-"""The evaluator of alert rules: looks at the queues, and notes for which of them the conditions are true."""
+"""The evaluator of alert rules: reads the queues, and stores for which of them the conditions are true."""
 
-# Several processes may evaluate. The lease lets one of them look at a time. A process that was paused for longer than
-# its lease may still note what it saw before, so each note carries the fencing token of the lease, and the server
-# refuses an old one. The states of all rules are in the store: a process that takes the lease over continues where the
-# last one stopped, and an episode that is open is not opened again.
+# Several processes may have an evaluator. One of them has the lease, and only this one evaluates the rules. A process
+# that was paused for longer than its lease may report old observations. Each report therefore carries the fencing
+# token of the lease, and the server refuses an outdated token. The states of all rules are in the store. The next
+# process with the lease continues from them, and does not open an open episode again.
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from glidemq_async.ops.server_info import ServerNode, read_server
 from glidemq_async.options.stored_options import stored_form
 
 INTERVAL_SECONDS: Final = 10.0
-"""Time between two looks."""
+"""Seconds between two evaluations."""
 LEASE_INTERVALS: Final = 3
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class _View:
-    """What a look has seen. `names` are all queues; a queue that is not in `queues` could not be read."""
+    """The observations of one evaluation. `names` are all queues. A queue that is not in `queues` was not readable."""
 
     at: datetime
     names: frozenset[str]
@@ -56,7 +56,7 @@ class Evaluator:
         self._lease_ms = round(max(interval * LEASE_INTERVALS, 1.0) * 1000)
 
     async def run(self, on_turn: Callable[[], Awaitable[None]]) -> None:
-        """Look again and again. `on_turn` is awaited before each look for which the lease was granted."""
+        """Evaluate the rules at each interval. `on_turn` is awaited before each evaluation."""
         while True:
             try:
                 turn = await self._connections.alerts.alerts.begin(self._name, self._lease_ms)
@@ -103,7 +103,7 @@ class Evaluator:
         return _View(from_ms(now), frozenset(names), queues, groups, nodes)
 
     async def _note(self, turn: Turn, rule: StoredRule, view: _View) -> int:
-        """Note what has been seen of one rule, if it can change something. Return the number of transitions."""
+        """Report the observations of one rule that can change its state. Return the number of changed episodes."""
         true = _true_targets(rule, view)
         known = {
             key.partition("\n")[2]: state for key, state in turn.states.items() if key.partition("\n")[0] == rule.name
@@ -132,7 +132,7 @@ class Evaluator:
 
 
 def _true_targets(rule: StoredRule, view: _View) -> dict[str, str]:
-    """Return the targets for which the condition is true, and what was found."""
+    """Return a text about each target for which the condition is true."""
     condition, measure = rule.condition, MEASURES[rule.condition.measure]
     if rule.is_about_groups:
         return {
@@ -156,14 +156,14 @@ def _group_text(group: FailureGroup) -> str:
 
 
 def _memory(nodes: Sequence[ServerNode], *, is_size: bool) -> float:
-    """Return the memory of the fullest server in bytes, or its share of the limit, 0 without a limit."""
+    """Return the memory of the fullest server: in bytes, or as a share of its limit (0 without a limit)."""
     if is_size:
         return max((float(node.memory_bytes) for node in nodes), default=0.0)
     return max((node.memory_bytes / node.memory_limit_bytes for node in nodes if node.memory_limit_bytes), default=0.0)
 
 
 def _was_seen(target: str, view: _View) -> bool:
-    """Return whether it is known that the condition is false. Nothing is known about a queue that cannot be read."""
+    """Return False for an existing queue that was not readable: its condition may still be true."""
     queue = target.partition("\n")[0]
     return not queue or queue in view.queues or queue not in view.names
 

@@ -1,8 +1,8 @@
 """One connection that carries the requests of many callers in order, without retries or routing.
 
-Replies are matched to requests by position. A cancelled caller only abandons its future. Its reply is
-read and discarded, so a cancellation neither mixes up replies nor costs a reconnect. A connection that makes no
-progress until the deadline is dropped. A slow link that still carries bytes of a large request or reply is kept.
+The connection matches replies to requests by their position. A cancelled caller abandons its future. The connection
+still reads the reply and discards it, so later replies keep their positions, and no reconnect is needed. A connection
+without progress is closed at the deadline. A slow connection that still transfers a large request or reply stays open.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ ReplyError = hiredis.ReplyError
 # 4. Anything that does not fit ends the connection. A call that was in flight is then sent again with its number (see
 #    `retry`), which is safe. Guessing which reply belongs to which caller is not.
 class LinkLost(ConnectionError):
-    """The connection ended before the reply came; whether the request was executed is unknown."""
+    """Result of a request whose connection ended before the reply. The server may have executed the request."""
 
 
 def as_list(reply: Reply) -> list[Reply] | None:
-    """The reply if it is an array."""
+    """Return the reply if it is an array, otherwise None."""
     return cast("list[Reply]", reply) if isinstance(reply, list) else None
 
 
 def as_text(reply: Reply) -> str:
-    """A string reply as text, anything else as it prints."""
+    """Return a string reply as text, and any other reply as its `str`."""
     return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
 
 
@@ -75,7 +75,7 @@ class Wire(asyncio.Protocol):
         self._listener: Callable[[Reply], None] | None = None
         self.lost: asyncio.Future[LinkLost] = self._loop.create_future()
         self.transacts: bool | None = None
-        """True if the user may send transactions over this connection, None if nobody has tried."""
+        """True if the user may send transactions over this connection, None before the first attempt."""
 
     @property
     def alive(self) -> bool:
@@ -92,9 +92,9 @@ class Wire(asyncio.Protocol):
     ) -> asyncio.Future[Reply]:
         """Send a packed request and return the future of its reply, the last one of `replies`.
 
-        The result is the reply, a `ReplyError` or a `LinkLost`; it is never raised. When no reply came by
-        `deadline` (loop time) and the connection made no progress for `idle_timeout` seconds (default: the time
-        until the deadline), the connection is dropped.
+        The result is the reply, a `ReplyError` or a `LinkLost`. Errors are results and are never raised. The
+        connection is closed if no reply has arrived by `deadline` (loop time) and there was no progress for
+        `idle_timeout` seconds. Its default is the time until the deadline.
         """
         # Errors are results and not exceptions. A caller inspects the error in any case to decide about a retry, and
         # may leave a future unread (see `call_confirmed`). asyncio logs each exception that is never retrieved.
@@ -128,7 +128,7 @@ class Wire(asyncio.Protocol):
         return self._resumed is not None
 
     def listen(self, listener: Callable[[Reply], None]) -> None:
-        """Hand every further reply to `listener`; for subscriptions."""
+        """Pass each further reply to `listener`, for subscriptions."""
         self._listener = listener
 
     def write(self, packed: bytes) -> None:
@@ -190,7 +190,7 @@ class Wire(asyncio.Protocol):
             self._check_again(soonest)
 
     def _soonest(self) -> float:
-        """Return the loop time at which the first request is overdue unless there is progress before."""
+        """Return the loop time at which the first request becomes overdue if there is no further progress."""
         progress = self._progress
         return min(
             (max(deadline, progress + idle_timeout) for _, deadline, idle_timeout in self._pending), default=_NEVER
