@@ -45,7 +45,7 @@ class DaemonThreads:
         return future
 
     def stop(self) -> None:
-        """Let each thread end after its current call, and cancel calls that have not begun."""
+        """End each thread after its current call, and cancel calls that have not begun."""
         with self._lock:
             threads, self._threads = self._threads, 0
         while not self._calls.empty():

@@ -34,7 +34,7 @@ class CleaningCalls(Calls):
         return text(reply[0]), texts(reply[1])
 
     async def promote(self, cursor: str, limit: int | None) -> tuple[str, int]:
-        """Let delayed jobs start, the next due ones first. Return the next cursor and the number of promoted jobs."""
+        """Promote delayed jobs, the next due ones first. Return the next cursor and the number of promoted jobs."""
         most = -1 if limit is None else limit
         reply = cast("list[object]", await self._caller.once("promoteJobs", [cursor, most, STEP]))
         return text(reply[0]), cast("int", reply[1])

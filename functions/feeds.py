@@ -62,7 +62,7 @@ class FeedCalls(Calls):
         return _reply(await self._caller.once("feedJobs", args))
 
     async def close(self, holder: str) -> None:
-        """Let another worker feed the queue."""
+        """Return the lease of the feeder, so that another worker can feed the queue."""
         await self._caller.call("closeFeed", [holder])
 
     async def move(self, position: TopicPosition, epoch: int) -> bool:

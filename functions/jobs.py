@@ -34,7 +34,7 @@ class JobCalls(Calls):
         return text(await self._caller.once("retryJob", [job_id]))
 
     async def promote(self, job_id: str) -> str:
-        """Let a delayed job start now. Return the status."""
+        """Promote a delayed job, so that it can start now. Return the status."""
         return text(await self._caller.once("promoteJob", [job_id]))
 
     async def revoke(self, job_id: str, reason: str = "") -> EndReply:

@@ -21,7 +21,7 @@ FailureCause: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How many ended jobs of the queue are kept besides this one, and for how long. None means no limit.
+    """The number and the age of the other ended jobs that the queue keeps. None means no limit.
 
     `ttl_ms` keeps this job's record for exactly that time instead.
     """

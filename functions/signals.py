@@ -33,7 +33,7 @@ class SignalCalls(Calls):
         return text(await self._caller.once("sendSignal", [job_id, name, data, ttl_ms, once, question]))
 
     async def resume(self, job_id: str) -> str:
-        """Let a suspended job run again. Return the status."""
+        """Resume a suspended job. Return the status."""
         return text(await self._caller.once("resumeJob", [job_id]))
 
     async def mailbox(self, job_id: str) -> list[BufferedSignal]:

@@ -60,7 +60,7 @@ class Message(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """How long a topic keeps its messages: their number, ms, and until when; 0 means no limit."""
+    """The retention of a topic: the number of messages, their age in ms (0: no limit), and only unread messages."""
 
     most: int = 0
     age_ms: int = 0
@@ -117,7 +117,7 @@ class TopicCalls(Calls):
         return TopicPosition.parse(text(reply))
 
     async def rewind(self, name: str, start: str) -> tuple[TopicPosition, int] | None:
-        """Let a subscription begin at another place. Return its position and epoch, None if it is not registered."""
+        """Move a subscription to another place. Return its position and epoch, None if it is not registered."""
         reply = cast("list[object]", await self._caller.once("rewindTopic", [name, start]))
         return (TopicPosition.parse(text(reply[0])), cast("int", reply[1])) if reply else None
 

@@ -15,7 +15,7 @@ MOST_JOBS = 500
 """Maximum number of jobs in one call of a write."""
 
 Duplicates: TypeAlias = Literal["remember", "report", "count"]
-"""How to handle a row whose id another job has: count it, and also remember it or write an event."""
+"""The handling of a row whose id another job has: count it, and also remember it or write an event."""
 
 _QUIET: Final[dict[Duplicates, int]] = {"report": 0, "remember": 1, "count": 2}
 

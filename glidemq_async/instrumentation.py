@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 RunOutcome: TypeAlias = Literal[
     "completed", "failed", "retrying", "delayed", "suspended", "returned", "revoked", "lease_lost"
 ]
-"""How a run ended.
+"""The end of a run.
 
 - "completed": the handler returned a result.
 - "failed": the run was the last one and failed.

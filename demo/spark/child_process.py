@@ -42,7 +42,7 @@ class ChildProcess:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     async def stop(self) -> None:
-        """Let it end its work for five seconds, then kill it."""
+        """Wait five seconds for the end of its work, then kill it."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         with suppress(TimeoutError):

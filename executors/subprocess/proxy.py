@@ -38,7 +38,7 @@ class RemoteUpdates:
         self._sending = threading.Lock()
 
     async def write(self, job_id: str, entry: str, kind: Call, value: bytes | str) -> str:
-        """Let the worker write an update or a chunk of the current job. `job_id` and `entry` are ignored."""
+        """Ask the worker to write an update or a chunk of the current job. `job_id` and `entry` are ignored."""
         del entry
         answer = self.send(job_id, kind, value)
         try:
@@ -141,17 +141,17 @@ class ChildClient:
         return self.functions.tail
 
     async def stream(self, job_id: str, entry: str, packed: bytes) -> str:
-        """Let the worker append a chunk to the stream of the job. Return the status."""
+        """Ask the worker to append a chunk to the stream of the job. Return the status."""
         return await self.functions.updates.write(job_id, entry, "chunk", packed)
 
     async def read_steps(self, job_id: str) -> StoredJournal:
-        """Let the worker read the journal of the job. Its steps are encoded for this client."""
+        """Ask the worker for the journal of the job. Its steps are encoded for this client."""
         found: dict[str, bytes]
         found, requeued = await asyncio.wrap_future(self.functions.updates.send(job_id, "journal", None))
         return StoredJournal(found, requeued)
 
     def record_step(self, job_id: str, entry: str, identity: str, packed: bytes) -> asyncio.Future[str]:
-        """Let the worker record a step of the job. The future has the status."""
+        """Ask the worker to record a step of the job. The future has the status."""
         del entry
         return asyncio.wrap_future(self.functions.updates.send(job_id, "step", (identity, packed)))
 

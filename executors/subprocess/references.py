@@ -23,7 +23,7 @@ _is_reading_main = False
 
 
 class MainModule(NamedTuple):
-    """How another process imports the script that was started: by the name of its module, or by its path."""
+    """The way in which another process imports the started script: by the name of its module, or by its path."""
 
     name: str
     path: str

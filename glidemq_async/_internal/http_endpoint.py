@@ -59,7 +59,7 @@ _owner: PortOwner | None = None
 
 
 def delegate_ports_to(owner: PortOwner | None) -> None:
-    """Let another process listen for the endpoints of this process from now on, except for those with port 0."""
+    """Delegate the ports of all later endpoints of this process to another process, except port 0."""
     global _owner  # noqa: PLW0603 - ports belong to the process
     _owner = owner
 

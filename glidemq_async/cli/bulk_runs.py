@@ -25,7 +25,7 @@ Rate = Annotated[float | None, typer.Option("--rate", min=0.001, help="Maximum n
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """How a bulk operation is confirmed and run."""
+    """The options of a bulk operation: its confirmation, rate and reason."""
 
     yes: bool
     dry_run: bool

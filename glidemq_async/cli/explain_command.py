@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @with_target
 def explain(target: CommandTarget, queue: QueueName, job_id: JobId, as_json: AsJson = False) -> None:
-    """Tell why a job does not run: the conditions of a claim that it does not meet, the deciding one first."""
+    """Show why a job does not run: the conditions of a claim that it does not meet, the deciding one first."""
     from glidemq_async.cli import targets
     from glidemq_async.ops.documents import as_document
 

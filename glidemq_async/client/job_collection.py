@@ -91,7 +91,7 @@ class JobCollection:
         self._changed.set()
 
     def fail(self, error: Exception) -> None:
-        """Let `run` raise this error unless all jobs have ended."""
+        """Make `run` raise this error unless all jobs have ended."""
         self._error = error
         self._changed.set()
 

@@ -25,7 +25,7 @@ from glidemq_async.storage import Storage, Subscription
 RECHECK_SECONDS: Final = 5.0
 """Interval at which a job is read, in case a message was lost."""
 POLL_SECONDS: Final = 0.25
-"""The same without a confirmed subscription."""
+"""This interval while the subscription is not confirmed."""
 KEPT_MAX: Final = 500
 """Maximum number of chunks that all readers of a stream share. A slower reader reads again from the server."""
 KEPT_BYTES: Final = 1024 * 1024

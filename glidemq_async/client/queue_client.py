@@ -75,7 +75,7 @@ class QueueClient:
         self.owns_storage = not isinstance(storage, Storage)
         self.storage: Storage = open_storage(storage, timeout=timeout)
         self.most_warm_runs = 0
-        """How many suspended workflows stay in memory; 0 for clients of queues."""
+        """The number of suspended workflows that stay in memory; 0 for clients of queues."""
         self.budget: JobBudget | None = None
         """The budget of the worker for each run; None for clients of queues."""
         self.version = ""

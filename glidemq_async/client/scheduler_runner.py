@@ -77,7 +77,7 @@ class SchedulerRunner:
 
     @property
     def is_started(self) -> bool:
-        """Whether this process takes part in firing the schedulers."""
+        """True if this process fires schedulers."""
         return self._started
 
     def start(self, *, any_scheduled: bool) -> None:

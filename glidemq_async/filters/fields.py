@@ -30,7 +30,7 @@ AnyJob: TypeAlias = Job[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """What a filter knows besides the job: the server's time, and the parameters of the tasks."""
+    """The context of a filter: the server's time, and the parameters of the tasks."""
 
     now: datetime
     tasks: TaskParameters

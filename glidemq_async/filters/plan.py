@@ -1,4 +1,4 @@
-"""How a search applies a filter: where it looks, and which jobs it takes."""
+"""The plan of a search with a filter: the places that it reads, and the jobs that it selects."""
 
 from __future__ import annotations
 

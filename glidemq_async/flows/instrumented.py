@@ -38,7 +38,7 @@ def adding(
 
 
 def note_added(additions: Additions, jobs: Sequence[Job[Any, Any]]) -> None:
-    """Tell the additions which jobs were added. A flow whose root existed has no further jobs."""
+    """Set the jobs of the additions. A flow whose root existed has no further jobs."""
     for addition, job in zip(additions, jobs, strict=False):
         if addition is not None:
             addition.id, addition.outcome, addition.size = job.id, job.outcome, job.data_size

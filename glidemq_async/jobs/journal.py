@@ -189,7 +189,7 @@ class Journal:
         """The fencing token of the last run before the job was requeued by hand, 0 if it never was. See `load`."""
         self._is_closed = False
         self.has_refused = False
-        """Whether the function has asked for a step after `close`. It was cancelled then, so it cannot go on."""
+        """True if the function asked for a step after `close`. It was cancelled, so it cannot continue."""
         self._is_loaded = False
         self._loading = asyncio.Lock()
         self._kept: dict[str, bytes] = {}
@@ -250,7 +250,7 @@ class Journal:
 
     @property
     def is_fork(self) -> bool:
-        """Whether the journal began as a copy of another one."""
+        """True if the journal began as a copy of another one."""
         return self._origin is not None
 
     @property

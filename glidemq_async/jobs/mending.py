@@ -1,4 +1,4 @@
-"""Let the run of a workflow start again: anew, with changed code accepted, or as a fork.
+"""Ways to start the run of a workflow again: from the beginning, with changed code, or as a fork.
 
 functions/mending.lua has the calls.
 """

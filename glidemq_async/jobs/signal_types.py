@@ -23,7 +23,7 @@ _types: WeakKeyDictionary[type, SignalType] = WeakKeyDictionary()
 
 
 def register_signal(kind: type, signal: SignalType) -> None:
-    """Let instances of this class be sent as signals."""
+    """Register a class whose instances can be sent as signals."""
     _types[kind] = signal
 
 

@@ -196,7 +196,7 @@ def entry_of(job: AnyJob) -> str:
 
 
 def continue_as(job: AnyJob, following: AnyJob) -> None:
-    """Let the object of an earlier run show the next run of its job, whose journal it shares from now on."""
+    """Update the job object of an earlier run to the next run of its job. From now on both share one journal."""
     following.abort  # noqa: B018 - made now, so that both objects have the same one
     journal = job._journal
     following._journal = journal

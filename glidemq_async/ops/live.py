@@ -168,7 +168,7 @@ class Live:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the documents are read at the moment."""
+        """True while the documents are read."""
         return self._is_reading
 
     @property

@@ -14,7 +14,7 @@ from glidemq_async.queues.queue import Queue
 
 
 class OpsPart:
-    """What each part of the operations core uses: the connections, the actor and the audit lines."""
+    """The common base of the parts of the operations core: the connections, the actor and the audit lines."""
 
     def _begin(self, connections: Connections, actor: Actor) -> None:
         self._connections = connections

@@ -28,7 +28,7 @@ from glidemq_async.stored.record import State
 
 @dataclass(frozen=True, slots=True)
 class ObliteratePreview:
-    """What `obliterate` would remove: the `counts` of jobs by state and their total `count`. `ticket` permits it."""
+    """The jobs that `obliterate` would remove: `counts` by state, and `count` in all. `ticket` permits the removal."""
 
     queue: str
     count: int

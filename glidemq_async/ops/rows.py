@@ -40,7 +40,7 @@ class JobDetail:
     unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
     sealed: tuple[str, ...] = ()
     history: tuple[object, ...] = ()
-    """What happened to the job, if the store keeps it."""
+    """The history of the job, if the store keeps it."""
     explanation: object = None
     """Why the job waits, if that was asked for."""
 

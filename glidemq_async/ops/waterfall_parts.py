@@ -31,7 +31,7 @@ class WaterfallRow:
 
 @dataclass(frozen=True, slots=True)
 class WaterfallParts:
-    """What a job has done, and when. `rows` begin with the job itself. All times are in UTC."""
+    """The runs, steps and waits of a job with their times. `rows` begin with the job itself. All times are in UTC."""
 
     queue: str
     id: str

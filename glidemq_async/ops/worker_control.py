@@ -17,11 +17,11 @@ class WorkerControl(OpsPart):
     """
 
     async def pause_worker(self, queue: str, name: str, *, reason: str = "") -> None:
-        """Let a worker claim no more jobs. Its running jobs continue, and other workers go on."""
+        """Stop the claims of one worker. Its running jobs and all other workers continue."""
         await self._tell("pause worker", queue, name, "pause", reason)
 
     async def resume_worker(self, queue: str, name: str, *, reason: str = "") -> None:
-        """Let a paused worker claim jobs again."""
+        """End the pause of a worker, so that it claims jobs again."""
         await self._tell("resume worker", queue, name, "resume", reason)
 
     async def stop_worker(self, queue: str, name: str, *, reason: str = "") -> None:

@@ -207,7 +207,7 @@ class QueueEvents(Connectable):
 
     @property
     def sync(self) -> SyncQueueEvents:
-        """The same for code without an event loop: an iterable that blocks, in any thread."""
+        """The events for code without an event loop: an iterable that blocks, in any thread."""
         return SyncQueueEvents(self, self._client.home)
 
     async def connect(self) -> None:

@@ -89,7 +89,7 @@ async def describe_tasks(queue: JobSearch[Data, Result], tasks: TaskParameters) 
 
 
 def use_tasks(queue: JobSearch[Any, Any], tasks: Callable[[], TaskParameters]) -> None:
-    """Let a queue know the tasks of its app, whose workers may never have run."""
+    """Register the tasks of an app with a queue, for the case that no worker of the app has ever run."""
     queue._own_tasks = tasks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

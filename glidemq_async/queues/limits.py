@@ -104,7 +104,7 @@ class Limits(QueuePart[Data, Result]):
         await self._client.functions.limits.set(rate="")
 
     async def set_max_waiting(self, most: int | None) -> None:
-        """Let adds raise QueueFull while this many jobs wait; None removes the limit.
+        """Set the number of waiting jobs at which adds raise QueueFull. None removes the limit.
 
         Delayed and running jobs do not count. A call that adds many jobs may exceed the limit, because it is accepted
         or refused as a whole. Jobs that the server adds, for example of schedulers and flows, are never refused. Raises

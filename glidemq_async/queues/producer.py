@@ -146,7 +146,7 @@ class Producer(Generic[Data]):
 
     @property
     def sync(self) -> SyncProducer[Data]:
-        """The same methods for code without an event loop. `producer.sync.add(...)` blocks, in any thread."""
+        """The methods for code without an event loop. `producer.sync.add(...)` blocks, in any thread."""
         return SyncProducer(self, self._queue.home)
 
     async def add(

@@ -160,7 +160,7 @@ class Queue(
 
     @property
     def sync(self) -> SyncQueue[Data, Result]:
-        """The same methods for code without an event loop. `queue.sync.add(...)` blocks, in any thread."""
+        """The methods for code without an event loop. `queue.sync.add(...)` blocks, in any thread."""
         return SyncQueue(self, self._client.home)
 
     async def connect(self) -> None:

@@ -31,7 +31,7 @@ class StoredSignal(NamedTuple):
 
 
 class HandOver(NamedTuple):
-    """What the runs of a job get. `cause` is "" unless the job was resumed, and `step` is "" if none is set."""
+    """The signals and the step for the runs of a job. `cause` is "" without a resume, `step` is "" without a step."""
 
     cause: ResumeCause | Literal[""]
     step: str
@@ -70,7 +70,7 @@ def _signal(stored: bytes) -> StoredSignal:
 
 
 class Waits(NamedTuple):
-    """What a suspended job waits for. `names` is None for any signal. `single`: the resume takes one signal.
+    """The signals for which a job is suspended. `names` is None for any signal. `single`: the resume takes one signal.
 
     `children`: the end of a child resumes it too.
     """

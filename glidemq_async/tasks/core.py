@@ -177,7 +177,7 @@ class AppCore:
         return found
 
     def _initialize(self, queue: AppQueue) -> None:
-        """Let a queue use the present storage, at its first use."""
+        """Give a queue the present storage at its first use."""
         name, settings = queue.name, self.settings
         Queue.__init__(
             queue,

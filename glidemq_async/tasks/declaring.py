@@ -242,7 +242,7 @@ class Declaring:
     def signal(self, kind: None = None, /, *, name: str | None = None) -> Callable[[type[Kind]], type[Kind]]: ...
 
     def signal(self, kind: type[Any] | None = None, /, *, name: str | None = None) -> Any:
-        """Let the instances of a class be sent as signals: `@mq.signal`, or `@mq.signal(name="approved")`.
+        """Register a class whose instances can be sent as signals: `@mq.signal`, or `@mq.signal(name="approved")`.
 
         The class is a dataclass, a NamedTuple or a pydantic model. `name` is the name of the signal, by default the
         name of the class. `job.send` and `queue.send` send an instance, `job.suspend(signals=[...])` waits for the

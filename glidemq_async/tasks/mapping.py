@@ -28,7 +28,7 @@ _DONE: Final = object()
 
 
 class MapQueue(Protocol):
-    """What a map needs of the app."""
+    """The parts of the app that a map uses."""
 
     async def collect_added(self, definition: TaskDefinition, deliver: Deliver) -> GrowingCollection:
         """Return a wait for the ends of the jobs that the map adds."""

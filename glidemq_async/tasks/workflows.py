@@ -32,7 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 OnConflict: TypeAlias = Literal["return", "refuse"]
 NewCode: TypeAlias = Literal["continue", "pin"]
-"""Whether all workers of a workflow continue runs of earlier code, or only workers with that code."""
+"""The workers that continue runs of earlier code: all workers of the workflow, or only workers with that code."""
 
 
 class RunHandle(Generic[R]):

@@ -29,7 +29,7 @@ class MovableClock:
 
     @property
     def sync(self) -> SyncClock:
-        """The same methods for tests without an event loop, for example `clock.sync.advance(60)`."""
+        """The methods of the clock for tests without an event loop, for example `clock.sync.advance(60)`."""
         return SyncClock(self, cast("Home", self._storage))
 
     async def now(self) -> datetime:

@@ -65,7 +65,7 @@ class Harness(Connectable):
 
     @property
     def sync(self) -> SyncHarness:
-        """The same methods for tests without an event loop, for example `harness.sync.drain(mq)`."""
+        """The methods of the harness for tests without an event loop, for example `harness.sync.drain(mq)`."""
         return SyncHarness(self, self.storage)
 
     def __enter__(self) -> Self:

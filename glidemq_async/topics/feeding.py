@@ -1,4 +1,4 @@
-"""What a worker needs to move the messages of a topic into the queue of a subscription."""
+"""The settings and calls with which a worker moves messages of a topic into the queue of a subscription."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from glidemq_async.storage import Storage, Subscription
 RECHECK_SECONDS: Final = 5.0
 """Interval at which the topic is read, in case a wake-up was lost."""
 POLL_SECONDS: Final = 0.25
-"""The same without a confirmed subscription to the channel."""
+"""This interval while the subscription to the channel is not confirmed."""
 RETRY_SECONDS: Final = 1.0
 ROWS: Final = 250
 

@@ -47,7 +47,7 @@ NewTopicMessage: TypeAlias = "tuple[str, Any] | tuple[str, Any, str | None]"
 
 
 class TopicSettings(TypedDict, total=False):
-    """How long a topic keeps its messages."""
+    """The retention of the messages of a topic."""
 
     max_messages: int | None
     max_age: float | timedelta | None
@@ -309,7 +309,7 @@ def decode_message(topic: Topic, message: Message) -> object:
 
 
 def convert_with(topic: Topic, stored: Callable[[Any], object]) -> None:
-    """Let a topic convert the data of its messages before the serializer does."""
+    """Give a topic a converter, which runs before the serializer."""
     topic._stored = stored  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

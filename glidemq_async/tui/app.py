@@ -101,7 +101,7 @@ class Top(App[None]):
         self.animation_level = "none"
         self.title = "glidemq top"
         self.source = source
-        """What the view reads and changes."""
+        """The source of the data of the view, and of its changes."""
         self._views = [TableView()]
         self._reading = Reading(())
         self._jobs: dict[str, JobLine] = {}

@@ -1,4 +1,4 @@
-"""What the terminal view reads and changes, through the operations core."""
+"""The data and changes of the terminal view, through the operations core."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class UnknownCommand(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class TableView:
-    """What the table shows. `queue` restricts it to one queue, and `wanted` is the filter of the user.
+    """The selection of the table. `queue` restricts it to one queue, and `wanted` is the filter of the user.
 
     With a `job_id` it shows a text about that job, and `tab` selects which.
     """

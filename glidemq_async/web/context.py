@@ -25,7 +25,7 @@ FORM_FIELD: Final = "form_token"
 
 @dataclass(slots=True)
 class RequestContext:
-    """What a handler knows about its request.
+    """The context of a request: all that its handler knows.
 
     `form_token` must be in every form of a page, as the field `form_token`.
     """

@@ -125,7 +125,7 @@ class EventQuery(Strict):
 
 
 class KeepModel(Strict):
-    """How long ended jobs are kept."""
+    """The retention of ended jobs."""
 
     age: Seconds | None = None
     count: Annotated[int, Field(ge=0)] | None = None

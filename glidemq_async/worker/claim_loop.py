@@ -200,7 +200,7 @@ class ClaimLoop:
         self._event.set()
 
     def finish(self) -> None:
-        """Let `run` return when every outcome is stored. All runs have ended."""
+        """Make `run` return when every outcome is stored. Call this after all runs have ended."""
         self._finishing = True
         self.stop()
 

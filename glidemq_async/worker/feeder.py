@@ -16,7 +16,7 @@ from glidemq_async.worker.reports import Reports
 POLL_SECONDS: Final = 1.5
 """Interval at which the topic is read, in case a message was lost. Shorter than the hold of a feeder."""
 UNSUBSCRIBED_SECONDS: Final = 0.2
-"""The same without a confirmed subscription to the channel."""
+"""This interval while the subscription to the channel is not confirmed."""
 OTHER_SECONDS: Final = 1.0
 """Interval at which a worker looks whether the feeder of another worker has died."""
 CROWDED_SECONDS: Final = 0.02
@@ -68,7 +68,7 @@ class Feeder:
                 await link.close()
 
     async def finish(self) -> None:
-        """Let another worker feed the queue, after `run` was cancelled."""
+        """Pass the queue on to another worker, after `run` was cancelled."""
         if self._is_holder:
             self._is_holder = False
             await self._client.functions.feeds.close(self._worker)

@@ -17,7 +17,7 @@ class RunTimes:
     def __init__(self) -> None:
         self._seconds: dict[type[Outcome], float] = {Completed: 0.0, Failed: 0.0}
         self._with_call = self._seconds
-        """The same with the runs of the last call. They are not counted if the server refuses the call."""
+        """The durations with the runs of the last call. They are not counted if the server refuses the call."""
         self._reported = (0, 0)
 
     def report(self, batch: Sequence[Run], *, are_completed: bool = False) -> tuple[int, int]:

@@ -444,7 +444,7 @@ class Worker(Runs, Generic[Data, Result]):
 
 
 def feed_from(worker: Worker[Any, Any], source: FeedSource) -> None:
-    """Let a worker that has not started serve a subscription."""
+    """Give a worker that has not started a subscription to serve."""
     worker._source = source  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 

@@ -1,4 +1,4 @@
-"""Whether a run only waits: whether all tasks for which its function waits are blocked by waits of the run."""
+"""A check that a run only waits: all tasks for which its function waits are blocked by waits of the run."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ _REPLAYS_FROM: Final = 2
 """The number of the run that the replay stands for. The first one would not read the journal."""
 
 Verdict: TypeAlias = Literal["same", "new steps", "other arguments", "not asked any more", "raises", "unknown"]
-"""What the present code does with a run.
+"""The effect of the present code on a run.
 
 - "same": it asks for the recorded steps, and has ended or waits.
 - "new steps": it asks for steps that are not recorded, and no recorded step contradicts them so far.
@@ -60,7 +60,7 @@ class RunReplay:
 
     @property
     def fits(self) -> bool:
-        """Whether the run can continue with the present code."""
+        """True if the run can continue with the present code."""
         return self.verdict in {"same", "new steps"}
 
 

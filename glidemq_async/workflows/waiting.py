@@ -362,7 +362,7 @@ def _note_failure(error: BaseException) -> None:
 def _hand_out(
     future: asyncio.Future[list[Any] | Received], journal: Journal, signal: BufferedSignal, stored: bytes
 ) -> None:
-    """Let a wait receive a signal of the mailbox."""
+    """Give a wait a signal of the mailbox."""
     try:
         data = journal.payload_of(signal)
     except SerializationError as error:

@@ -100,7 +100,7 @@ class JobSender:
         return counts
 
     async def _probe(self, flat: list[Arg], counts: Counter[str]) -> list[Arg]:
-        """Let the server count the rows whose jobs exist, and return the other rows."""
+        """Count the rows whose jobs exist, on the server, and return the other rows."""
         ids = cast("list[str]", flat[::FIELDS])
         plan, functions = self._plan, self._functions
         reply = await self._call_when_not_full(
