@@ -16,8 +16,8 @@ from glidemq_async.queues.internals import client_of
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.stored.names import QueueKeys
 from glidemq_async.tasks.task import FlowCall
+from glidemq_async.workflows.child_waits import End
 from glidemq_async.workflows.run import required_run
-from glidemq_async.workflows.task_calls import End
 
 
 @dataclass(frozen=True, slots=True)
