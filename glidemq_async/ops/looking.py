@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -93,6 +94,10 @@ class Watched:
         self._connections = connections
         self._figures = connections.part(Overviews)
         self._recent: tuple[float, Overview] | None = None
+        """The last reading, and when it ended."""
+        self._began = 0.0
+        """When the last reading began."""
+        self._reading = asyncio.Lock()
         readers = {
             "overview": self._overview,
             "pulse": self._pulse,
@@ -108,12 +113,20 @@ class Watched:
         """End the reader."""
         await self.live.close()
 
+    # A reading of a thousand queues takes a large part of a second, and fifty browsers may open the page at the same
+    # moment, for example when the server of the pages has restarted. The first request reads. The others have arrived
+    # after this reading began, so they need a newer one, and all of them share the next.
     async def overview(self) -> Overview:
-        """Return the state of all queues."""
-        audit = await AuditLog(self._connections.system.audit).read(AUDIT_LINES)
-        found = await self._figures.overview(audit=audit.lines)
-        self._recent = time.monotonic(), found
-        return found
+        """Return the state of all queues. Callers that wait at the same time share a reading."""
+        asked = time.monotonic()
+        async with self._reading:
+            if self._recent is not None and self._began >= asked:
+                return self._recent[1]
+            began = time.monotonic()
+            audit = await AuditLog(self._connections.system.audit).read(AUDIT_LINES)
+            found = await self._figures.overview(audit=audit.lines)
+            self._began, self._recent = began, (time.monotonic(), found)
+            return found
 
     async def recent_overview(self) -> Overview:
         """Return the state of all queues as viewers have seen it last, if there are viewers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -46,6 +47,20 @@ async def test_a_queue_that_cannot_be_read_does_not_hide_the_others(
             assert strange not in (await ops.overview()).unreadable
     finally:
         await store.ask("DEL", written, known)
+
+
+async def test_requests_at_the_same_time_share_readings(storage: Storage, queue: AnyQueue) -> None:
+    await queue.connect()
+    async with Ops(storage) as ops:
+        first = asyncio.create_task(ops.overview())
+        await asyncio.sleep(0)  # its reading has begun
+        await queue.add("n")
+        others = await asyncio.gather(*(ops.overview() for _ in range(20)))
+        assert {id(each) for each in others} == {id(others[0])}
+        assert others[0] is not await first
+        assert others[0].totals["waiting"] == 1
+        await queue.add("n")
+        assert (await ops.overview()).totals["waiting"] == 2
 
 
 async def test_dead_letters_that_wait_for_people_are_no_stopped_work(storage: Storage, queue: AnyQueue) -> None:
