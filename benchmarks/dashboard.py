@@ -94,6 +94,8 @@ class DashboardFigures:
 
     queues: int
     jobs: int
+    loads: list[float] = field(default_factory=list[float])
+    """The load of the machine at the beginning of each part and at the end."""
     pages: list[PageTimes] = field(default_factory=list[PageTimes])
     watched: list[WatchCost] = field(default_factory=list[WatchCost])
     searches: list[SearchCost] = field(default_factory=list[SearchCost])
@@ -394,6 +396,7 @@ async def _page(base: str, path: str) -> tuple[list[float], int, int]:
 
 def report_of(found: DashboardFigures) -> str:
     """Return the report."""
+    loads = ", ".join(f"{each:.1f}" for each in found.loads)
     pages = "\n".join(page.row for page in found.pages)
     watched = "\n".join(
         f"| {each.viewers} | {each.process:.1%} | {each.server:.1%} | {each.refreshes / WATCHED_SECONDS:.1f} | "
@@ -409,7 +412,9 @@ def report_of(found: DashboardFigures) -> str:
 
 This page has the cost of the [dashboard](../dashboard.md) and of the [HTTP API](../http-api.md) with many queues,
 viewers and jobs. `make bench-dashboard` measures them again. Clients, the server and `glidemq ui` share one machine
-with {os.cpu_count()} processors.
+with {os.cpu_count()} processors. The load of the machine in the last minute was {loads} at the beginning of the two
+parts and at the end. This benchmark alone has a load of about 1.5. Under a higher load, all times include waits for a
+processor.
 
 ## {found.queues:,} queues
 
@@ -443,11 +448,14 @@ async def measure(queues: int, viewers: list[int], jobs: int, *, write: bool) ->
     """Measure on embedded servers, and write the report."""
     figures = DashboardFigures(queues, jobs)
     async with asyncio.timeout(LONGEST_SECONDS):
+        figures.loads.append(os.getloadavg()[0])
         with running_server() as url:
             await many_queues(url, queues, viewers, figures)
         if jobs:
+            figures.loads.append(os.getloadavg()[0])
             with running_server() as url:
                 await many_jobs(url, jobs, figures)
+    figures.loads.append(os.getloadavg()[0])
     text = report_of(figures)
     if write:
         REPORT.write_text(text, encoding="utf-8")
