@@ -359,7 +359,7 @@ VALUES: dict[Any, str] = {
     TopicMessage: "data headers id key missed number published_at subject topic",
     SyncTaskMap: "as_ended outcomes results",
     SyncProducer: "add add_bulk close",
-    SyncQueue: " ".join({*QUEUE.split()} - {"name", "operation", "storage", "sync"}),
+    SyncQueue: " ".join({*QUEUE.split()} - {"name", "storage", "sync"}),
     TokenBucket: "capacity refill_rate",
     QueueDepth: "count counts index oldest_waiting_seconds workers",
     WorkerPart: "count depth index name queue running",
