@@ -79,10 +79,13 @@ $(DEMO)/.installed-spark: $(DEMO)/.installed
 	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,spark]'
 	@touch $@
 
+# BESIDE_SPARK is a command that runs at the same time as the tests of Spark, which leave a processor idle.
 test: $(STAMP)
 	@status=0; \
 	$(MAKE) test-main || status=$$?; \
+	$(if $(BESIDE_SPARK),$(BESIDE_SPARK) & beside=$$!;) \
 	$(if $(ARGS),,$(MAKE) test-spark || status=$$?;) \
+	$(if $(BESIDE_SPARK),wait $$beside || status=$$?;) \
 	exit $$status
 
 test-main: $(STAMP)
