@@ -1,4 +1,4 @@
-"""Flows as plans: nodes with numbers, parents before their children, in the form that functions/flows.lua stores."""
+"""Flows as plans: nodes with numbers, parents before their children, in the form that functions/plans.lua describes."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _split(
 def refs_of(
     plan: Sequence[PlannedNode], requests: Sequence[AddRequest], flow: str, home: str | None = None, first: int = 0
 ) -> list[JobRef]:
-    """Return the queue and the id of each node's job, as functions/flows.lua names them.
+    """Return the queue and the id of each node's job, as functions/flow_jobs.lua names them.
 
     `home` is the queue with the plan, and the queue of the root without it. `first` is the number of the first node.
     """

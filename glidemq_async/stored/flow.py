@@ -1,4 +1,4 @@
-"""The part of a flow that the options of its jobs contain; the Lua side is functions/flows.lua."""
+"""The part of a flow that the options of its jobs contain; the Lua side is functions/flow_jobs.lua."""
 
 from __future__ import annotations
 
