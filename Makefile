@@ -110,11 +110,12 @@ test-spark-versions:
 
 # Alone on the machine: several of its rules are time limits.
 crash: $(STAMP)
-	$(BIN)/python -m pytest -m crash -p no:xdist tests/crash $(ARGS)
+	$(BIN)/python -m pytest -m "crash and not slow" -p no:xdist tests/crash $(ARGS)
 
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not crash and not spark" $(ARGS)
 	$(BIN)/python -m pytest -p no:xdist -m spark tests/spark
+	$(BIN)/python -m pytest -p no:xdist -m "crash and slow" tests/crash
 	GLIDEMQ_CRASH_SCALE=$(or $(SCALE),20) $(BIN)/python -m tests.crash report docs/reports/crash.md
 
 bench: $(STAMP)
