@@ -153,7 +153,7 @@ end
 -- XCLAIM searches a node of up to 100 entries for each id, which was a quarter of the server's work for a LIFO job.
 -- XREADGROUP makes all entries pending that follow the last delivered one. So that one is first set to the end of
 -- `lane`. Without a group this fails, and the entries are claimed by their ids.
-local function enter_active_stream(base, consumer, ids, keys)
+function claim.enter_active_stream(base, consumer, ids, keys)
   local stream, made, raws, prefix, n = base .. ':lane', {}, {}, keys and 'k' or 'l', #ids
   local can_read = n >= entries.few and not redis.pcall('XGROUP', 'SETID', stream, GROUP, '$').err
   for i = 1, n do
@@ -238,7 +238,7 @@ end
 
 local function start_in_active_stream(base, consumer, batch, call, out)
   if #batch.ids == 0 then return 0, 0 end
-  batch.entries = enter_active_stream(base, consumer, batch.ids, batch.keys)
+  batch.entries = claim.enter_active_stream(base, consumer, batch.ids, batch.keys)
   return #batch.ids, start_batch(base, batch, call, out)
 end
 

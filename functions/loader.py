@@ -74,6 +74,7 @@ FILES: Final = (
     "claimed_rows",
     "claim",
     "direct_claim",
+    "warm_runs",
     "signals",
     "outcomes",
     "completing",

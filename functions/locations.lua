@@ -63,7 +63,7 @@ end
 
 function leave.suspended(base, id)
   redis.call('ZREM', base .. ':suspended', id)
-  redis.call('HDEL', base .. ':job:' .. id, 'waits')
+  redis.call('HDEL', base .. ':job:' .. id, 'waits', 'warm')
 end
 
 leave['key-waiting'] = function(base, id, _, call)

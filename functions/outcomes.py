@@ -76,7 +76,8 @@ class Suspended:
     """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form.
 
     With `gives_back` the signals that the runs of the job have got return to its mailbox. With `known_ends` it also
-    runs again when one of its children has ended, besides this number of them.
+    runs again when one of its children has ended, besides this number of them. `is_warm`: the worker keeps the function
+    of the run in memory, and gets the next run if it is idle.
     """
 
     waits: str
@@ -84,6 +85,7 @@ class Suspended:
     step: str = ""
     gives_back: bool = False
     known_ends: int | None = None
+    is_warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

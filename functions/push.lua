@@ -1,4 +1,4 @@
--- push: starts added jobs on idle workers without a claim call. An add that finds a worker in `idle` claims its jobs
+-- push: starts added jobs on idle workers without a claim call. warm_runs.lua does the same with resumed jobs.
 -- for that worker in the same call, and publishes them on the channel of the worker. The handler then starts after one
 -- hop instead of three.
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
@@ -44,7 +44,7 @@ local function unpacked(reply)
 end
 
 -- Return the number of the last call of a worker that accepts a push, and its lease; otherwise nil.
-local function accepting(base, consumer)
+function push.accepting(base, consumer)
   local reply = redis.pcall('GET', base .. ':call:' .. consumer)
   if type(reply) ~= 'string' or string.byte(reply, -1) ~= ACCEPTS then return nil end
   local number, answer = unpacked(reply)
@@ -62,7 +62,7 @@ end
 -- Return true if the worker listens on this server. SPUBLISH reaches receivers on replicas too, and does not count
 -- them: a worker that has not followed a failover yet would start jobs that another worker is given. A user that may
 -- not ask has no pushes.
-local function is_near(base, consumer)
+function push.is_near(base, consumer)
   local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
   return (tonumber(answer[2] or nil) or 0) > 0
 end
@@ -121,10 +121,10 @@ end
 -- and `first`, the first number that one of its jobs has. n: the number of jobs that may start.
 function push.prepare(base, consumer, n, call)
   if not call.first or not is_small(call.args) then return nil end
-  local number, lock = accepting(base, consumer)
+  local number, lock = push.accepting(base, consumer)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
-  if not (may_push(base, consumer, seen) and is_near(base, consumer)) then return nil end
+  if not (may_push(base, consumer, seen) and push.is_near(base, consumer)) then return nil end
   local rows = read_new(base, consumer, n)
   if not rows then return nil end
   local jobs, ids = jobs_of(base, rows, call.first)
@@ -134,6 +134,16 @@ function push.prepare(base, consumer, n, call)
   end
   local message = 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack(jobs)
   return {message = message, rows = rows, ids = ids, lock = lock, may_expire = seen.expiry}
+end
+
+-- Store the tokens of a push that was published, with the reply to the last call of its worker. lock: the worker's
+-- lease, ms.
+function push.note(base, consumer, tokens, lock, call)
+  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack({call.now, tokens}) .. string.char(PUSHED))
+  if lock < (call.seen.shortest_lease or math.huge) then
+    redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(lock))
+    call.seen.shortest_lease = lock
+  end
 end
 
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
@@ -150,10 +160,7 @@ function push.confirm(base, consumer, pushed, call)
     line[#line + 1] = started[i]
   end
   if pushed.may_expire then redis.call('ZREM', base .. ':expiry', unpack(started)) end
-  redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack({call.now, tokens}) .. string.char(PUSHED))
-  if pushed.lock < (call.seen.shortest_lease or math.huge) then
-    redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(pushed.lock))
-  end
+  push.note(base, consumer, tokens, pushed.lock, call)
 end
 
 -- Return the tokens that were pushed to a worker since its last call, and the time of the push in ms; nil if none were.

@@ -13,7 +13,7 @@ KIND = b"p"
 
 
 class JobsPushed(NamedTuple):
-    """Jobs that an add has claimed for this worker."""
+    """Jobs that another call has claimed for this worker: an add, or one that has resumed a job."""
 
     number: int
     """The number of the worker's last call before the push."""
@@ -26,4 +26,9 @@ def read_push(message: bytes) -> JobsPushed:
     """Return the jobs in a message of this kind."""
     number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
     jobs = cast("list[Any]", msgpack.unpackb(packed, raw=True))
-    return JobsPushed(int(number), int(claimed_at), claimed_jobs(jobs))
+    return JobsPushed(int(number), int(claimed_at), claimed_jobs([_as_reply(value) for value in jobs]))
+
+
+def _as_reply(value: object) -> object:
+    """Return a value as a reply has it: the history of a job has None for a field that the job lacks."""
+    return [item or None for item in cast("list[object]", value)] if isinstance(value, list) else value

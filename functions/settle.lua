@@ -19,10 +19,11 @@
 --              f fail     (payload: error, option: "<policy>;<cause>;<reason>", see dead_letters.lua)
 --              d delay    (option: "<delay ms>[ <step>]", or "@<due ms>[ <step>]": run again later, no attempt is
 --                         counted; payload: the reason, or ''; step: a name by which the next run continues)
---              s suspend  (option: "<timeout ms, -1 = none>[r][c<ends>][ <step>]": run again when a signal comes, no
+--              s suspend  (option: "<timeout ms, -1 = none>[r][k][c<ends>][ <step>]": run again when a signal comes, no
 --                         attempt is counted; payload: what the job waits for, the field `waits` of signals.lua; r: the
---                         signals that its runs have got return to the mailbox; c: run again when a child ends too,
---                         besides the <ends> that the run knows)
+--                         signals that its runs have got return to the mailbox; k: the caller keeps the function of the
+--                         run, see warm_runs.lua; c: run again when a child ends too, besides the <ends> that the run
+--                         knows)
 --              w wait     (run again when the children that its runs have added have ended; no attempt is counted)
 --              b release  (return the job unfinished: no attempt is counted)
 --              l limited  (option: "<delay ms>": return the job. Its key, or for an unkeyed job the queue, starts

@@ -332,8 +332,9 @@ def _encoded(
     if isinstance(outcome, Suspended):
         timeout = -1 if outcome.timeout_ms is None else outcome.timeout_ms
         unused = "r" if outcome.gives_back else ""
+        kept = "k" if outcome.is_warm else ""
         ends = "" if outcome.known_ends is None else f"c{outcome.known_ends}"
-        return "s", outcome.waits.encode(), _with_step(f"{timeout}{unused}{ends}", outcome.step)
+        return "s", outcome.waits.encode(), _with_step(f"{timeout}{unused}{kept}{ends}", outcome.step)
     if isinstance(outcome, WaitsForChildren):
         return "w", b"", ""
     delay = str(round(outcome.delay * 1000))

@@ -11,6 +11,7 @@
 --   job:<id>   waits  of a suspended job: "a" (any signal) or "n" (the named ones), its reason, and each name after
 --              SEP. "A" and "N": the resume takes only the oldest of the signals. The name CHILD: the job also waits
 --              for the end of any child that its runs have added, see children.watch
+--   job:<id>   warm  see warm_runs.lua
 --   signals:<id>  list  the mailbox: the signals that no run has got, "<sent ms> <expires ms, or 0> <name>" SEP <data>
 --              A question follows the name after ASKS.
 --   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
@@ -108,19 +109,22 @@ function signals.set_step(base, id, step, call)
   store_hand_over(base, id, values, call.seen)
 end
 
--- Let a job wait for its next run, which gets these signals. It has left its location.
-local function resume(base, id, how, step, given, call)
+-- Let a job wait for its next run, which gets these signals. It has left its location. worker: the one that has the
+-- function of its run, nil or false without one.
+local function resume(base, id, how, step, given, call, worker)
   local values = {how, step}
   for _, signal in ipairs(given) do values[#values + 1] = signal end
   store_hand_over(base, id, values, call.seen)
-  redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
   events.note(call.lines, 'waiting', id, how)
+  if warm_runs.start(base, id, worker, call) then return end
+  redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
 end
 
 -- Resume a job that is in `suspended`.
 local function wake(base, id, how, given, call)
+  local worker = warm_runs.worker_of(base, id)
   locations.leave(base, id, call)
-  resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call)
+  resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call, worker)
 end
 
 -- Return true if a job is suspended until one of its children ends.
@@ -157,7 +161,7 @@ end
 
 -- Suspend a job whose run has ended, unless its mailbox has a signal that it waits for.
 function signals.suspend(base, id, waits, option, call)
-  local timeout, unused, known, step = string.match(option, '^(%-?%d+)(r?)c?(%d*) ?(.*)$')
+  local timeout, unused, kept, known, step = string.match(option, '^(%-?%d+)(r?)(k?)c?(%d*) ?(.*)$')
   if unused == 'r' then give_back(base, id, call) end
   local most = string.find(waits, '^[AN]') and 1 or MOST
   local given, values = take(base, id, names_in(waits), most, call), hand_over_of(base, id, call.seen)
@@ -170,6 +174,7 @@ function signals.suspend(base, id, waits, option, call)
   local deadline = string.sub(timeout, 1, 1) == '-' and NEVER or math.min(call.now + timeout, NEVER)
   redis.call('ZADD', queue_flags.create(base, 'suspended', call.seen), digits(deadline), id)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'suspended s', 'waits', waits)
+  if kept == 'k' then redis.call('HSET', base .. ':job:' .. id, 'warm', call.consumer) end
   if step ~= '' then
     store_hand_over(base, id, {'', step}, call.seen)
   elseif values[1] ~= '' then

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from benchmarks.meter import percentile
@@ -13,6 +14,8 @@ from glidemq_async import GlideMQ, workflows
 
 QUEUE: Final = "steps"
 ROUNDS: Final = 30
+WORKERS: Final = 4
+SUSPENDED: Final = 1_000
 
 
 async def measure(url: str, steps: int) -> list[Figure]:
@@ -24,7 +27,46 @@ async def measure(url: str, steps: int) -> list[Figure]:
     ratio = Figure(
         "the same of a warm run, to the latency of an idle worker", warm.value / idle.value, "ratio", most=1.5
     )
-    return [*found, idle, warm, ratio]
+    return [*found, idle, warm, ratio, *await _shares(url)]
+
+
+# The signals come one after another, so all workers are idle at each of them.
+async def _shares(url: str) -> list[Figure]:
+    """Return the share of resumed runs that start again, and the time until runs continue, with idle workers."""
+    mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
+    continued: dict[str, asyncio.Future[float]] = {}
+    starts = 0
+
+    @mq.workflow
+    async def wait() -> None:
+        nonlocal starts
+        starts += 1
+        signal = await workflows.receive("go")
+        continued[signal.data].set_result(time.perf_counter())
+
+    taken: list[float] = []
+    async with mq, AsyncExitStack() as workers:
+        for _ in range(WORKERS):
+            await workers.enter_async_context(mq.worker(concurrency=SUSPENDED // WORKERS))
+        runs = [await wait.start() for _ in range(SUSPENDED)]
+        for run in runs:
+            async for update in run.job.watch():
+                if update.state == "suspended":
+                    break
+        for number, run in enumerate(runs):
+            key = str(number)
+            end = continued[key] = asyncio.get_running_loop().create_future()
+            began = time.perf_counter()
+            await run.signal("go", key)
+            taken.append((await end - began) * 1e3)
+            await run.result(10)
+        await mq.queue(QUEUE).obliterate(force=True)
+    who = f"{SUSPENDED:,} runs that {WORKERS} idle workers keep"
+    again = (starts - SUSPENDED) / SUSPENDED
+    return [
+        Figure(f"{who}: share of runs that start again after a signal", again, "share", most=0.05),
+        Figure(f"{who}: from a signal to the line after `receive`, p50", percentile(taken, 50), "ms"),
+    ]
 
 
 async def _idle(url: str) -> Figure:

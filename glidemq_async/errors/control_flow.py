@@ -103,7 +103,8 @@ class Suspended(ControlFlow):
 
     `signals` are the names that the job waits for, None for any signal; `single`: it takes one of them. `timeout_ms` is
     None without a timeout. With `gives_back` the signals of this run return to the mailbox. With `known_ends` the end
-    of a child resumes the job too; it is the number of its children that have ended as far as the run knows.
+    of a child resumes the job too; it is the number of its children that have ended as far as the run knows. `is_warm`
+    is set if the worker keeps the function of the run in memory.
     """
 
     def __init__(
@@ -125,6 +126,7 @@ class Suspended(ControlFlow):
         self.step = step
         self.gives_back = gives_back
         self.known_ends = known_ends
+        self.is_warm = False
 
     def __reduce__(self) -> tuple[Callable[..., Suspended], tuple[object, ...]]:
         names = ("reason", "timeout_ms", "signals", "single", "step", "gives_back", "known_ends")

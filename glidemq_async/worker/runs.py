@@ -387,7 +387,9 @@ class Runner:
             return run.end(outcomes.RateLimited(delay, one_line(error.waits_for)), error)
         if isinstance(error, Suspended):
             waits = Waits(error.reason, error.signals, error.single, error.known_ends is not None).stored()
-            ended = outcomes.Suspended(waits, error.timeout_ms, error.step, error.gives_back, error.known_ends)
+            ended = outcomes.Suspended(
+                waits, error.timeout_ms, error.step, error.gives_back, error.known_ends, error.is_warm
+            )
             return run.end(ended, error)
         if isinstance(error, Postponed):
             return run.end(_delayed(error), error)

@@ -279,9 +279,11 @@ class Waiting:
         if not self._suspended.done():
             self.children.end()
             return main.result()
-        if not keep():
+        suspended = self._suspended.result()
+        suspended.is_warm = keep()
+        if not suspended.is_warm:
             await self._leave(main)
-        raise self._suspended.result()
+        raise suspended
 
     async def _ended_or_waiting(self, main: asyncio.Task[Any]) -> None:
         while not main.done() and not self._suspended.done():

@@ -94,10 +94,11 @@ ENDS = (
     Settled("r", "", "", delay=1), Settled("r", "", "", delay=20_000), Settled("d", "", "", delay=7_000),
     Settled("b", "", ""), Settled("b", "", ""), Settled("l", "", "", delay=7_000), Settled("l", "", "", delay=1),
     Settled("l", "", "", delay=20_000), Settled("d", "", "", delay=7_000, step="one"),
-    Settled("s", "", "", delay=-1), Settled("s", "", "", delay=-1), Settled("s", "", "", delay=20_000, names=("a",)),
-    Settled("s", "", "", delay=-1, names=("a", "b"), step="two"), Settled("s", "", "", delay=7_000, names=()),
+    Settled("s", "", "", delay=-1), Settled("s", "", "", delay=-1, warm=True),
+    Settled("s", "", "", delay=20_000, names=("a",)), Settled("s", "", "", delay=7_000, names=(), warm=True),
+    Settled("s", "", "", delay=-1, names=("a", "b"), step="two"),
     Settled("s", "", "", delay=-1, single=True), Settled("s", "", "", delay=7_000, names=("b",), gives_back=True),
-    Settled("s", "", "", delay=-1, names=("a",), step="two", single=True, gives_back=True),
+    Settled("s", "", "", delay=-1, names=("a",), step="two", single=True, gives_back=True, warm=True),
 )  # fmt: skip
 RUN = st.tuples(st.sampled_from(["held"] * 7 + ["stale", "missing", "again"]), NUMBER, st.sampled_from(ENDS))
 RUNS = st.lists(RUN, min_size=1, max_size=4)

@@ -86,6 +86,15 @@ class ClaimingQueue(ChangedQueue):
         self.claimed_last[worker] = [*self.claimed_last.get(worker, ()), *((job.id, job.fence) for job in jobs)]
         return jobs
 
+    def continue_on(self, job: Job, worker: str, lock: int) -> None:
+        assert job.key is None, f"job {job.id} was pushed against the limits of its key"
+        is_held_back = self.paused or self.gate > self.now or any(self.limits)
+        assert not is_held_back, f"job {job.id} was pushed against a pause or limits"
+        assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"
+        self._start(job, worker, lock)
+        job.stream, job.from_active_stream, job.returned, job.line = "l", True, False, next(self.line)
+        self.claimed_last[worker] = [*self.claimed_last.get(worker, ()), (job.id, job.fence)]
+
     def _take(self, job: Job, worker: str | None, lock: int) -> None:
         key = job.key
         if key is not None:

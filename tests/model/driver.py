@@ -198,6 +198,8 @@ class Belongings:
     """The jobs with an open stream of chunks."""
     suspended: dict[str, int]
     """The suspended jobs and their deadlines."""
+    warm: dict[str, str]
+    """The workers that keep the functions of suspended jobs."""
     signalled: dict[str, str]
     """The fields of the hash `signalled`."""
     mailboxes: dict[str, list[str]]
@@ -380,9 +382,13 @@ class Driver:
                 *(("LRANGE", f"{BASE}:{MAILBOX}{id_}", 0, -1) for id_ in boxes),
             ]
         )
+        waiting = dict(_scores(suspended))
+        workers = self.wire.send_all([("HGET", f"{BASE}:job:{id_}", "warm") for id_ in waiting]) if waiting else []
+        warm = {id_: cast("bytes", one).decode() for id_, one in zip(waiting, workers, strict=True) if one}
         return Belongings(
             open_streams={*_texts(streamed)},
-            suspended=dict(_scores(suspended)),
+            suspended=waiting,
+            warm=warm,
             signalled=dict(_pairs(signalled)),
             mailboxes={id_: _texts(box) for id_, box in zip(boxes, mailboxes, strict=True)},
             journals=_record(stepped),

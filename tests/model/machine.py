@@ -101,6 +101,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         count = settled_early(settled) if self.ends_early else len(settled)
         rest = {one.token for one in settled[count:]} - {one.token for one in settled[:count]}
         worker.held |= {token: held[token] for token in rest if token in held}
+        self.expect_resumed()
         refused = self.model.settle(name, settled[:count])
         self.wakeups.ask()
         seen = self.driver.snapshot()
@@ -121,6 +122,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         posted = len(self.model.entries)
         self.compare_all(seen)
         posted = len(self.model.entries) - posted
+        self.take_resumed(lost=self.made % 3 == 0)
         assert reply.posted or not posted, "the worker did not learn that the outbox has entries to relay"
         # The names of the new leases are known only now.
         call.tokens = [job.token for job in jobs + missed]
@@ -256,7 +258,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     @action(2, name=WORKERS, number=NUMBER, names=st.sampled_from([None, None, ("a",), ()]), delivery=DELIVERY)
     def converse(self, name: str, number: int, names: tuple[str, ...] | None, delivery: Delivery) -> None:
         """Suspend a job, send it a signal, run it again, and suspend it again."""
-        suspended = Settled("s", "", "", delay=7_000, names=names)
+        suspended = Settled("s", "", "", delay=7_000, names=names, warm=number % 2 == 0)
         for _ in range(2):
             if not self.model.having("suspended"):
                 self.settle_and_claim(name, [("held", number, suspended)], False, delivery, True)

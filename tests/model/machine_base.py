@@ -56,6 +56,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.taken = 0
         self.plain = False
         self.bare = False
+        self.resumed = list[tuple[Worker, JobsPushed]]()
         self.ends_early = False
         self.dirty = False
 
@@ -110,15 +111,41 @@ class BaseMachine(RuleBasedStateMachine):
         pushes = self.wakeups.read_pushes()
         started = list[tuple[Worker, JobsPushed, list[Job]]]()
         for name, pushed in pushes:
-            worker = self.workers[name]
-            assert worker.accepts_pushes, f"{name} accepts no pushes"
-            assert not worker.pushed, f"{name} was pushed to twice between two calls"
-            same("the last call of the worker", pushed.number, worker.channel.number)
+            worker = self._pushed_to(name, pushed)
             assert {job.id for job in pushed.jobs} <= {*added}, f"{pushed} has a job that the add did not add"
-            same("time of the push", pushed.claimed_at, self.model.now)
             jobs = self.model.push(name, worker.lock, [job.id for job in pushed.jobs])
             started.append((worker, pushed, jobs))
         self.compare_all()
+        self._receive_pushes(started, lost=lost)
+
+    def expect_resumed(self) -> None:
+        """Tell the model which jobs the last call has resumed on workers that keep their functions."""
+        for name, pushed in self.wakeups.read_pushes():
+            worker = self._pushed_to(name, pushed)
+            self.model.continued |= {job.id: (name, worker.lock) for job in pushed.jobs}
+            self.resumed.append((worker, pushed))
+
+    def take_resumed(self, *, lost: bool) -> None:
+        """Let the workers receive the resumed jobs, or lose them."""
+        assert not self.model.continued, f"{self.model.continued} were pushed, but not resumed"
+        started = [
+            (worker, pushed, [self.model.jobs[job.id] for job in pushed.jobs]) for worker, pushed in self.resumed
+        ]
+        self.resumed = []
+        if started:
+            if self.dirty:
+                self.compare_all()
+            self._receive_pushes(started, lost=lost)
+
+    def _pushed_to(self, name: str, pushed: JobsPushed) -> Worker:
+        worker = self.workers[name]
+        assert worker.accepts_pushes, f"{name} accepts no pushes"
+        assert not worker.pushed, f"{name} was pushed to twice between two calls"
+        same("the last call of the worker", pushed.number, worker.channel.number)
+        same("time of the push", pushed.claimed_at, self.model.now)
+        return worker
+
+    def _receive_pushes(self, started: list[tuple[Worker, JobsPushed, list[Job]]], *, lost: bool) -> None:
         for worker, pushed, jobs in started:
             expected = [as_claimed(job, self.comparer.added[job.id]) for job in jobs]
             same("pushed jobs", [claimed_fields(job) for job in pushed.jobs], expected)

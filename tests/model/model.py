@@ -174,7 +174,7 @@ class Queue(PostingQueue):
 
         A refused run changes nothing, but it proves that the run of a removed job has ended.
         """
-        refused, named = dict[int, str](), set[str]()
+        refused, named, self.settling = dict[int, str](), set[str](), worker
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         awaited = 0
         for positions in _groups(runs).values():

@@ -106,6 +106,7 @@ class Settled(NamedTuple):
     names: tuple[str, ...] | None = None  # the signals that a suspended job waits for, None: any
     single: bool = False  # and it takes one of them
     gives_back: bool = False  # and the signals that its runs have got return to the mailbox
+    warm: bool = False  # and the worker keeps the function of the run
     since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
 
     @property
@@ -167,6 +168,7 @@ class Job:
     logs: list[str] = field(default_factory=list[str])
     chunks: list[tuple[int, str]] | None = None  # the run and the payload of each; None: it has no stream
     waits_for: tuple[str, ...] | None = None  # the signals that the suspended job waits for
+    warm: str = ""  # the worker that keeps the function of the suspended job
     mailbox: list[Sent] = field(default_factory=list["Sent"])
     handed: tuple[str, str, list[Sent]] = ("", "", [])  # how it was resumed, its step, and its signals
     steps: dict[str, str] | None = None  # the values of recorded steps by identity; None: it has no journal

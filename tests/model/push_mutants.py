@@ -40,5 +40,10 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
         "'SETID', base .. ':fifo', GROUP, digits(before + #raw)",
     ),
     "a worker without pushes is pushed to": ("string.byte(reply, -1) ~= ACCEPTS", "string.byte(reply, -1) == PUSHED"),
+    "a resumed job keeps the fencing token of its last run": (
+        "  local fence = digits(1 + string.match(before, '^%d+'))\n",
+        "  local fence = digits(0 + string.match(before, '^%d+'))\n",
+    ),
+    "a resumed job that is pushed has no event": ("  line[#line + 1] = id\n  return true\n", "  return true\n"),
     "a pushed job has no event": ("    line[#line + 1] = started[i]\n", ""),
 }

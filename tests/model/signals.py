@@ -15,6 +15,8 @@ from tests.model.parts import Job
 def compare_signals(stored: Belongings, model: Queue) -> None:
     """Check the deadlines of all suspended jobs, every mailbox, and every hand-over."""
     same("suspended", stored.suspended, {job.id: job.due for job in model.having("suspended")})
+    warm = {job.id: job.warm for job in model.having("suspended") if job.warm and not job.record_lost}
+    same("workers of warm runs", stored.warm, warm)
     live = [job for job in model.jobs.values() if not job.over and not job.record_lost]
     lost = {job.id for job in model.jobs.values() if job.record_lost}
     boxes = {id_: box for id_, box in stored.mailboxes.items() if id_ not in lost}

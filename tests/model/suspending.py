@@ -27,6 +27,18 @@ class Sent(NamedTuple):
 class SuspendingLines(Lines):
     """A queue whose jobs wait for signals."""
 
+    settling: str = ""
+    """The worker that settles runs."""
+
+    def __init__(self, now: int, *, step: int) -> None:
+        super().__init__(now, step=step)
+        self.continued: dict[str, tuple[str, int]] = {}
+        """The jobs that the last call has resumed and pushed, with the worker and its lease."""
+
+    def continue_on(self, job: Job, worker: str, lock: int) -> None:
+        """Start a job that is resumed on the worker that keeps its function."""
+        raise NotImplementedError
+
     def take(self, job: Job, names: tuple[str, ...] | None, most: int = MOST_SIGNALS) -> list[Sent]:
         """Take up to `most` signals with these names out of the mailbox, and forget the expired ones."""
         fresh = [one for one in job.mailbox if not 0 < one.expires <= self.now]
@@ -46,12 +58,19 @@ class SuspendingLines(Lines):
         job.state, job.waits_for, job.plain = "suspended", run.names, False
         job.due = NEVER if run.delay < 0 else self.now + run.delay
         job.handed = "", step, []
+        job.warm = self.settling if run.warm else ""
 
     def wake(self, job: Job, how: str, given: list[Sent], step: str | None = None) -> None:
         job.handed = how, job.handed[1] if step is None else step, given
         job.changes += 1  # a drain that began before may have passed the line that the job enters
-        self.to_line(job)
         self.note("waiting", job.id, how)
+        keeper, job.warm = job.warm, ""
+        worker, lock = self.continued.pop(job.id, ("", 0))
+        if worker:
+            assert worker == keeper, f"job {job.id} was pushed to {worker}, but {keeper or 'nobody'} has its function"
+            self.continue_on(job, worker, lock)
+        else:
+            self.to_line(job)
 
     def resume_due(self) -> None:
         """Resume the jobs whose timeout is over, as many as one call does."""

@@ -178,7 +178,9 @@ class Users(BaseMachine):
         id_ = self.pick(number, *(("suspended",) if self.model.having("suspended") else ("active", "delayed", *READY)))
         self.driver.delivery, self.dirty, data = delivery, True, f"s{self.made}"
         code = run(self.functions.signals.send(id_, name, data.encode(), ttl, "", question))
+        self.expect_resumed()
         same("reply of sendSignal", code, self.model.send(id_, name, data, ttl, question))
+        self.take_resumed(lost=self.made % 3 == 0)
 
     @action(2, number=NUMBER, is_gone=st.sampled_from([False, False, True]), delivery=DELIVERY)
     def receive_signal(self, number: int, is_gone: bool, delivery: Delivery) -> None:
@@ -198,7 +200,10 @@ class Users(BaseMachine):
     def resume_suspended(self, number: int, delivery: Delivery) -> None:
         id_ = self.pick(number, "suspended")
         self.driver.delivery, self.dirty = delivery, True
-        same("reply of resumeJob", run(self.functions.signals.resume(id_)), self.model.resume_by_operator(id_))
+        code = run(self.functions.signals.resume(id_))
+        self.expect_resumed()
+        same("reply of resumeJob", code, self.model.resume_by_operator(id_))
+        self.take_resumed(lost=number % 3 == 0)
 
     @action(3, number=NUMBER, channel=st.sampled_from(["r1", "r2", "r3"]), forget=st.sampled_from([False, False, True]))
     def wait_for(self, number: int, channel: str, forget: bool) -> None:

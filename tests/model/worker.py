@@ -118,7 +118,7 @@ def settled_early(runs: Sequence[Settled]) -> int:
 def _outcome(run: Settled) -> Outcome:
     if run.code == "s":
         waits, timeout = Waits("", run.names, run.single).stored(), None if run.delay < 0 else run.delay
-        return Suspended(waits, timeout, run.step, run.gives_back)
+        return Suspended(waits, timeout, run.step, run.gives_back, is_warm=run.warm)
     if run.code == "d" and run.step:
         return Delayed(run.delay / 1000, run.payload, run.step)
     # A run that is delayed or rate-limited has its reason in the place of a payload.
