@@ -293,7 +293,8 @@ async def _watched(url: str, base: str, pid: int, number: int) -> WatchCost:
     try:
         # The pages are opened at the same time, which costs more than to follow them.
         opened = asyncio.gather(*(page.is_open.wait() for page in pages))
-        await asyncio.wait([asyncio.ensure_future(opened), *tasks], return_when=asyncio.FIRST_COMPLETED)
+        waited: list[asyncio.Future[Any]] = [opened, *tasks]
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
         for task in tasks:
             if task.done():
                 task.result()

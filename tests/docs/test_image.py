@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager, suppress
 
 import httpx2
@@ -74,7 +74,7 @@ class Parts:
         return ["--network", "host", "--env", f"GLIDEMQ_URL={url}", "--env", "GLIDEMQ_VERSION=2026.11.1"]
 
     @contextmanager
-    def running(self, role: str, *command: str) -> Iterator[str]:
+    def running(self, role: str, *command: str) -> Generator[str]:
         """Run a container, yield its id, and remove it."""
         container = docker("run", "--detach", *self.environment(role), IMAGE, *command).strip()
         try:
