@@ -44,8 +44,8 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  if last - first + 1 >= n then\n    local numbers",
     ),
     "the reply to a repeated direct claim names one job too few": (
-        "  return n, {claim.range(first, last)}",
-        "  return n, {claim.range(first + 1, last)}",
+        "  return n, {claim_tokens.range(first, last)}",
+        "  return n, {claim_tokens.range(first + 1, last)}",
     ),
     "a direct claim registers slots that it has used": (
         "  local due = after_claim(base, caller, n, n == most",
