@@ -85,6 +85,6 @@ def instant_to_ms(option: str, value: datetime) -> int:
     return milliseconds
 
 
-def from_ms(milliseconds: int) -> datetime:
+def from_ms(milliseconds: float) -> datetime:
     """Return the instant, in UTC, for a number of milliseconds since the start of 1970."""
     return _EPOCH + timedelta(milliseconds=milliseconds)

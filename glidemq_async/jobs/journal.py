@@ -124,14 +124,17 @@ class RecordedStep:
 
 
 class StoredStep(NamedTuple):
-    """The stored form of a step. `body` is the encoded pair of its arguments and its result."""
+    """The stored form of a step. `body` is the encoded pair of its arguments and its result.
+
+    `began` and `ended` are in ms, with fractions. Earlier versions stored whole numbers.
+    """
 
     version: int
     status: str
     name: str
     run: int
-    began: int
-    ended: int
+    began: float
+    ended: float
     code: str
     body: bytes
 
@@ -498,5 +501,6 @@ def _body_of(store: StepStore, job_id: str, step: StoredStep) -> tuple[object, o
     return arguments, result
 
 
-def _now() -> int:
-    return round(time.time() * 1000)
+def _now() -> float:
+    # Not a whole number: several steps can end in one millisecond, and their order is that of these times.
+    return time.time() * 1000

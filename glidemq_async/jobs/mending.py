@@ -97,8 +97,8 @@ def _until(found: dict[str, StoredStep], before: str, job_id: str) -> dict[str, 
     if not begun:
         names = ", ".join(sorted({step.name for step in found.values()})) or "none"
         raise ValueError(f"job {job_id} has recorded no step {before!r}; its steps are: {names}")
-    # Times are whole milliseconds. A step that ended in the millisecond in which the other one began was its cause, or
-    # it ran at the same time. In both cases its result is valid.
+    # Earlier versions stored whole milliseconds. A step that ended in the millisecond in which the other one began was
+    # its cause, or it ran at the same time. In both cases its result is valid.
     return {identity: step for identity, step in found.items() if step.name != before and step.ended <= min(begun)}
 
 
