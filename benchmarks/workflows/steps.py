@@ -16,6 +16,8 @@ QUEUE: Final = "steps"
 ROUNDS: Final = 30
 WORKERS: Final = 4
 SUSPENDED: Final = 1_000
+REST: Final = 0.01
+"""Seconds before a measured call, in which the worker becomes idle."""
 
 
 async def measure(url: str, steps: int) -> list[Figure]:
@@ -82,7 +84,7 @@ async def _idle(url: str) -> Figure:
         for number in range(ROUNDS):
             key = str(number)
             end = started[key] = asyncio.get_running_loop().create_future()
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(REST)
             began = time.perf_counter()
             job = await start.add(key)
             taken.append((await end - began) * 1e3)
@@ -136,6 +138,7 @@ async def _wake(url: str, recorded: int, most: float | None, *, warm_runs: int) 
             async for update in run.job.watch():
                 if update.state == "suspended":
                     break
+            await asyncio.sleep(REST)
             began = time.perf_counter()
             await run.signal("go", key)
             taken.append((await end - began) * 1e3)
