@@ -94,6 +94,7 @@ class ResultListener:
         # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
     async def listen(self) -> None:
         """Subscribe if necessary, and wait until the server confirms or refuses the subscription.
@@ -128,6 +129,7 @@ class ResultListener:
         for collection in tuple(self.collections):
             collection.fail(QueueClosed("the queue was closed while waiting for the results of a batch"))
         self._confirm()
+        self._is_closed = True
         await self._background.wait(GOODBYE_SECONDS)
 
     def collect_added(self, deliver: Deliver, *, tied: bool) -> GrowingCollection:
@@ -247,6 +249,9 @@ class ResultListener:
     def receive(self, job_id: str, ended: Ended) -> None:
         """Pass a reply to its waiters, and schedule its confirmation."""
         self._resolve(job_id, ended)
+        if self._is_closed:
+            # A read that was in flight has found the end. A timer could start its call while the event loop closes.
+            return
         self._received.append(job_id)
         if len(self._received) >= CONFIRM_MAX:
             self._confirm()

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import JobFailed, JobNotFound, Queue, ResultTimeout
-from glidemq_async.client.result_listener import RECHECK_SECONDS
+from glidemq_async import JobFailed, JobNotFound, Queue, QueueClosed, ResultTimeout
+from glidemq_async.client.result_listener import CONFIRM_SECONDS, RECHECK_SECONDS
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import waited_for
 
@@ -179,3 +180,30 @@ async def test_waiting_for_an_unknown_job_raises(queue: AnyQueue) -> None:
     await job.remove()
     with pytest.raises(JobNotFound, match=job.id):
         await soon(job.result(), 5)
+
+
+async def test_an_end_that_is_read_while_the_queue_closes_makes_no_call_afterwards(
+    storage: Storage, queue: AnyQueue
+) -> None:
+    relay, reached, released = Relay(storage), asyncio.Event(), asyncio.Event()
+
+    async def hold(function: str, _args: object, _reply: object) -> None:
+        if function.endswith("awaitJob"):
+            reached.set()
+            await released.wait()
+
+    relay.after_call = hold
+    job = await queue.add("n", 5)
+    async with worker_of(queue, echo):
+        await job.result(10)
+    async with Queue[Any, Any](queue.name, relay) as closing:
+        found = await closing.get_job(job.id)
+        assert found is not None
+        waiting = asyncio.create_task(found.result(10))
+        await soon(reached.wait())
+    calls = len(relay.calls)
+    released.set()
+    with pytest.raises(QueueClosed):
+        await waiting
+    await asyncio.sleep(2 * CONFIRM_SECONDS)  # a confirmation would have been sent by now
+    assert len(relay.calls) == calls

@@ -10,16 +10,16 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a job is suspended although a further child has ended": (
-        "(redis.call('HGET', key, flows.ENDED) or 0) > known then return false end",
-        "(redis.call('HGET', key, flows.ENDED) or 0) > known + 1 then return false end",
+        "(redis.call('HGET', key, plans.ENDED) or 0) > known then return false end",
+        "(redis.call('HGET', key, plans.ENDED) or 0) > known + 1 then return false end",
     ),
     "a suspended parent does not fail with its child": (
-        "or (flows.is_suspended(base, id) and locations.leave(base, id, call))",
+        "or (flow_jobs.is_suspended(base, id) and locations.leave(base, id, call))",
         "",
     ),
     "an end while the parent runs is not counted": (
-        "  redis.call('HINCRBY', key, flows.ENDED, 1)\n",
-        "  redis.call('HINCRBY', key, flows.ENDED, redis.call('HGET', key, flows.RUNS) == 's' and 1 or 0)\n",
+        "  redis.call('HINCRBY', key, plans.ENDED, 1)\n",
+        "  redis.call('HINCRBY', key, plans.ENDED, redis.call('HGET', key, plans.RUNS) == 's' and 1 or 0)\n",
     ),
     "a parent is released one child too early": (
         "  if left == 0 then push_work(base, 'r'",
@@ -50,8 +50,8 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a child is cancelled that another parent needs": (
-        "parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1) then\n      return false\n",
-        "parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1) then\n      return true\n",
+        "parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1) then\n      return false\n",
+        "parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1) then\n      return true\n",
     ),
     "a cancelled subtree stays below its first node": (
         "      cancel_children(base, key, flow, child, call)\n",
@@ -107,11 +107,11 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if true then\n    redis.call('HDEL', base .. ':flowed', id)\n",
     ),
     "the children of a run that is revoked start": (
-        "  redis.call('HSET', key, flows.REVOKED, '1')\n  flows.cancel_children(base, key, edge.flow, 0, call)\n",
-        "  redis.call('HSET', key, flows.REVOKED, '1')\n",
+        "  redis.call('HSET', key, plans.REVOKED, '1')\n  plans.cancel_children(base, key, edge.flow, 0, call)\n",
+        "  redis.call('HSET', key, plans.REVOKED, '1')\n",
     ),
     "the children of a run that is revoked are needed": (
-        "not (parent == 0 and redis.call('HEXISTS', key, flows.REVOKED) == 1)",
+        "not (parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1)",
         "true",
     ),
     "a run that is revoked starts its first children": (

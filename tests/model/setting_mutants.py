@@ -101,8 +101,8 @@ MUTANTS_OF_SETTINGS: Final[dict[str, tuple[str, str]]] = {
         "    redis.call('HDEL', key, 'paused')\n",
     ),
     "a scheduler that is removed is still held": (
-        "    settings.note_hold(base, 'schedule ' .. id, '')\n    redis.call('UNLINK', key_of(base, id))\n",
-        "    redis.call('UNLINK', key_of(base, id))\n",
+        "    settings.note_hold(base, 'schedule ' .. id, '')\n    settings.declare_schedule(base, id)\n",
+        "    settings.declare_schedule(base, id)\n",
     ),
     "a held retention has no effect": (
         "return string.sub(kept, 1, 1) == finish.HELD and kept or policy",

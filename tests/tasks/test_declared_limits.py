@@ -191,6 +191,6 @@ async def test_limits_of_a_queue_without_tasks_are_reported(
     mq.queue(f"{name}s", limits=QueueLimits(concurrency=2))
     with caplog.at_level(logging.WARNING):
         await deploy(mq)
-    [line] = [record.message for record in caplog.records if "limits" in record.message]
-    assert line.startswith(f"the limits of queue '{name}s' are not stored: no task of this app belongs to the queue")
+    [line] = [record.message for record in caplog.records if "not stored" in record.message]
+    assert line.startswith(f"the settings of queue '{name}s' are not stored: no task of this app belongs to the queue")
     assert line.endswith(f"; did you mean {name!r}?")
