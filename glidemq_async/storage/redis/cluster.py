@@ -189,11 +189,11 @@ class ClusterServers(Servers):
 
     def _adopt(self, slots: list[Reply], asked: Address) -> None:
         owners, known = self._read_slots(slots, asked)
-        before = {owner for owner in self._owners if owner is not None}
-        now = {owner for owner in owners if owner is not None}
+        before, now = ({owner for owner in set(found) if owner is not None} for found in (self._owners, owners))
         # Only subscriptions whose slot has another owner reconnect. The others would lose the messages of that time for
         # nothing.
-        changed = [slot for slot in range(SLOTS) if self._owners[slot] not in (None, owners[slot])]
+        pairs = zip(self._owners, owners, strict=True) if before else ()
+        changed = {slot for slot, (old, new) in enumerate(pairs) if old is not None and old != new}
         self._owners = owners
         self._known = list(dict.fromkeys(known))
         for gone in before - now:
@@ -201,7 +201,7 @@ class ClusterServers(Servers):
             if node is not None:
                 node.retire("it serves no slots any more")
         if changed:
-            self.hub.reset(set(changed))
+            self.hub.reset(changed)
 
     def forget_nodes(self) -> object:
         former = (self._nodes, self._refreshing)
