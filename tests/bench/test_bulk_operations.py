@@ -14,7 +14,7 @@ def check(outcome: Outcome, count: int) -> None:
     assert outcome.previewed == count
     assert operation.done + sum(operation.refused.values()) == count
     assert operation.refused.keys() <= {"removed"}
-    # A runner may be killed after it has changed a job. If the job runs and is removed then, the next runner refuses it.
+    # A runner may be killed after it has changed a job. If it is removed after its run, the next runner refuses it.
     assert len(outcome.runs) <= operation.done + operation.refused.get("removed", 0)
     assert set(outcome.runs.values()) == {1}
     assert outcome.later > 0

@@ -33,6 +33,11 @@ def star(children: int, queue: str = "home") -> list[PlannedNode]:
     return plan_tree(FlowJob("parent", "home", None, children=[FlowJob("n", queue) for _ in range(children)]))
 
 
+def children_of(b: Bench) -> int:
+    """Return the number of children of a large parent."""
+    return min(4 * b.many, 10_000)
+
+
 async def store(b: Bench, plan: Sequence[PlannedNode], data: bytes = NIL, other: str = "") -> FlowReply:
     """Store a flow. Nodes outside of its home are sent to the queue with the base key `other`."""
     requests = [AddRequest("", planned.node.name, data, b"", b"") for planned in plan]
@@ -106,17 +111,17 @@ async def add_to_another_queue(b: Bench) -> None:
     await store(b, wide(min(10 * b.many, MOST_NODES), "other"), b"x" * 300, f"{b.base}-other")
 
 
-@largest("advanceFlows", "10,000 children")
+@largest("advanceFlows", "many children")
 async def advance_many(b: Bench) -> None:
-    await store(b, star(10_000), b"x" * 300)
+    await store(b, star(children_of(b)), b"x" * 300)
     await advance(b)
-    await b.end(10_000)
+    await b.end(children_of(b))
     await advance(b)
 
 
-@largest("advanceFlows", "a failed child of 10,000")
+@largest("advanceFlows", "a failed child of many")
 async def cancel_many(b: Bench) -> None:
-    await store(b, star(10_000))
+    await store(b, star(children_of(b)))
     await advance(b)
     await b.end(1, "f")
     await advance(b)
@@ -124,27 +129,27 @@ async def cancel_many(b: Bench) -> None:
 
 @largest("advanceFlows", "to another queue")
 async def advance_to_another_queue(b: Bench) -> None:
-    await store(b, star(min(10 * b.many, 10_000), "other"), b"x" * 5_000, f"{b.base}-other")
+    await store(b, star(children_of(b), "other"), b"x" * 5_000, f"{b.base}-other")
     await advance(b)
 
 
 @largest("settleAndClaim", "children of one parent")
 async def settle_children(b: Bench) -> None:
-    await store(b, star(10_000))
+    await store(b, star(children_of(b)))
     await advance(b)
-    await b.end(10_000)
+    await b.end(children_of(b))
 
 
-@largest("settleAndClaim", "a failed child of 10,000")
+@largest("settleAndClaim", "a failed child of many")
 async def fail_child(b: Bench) -> None:
-    await store(b, star(10_000))
+    await store(b, star(children_of(b)))
     await advance(b)
     await b.end(1, "f")
 
 
 @largest("revokeJob", "the root of a tree")
 async def revoke_root(b: Bench) -> None:
-    for plan in (star(10_000), wide(min(20 * b.many, MOST_NODES)), star(10_000, "other")):
+    for plan in (star(children_of(b)), wide(min(8 * b.many, MOST_NODES)), star(children_of(b), "other")):
         added = await store(b, plan, other=f"{b.base}-other")
         await advance(b)
         assert (await b.functions.jobs.revoke(added.id)).code == "revoked"
@@ -153,14 +158,14 @@ async def revoke_root(b: Bench) -> None:
 
 @largest("removeJob", "the root of a tree")
 async def remove_root(b: Bench) -> None:
-    added = await store(b, star(10_000))
+    added = await store(b, star(children_of(b)))
     await advance(b)
     assert (await b.functions.jobs.remove(added.id)).code == "ok"
 
 
-@largest("advanceFlows", "a root of 10,000 is revoked")
+@largest("advanceFlows", "a root of many is revoked")
 async def cancel_tree(b: Bench) -> None:
-    for plan in (star(10_000), wide(min(20 * b.many, MOST_NODES)), star(10_000, "other")):
+    for plan in (star(children_of(b)), wide(min(8 * b.many, MOST_NODES)), star(children_of(b), "other")):
         added = await store(b, plan, other=f"{b.base}-other")
         await advance(b)
         await b.functions.jobs.revoke(added.id)
@@ -169,7 +174,7 @@ async def cancel_tree(b: Bench) -> None:
 
 @largest("advanceFlows", "running children of a root that is revoked")
 async def cancel_running(b: Bench) -> None:
-    added = await store(b, star(2 * b.many))
+    added = await store(b, star(min(2 * b.many, MOST_NODES - 1)))
     await advance(b)
     await b.claim(b.many)
     await b.functions.jobs.revoke(added.id)
@@ -290,7 +295,7 @@ async def add_children_of(
         first += children
 
 
-@largest("addChildren", "10,000 children")
+@largest("addChildren", "many children")
 async def add_children(b: Bench) -> None:
     await b.crowd()
     await add_to_a_run(b, MOST_CHILDREN // MOST_JOBS_OF_A_CALL, MOST_JOBS_OF_A_CALL)
