@@ -437,8 +437,8 @@ The server's share includes the jobs, which are the same in each row.
 ## {found.jobs:,} jobs in one queue
 
 A row has up to five pages of 50 jobs. A page ends after 10,000 searched jobs or two seconds, and has a cursor for the
-next one. The longest call is the longest time for which the server was occupied at once. It includes the time in
-which the server waited for a processor. `tests/server_time` checks that no call needs more than 5 ms.
+next one. The longest call is the longest time that one call occupied the server. It includes the time in which
+the server waited for a processor. `tests/server_time` checks that no call needs more than 5 ms.
 
 | Request | calls | longest call | median of a page | found | searched |
 |---|---|---|---|---|---|

@@ -2,11 +2,11 @@
 -- the one of the queue `system/alerts`. Its jobs are the notifications about episodes.
 --   putAlert      channel number name rule -> 1 | 0      Store a rule of at most 8 KiB. 0: 200 other rules exist.
 --   removeAlert   channel number name -> 1 | 0
---     Remove a rule, and end its open episodes without notifications. 0: there is no such rule.
+--     Remove a rule, and end its open episodes without notifications. 0: the rule does not exist.
 --   listAlerts    -> { evaluator, last evaluation ms | '', flat { name rule } }
 --   beginAlerts   evaluator lease_ms -> { fence, flat { name rule }, flat { name LF target, state } }
---     Take or renew the lease of the evaluator. lease_ms 0: return the lease. fence 0: this evaluator does not have
---     the lease, because another one has it, or because there is no rule.
+--     Take or renew the lease of the evaluator. lease_ms 0: return the lease. fence 0: another evaluator has the
+--     lease, or no rule is stored.
 --   noteAlerts    channel number fence name hold_ms webhooks opts { target is_true episode document }… -> { status }…
 --     Report the condition of one rule for at most 20 targets.
 --     hold_ms   `<to open> <to close>`: an episode opens when the condition was true for the first duration, and closes

@@ -6,7 +6,7 @@
 local event_content = {}
 event_content.LARGEST = 1024     -- size in bytes of a result that an event contains
 local MOST = 65536               -- size in bytes of all results in one entry
--- The entry of a plain job has its name beside its data. A call that reads large entries takes few of them in a step.
+-- The name of a plain job is in its entry, together with its data. So a call reads only a few large entries in a step.
 local LARGE_AT_ONCE = 4
 
 -- Return the ordering key in the route of a record, '' for a job without one.
@@ -21,18 +21,18 @@ local function asked(base, kind, call)
 end
 
 local function note(rules, id, name, key, result, call)
-  local told = call.told
-  if not told then
-    told = {}
-    call.told, call.told_bytes = told, 0
+  local contents = call.contents
+  if not contents then
+    contents = {}
+    call.contents, call.content_bytes = contents, 0
   end
   local content = {name or '', key, result and #result}
   if result and rules.content == 'value' and #result <= event_content.LARGEST
-    and call.told_bytes + #result <= MOST then
-    call.told_bytes = call.told_bytes + #result
+    and call.content_bytes + #result <= MOST then
+    call.content_bytes = call.content_bytes + #result
     content[4] = result
   end
-  told[id] = content
+  contents[id] = content
 end
 
 -- Note the content of an event of a job with a record. result: the payload of a completed run.

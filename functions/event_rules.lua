@@ -8,7 +8,7 @@
 --   event_rules  hash  off, interval, content: the rules of a queue that has any of them
 --   meta2        hash  max_events
 -- `obliterated` is always written: readers learn from it that the numbers of the events begin again.
--- The flag of `event_rules` tells a call that there are rules, so a queue without rules reads none.
+-- A call reads the rules only if the queue has the flag of `event_rules`.
 
 local event_rules = {}
 event_rules.MOST = 100000
@@ -69,9 +69,9 @@ function event_rules.sift(rules, lines)
   end
 end
 
--- Return true if a job may have a `progress` event now. told: when it had the last one (ms, as text), if it had one.
-function event_rules.is_due(rules, told, now)
-  local last = rules.interval and tonumber(told or nil)
+-- Return true if a `progress` event of a job may be written now. progress_at: the time of its last one (ms, as text).
+function event_rules.is_due(rules, progress_at, now)
+  local last = rules.interval and tonumber(progress_at or nil)
   return not last or clock.is_ahead(last, now) or now - last >= rules.interval
 end
 

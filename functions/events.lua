@@ -148,7 +148,7 @@ local function joined(lines)
   return table.concat(texts, '\n'), n
 end
 
--- Append the events of one call as one entry. call: see queue_flags.call; told: see event_content.lua.
+-- Append the events of one call as one entry. call: see queue_flags.call; its `contents`: see event_content.lua.
 function events.write(base, call)
   local lines, seen = call.lines, call.seen
   if seen.event_rules then event_rules.sift(event_rules.of(base, seen), lines) end
@@ -157,8 +157,8 @@ function events.write(base, call)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta2', 'events', digits(n))
   local seq, t = digits(total - n), digits(call.now)
-  if call.told then
-    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', cmsgpack.pack(call.told))
+  if call.contents then
+    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', cmsgpack.pack(call.contents))
   else
     redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text)
   end

@@ -209,7 +209,7 @@ local function carry_out(base, message, call)
   if is_same and kind == 'r' then done = release(base, id, call) end
   if is_same and kind == 'f' then done = fail_parent(base, id, value, call) end
   if done or (is_same and record.location(base, id)) then return end
-  -- The plan waits for the end of this job. If its record was lost, nobody else reports that.
+  -- The plan waits for the end of this job. Only this call can report a job whose record was lost.
   if is_same then record.resolve(base, {id}, call) else report(base, id, edge, 'f', 'removed', call) end
 end
 

@@ -1,7 +1,8 @@
 -- plans: the stored plan of a flow, and the ends of its nodes. flows.lua does the work that follows from these ends.
 -- Policies: what the end of a child without a result does to its parent.
 --   f  fail: the parent fails immediately          w  wait: the parent fails when all of its children have ended
---   c  collect, i ignore, r remove: the parent starts when all of its children have ended; readers tell them apart
+--   c  collect, i ignore, r remove: the parent starts when all of its children have ended. The three
+--      differ only for readers of the results of the children
 --
 --   flow:<stamp>  hash  p<n>: staged pages whose jobs are not made
 --   flow:<id>  hash  the plan. stamp; live: the number of nodes that have not ended; p<n>: pages whose jobs are not
@@ -75,7 +76,7 @@ local function push_work(base, op, node, at, flow, call)
     op .. ' ' .. digits(node) .. ' ' .. digits(at) .. ' ' .. flow)
 end
 
--- Return a packed table, nil if somebody has damaged it. Calls that unpack a plan may have written before.
+-- Return the table of a packed text, nil if the text is damaged. An error would come after the first writes of a call.
 local function unpacked(packed)
   local readable, found = pcall(cmsgpack.unpack, packed or '')
   return readable and type(found) == 'table' and found or nil

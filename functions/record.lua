@@ -27,7 +27,7 @@
 --                          only because a client may still read the result; "t": the job has its own time to live
 --     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
 --     trimmed              the number of log lines that were trimmed
---     told                 when the last `progress` event was written, ms, under a rule of events that thins them
+--     progress_at          the time of the last `progress` event, ms, if the rules of events have an interval
 --   logs:{id} list   lines, each after its time and its run: SEP <ms> <run> SEP
 -- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
 -- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.

@@ -65,7 +65,7 @@ function removal.start_anew(base, id, how, call)
   -- A held record belongs to a job that has ended, and its waiters have been notified.
   if call.seen.held and redis.call('ZREM', base .. ':held', id) == 1 then redis.call('HDEL', base .. ':waiters', id) end
   redis.call('HDEL', key, 'failures', 'stalls', 'undelivered', 'revoked', 'ended',
-    'result', 'reason', 'cause', 'error', 'progress', 'told', 'drop', 'group', 'runner')
+    'result', 'reason', 'cause', 'error', 'progress', 'progress_at', 'drop', 'group', 'runner')
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   chunks.reopen(base, id, call.seen)
   dedup.own_again(base, id, call)

@@ -8,7 +8,7 @@
 
 local LOG_LINES = 1000
 local LARGEST_VALUE = 1024       -- size in bytes of a progress that its event contains
-local FIELDS = {'place', 'name', 'route', 'told'}
+local FIELDS = {'place', 'name', 'route', 'progress_at'}
 
 -- Return the state and the entry of a job, and what the event of a progress needs to know of it, with one command
 -- unless the job has no record yet.
@@ -20,7 +20,7 @@ local function look(base, id)
     state, at = plain.open(base, id)
     if state then job = redis.call('HMGET', key, unpack(FIELDS)) end
   end
-  return state, at, {name = job[2] or '', key = event_content.key_of(job[3]), told = job[4]}
+  return state, at, {name = job[2] or '', key = event_content.key_of(job[3]), progress_at = job[4]}
 end
 
 local write = {}
@@ -28,12 +28,13 @@ local write = {}
 -- Write a progress, and its event unless the rules of the queue leave it out.
 function write.progress(base, id, value, entry, job)
   local rules, now = event_rules.of(base, event_rules.seen(base)), clock.now()
-  local is_told = event_rules.is_on(rules, 'progress') and (not rules or event_rules.is_due(rules, job.told, now))
+  local is_due = not rules or event_rules.is_due(rules, job.progress_at, now)
+  local is_written = event_rules.is_on(rules, 'progress') and is_due
   -- A user may write before the first claim, which otherwise would read the record as one without a history.
   if entry == '' then redis.call('HSET', base .. ':meta2', 'touched', '1') end
   redis.call('HSET', base .. ':job:' .. id, 'progress', value)
-  if not is_told then return end
-  if rules and rules.interval then redis.call('HSET', base .. ':job:' .. id, 'told', digits(now)) end
+  if not is_written then return end
+  if rules and rules.interval then redis.call('HSET', base .. ':job:' .. id, 'progress_at', digits(now)) end
   job.value = #value <= LARGEST_VALUE and value
   events.progress(base, id, job, now)
 end

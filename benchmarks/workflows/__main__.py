@@ -48,7 +48,7 @@ async def measure(name: str, scale: float) -> str:
 
 
 def main() -> None:
-    """Measure, print the figures, and put those of a full size into the page."""
+    """Measure, and print the figures. Write the figures of a full-size run into the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description="Measure workflows and flows.")
     parser.add_argument("--scale", type=float, default=1.0, help="the size to the full one (1)")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="the parts to measure (all)")

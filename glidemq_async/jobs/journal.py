@@ -502,5 +502,5 @@ def _body_of(store: StepStore, job_id: str, step: StoredStep) -> tuple[object, o
 
 
 def _now() -> float:
-    # Not a whole number: several steps can end in one millisecond, and their order is that of these times.
+    # With fractions, because several steps can end in one millisecond, and steps are sorted by these times.
     return time.time() * 1000

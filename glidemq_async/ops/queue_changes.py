@@ -150,7 +150,7 @@ class QueueChanges(OpsPart):
         note: str = "",
         reason: str = "",
     ) -> None:
-        """Hold rules of a queue's events, as in EventRules. None holds that there is no rule; what is left out stays.
+        """Hold rules of a queue's events, as in EventRules. None holds the absence of a rule; the others stay.
 
         A rule applies to later events until `release_hold(queue, "events_off")`, and so on for "max_events",
         "progress_interval" and "event_content". Results, `job.watch` and the figures of queues do not need events.

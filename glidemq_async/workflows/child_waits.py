@@ -70,7 +70,7 @@ class ChildWait:
 # that is too small costs a needless run. A count that is too large would leave the run suspended for ever. So each end
 # must be counted once, from one of two sources: the ends that a read has found, and the ones that were followed since.
 #
-# The function of a suspended run may go on in the next run. Nobody follows a child while the run is suspended. The next
+# The function of a suspended run can continue in the next run. The run follows no child while it is suspended. The next
 # run reads all ends first and then follows the children that still run. No child is added before the end of this read,
 # because the read could count the end of a child that is being followed.
 class ChildWaits:

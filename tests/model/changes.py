@@ -78,7 +78,7 @@ class ChangedQueue(Queue):
             job.requeued = job.fence
         job.waiters = []  # they have been notified of the end
         job.failures = job.stalls = 0
-        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.told = job.held = None
+        job.ended = job.result = job.error = job.reason = job.cause = job.progress = job.progress_at = job.held = None
         job.drop = ""
         self.to_line(job)
         self._own_again(job)

@@ -62,7 +62,7 @@ class EventReader:
         return events
 
     def forget_lives(self) -> None:
-        """Events that tell of another life of a job are switched off."""
+        """Events of an earlier job with the same id are switched off."""
         self._ended.clear()
 
     def _follow(self, event: Event) -> None:

@@ -46,8 +46,10 @@ class EventRules:
     def tells(self, job: Job, now: int) -> bool:
         """Return whether a progress has an event now, and note that it had one."""
         interval = int(self.rules.get("progress_interval") or 0)
-        if not self.is_on("progress") or (interval and job.told is not None and now - job.told < interval):
+        if not self.is_on("progress") or (
+            interval and job.progress_at is not None and now - job.progress_at < interval
+        ):
             return False
         if interval:
-            job.told = now
+            job.progress_at = now
         return True

@@ -494,7 +494,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "an expired result can be read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
-    "a retried job keeps its time to live": ("'progress', 'told', 'drop', 'group'", "'progress', 'told', 'group'"),
+    "a retried job keeps its time to live": (
+        "'progress', 'progress_at', 'drop', 'group'",
+        "'progress', 'progress_at', 'group'",
+    ),
     "a fire time fires twice": (
         " or next_of(base, firing.id) ~= firing.seen then",
         " then",

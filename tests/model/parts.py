@@ -164,7 +164,7 @@ class Job:
     stalls: int = 0
     undelivered: int = 0  # claims whose reply a live worker did not receive
     progress: str | None = None
-    told: int | None = None  # when the last progress had an event, under a rule that thins them
+    progress_at: int | None = None  # the time of the last event of progress, if the rules of events have an interval
     logs: list[str] = field(default_factory=list[str])
     chunks: list[tuple[int, str]] | None = None  # the run and the payload of each; None: it has no stream
     waits_for: tuple[str, ...] | None = None  # the signals that the suspended job waits for

@@ -13,7 +13,8 @@ from glidemq_async.ops import Actor, Ops
 from glidemq_async.storage import MemoryStorage
 from tests.conformance import test_event_rules as rules
 from tests.conformance import test_events as events
-from tests.model.alert_mutants import MUTANTS_OF_ALERTS, MUTANTS_OF_EVENTS
+from tests.model.alert_mutants import MUTANTS_OF_ALERTS
+from tests.model.event_mutants import MUTANTS_OF_EVENTS
 from tests.ops import test_alerts as alerts
 from tests.ops.receiver import Receiver, receiving
 from tests.support.clocked_queue import Timed, timed

@@ -106,7 +106,7 @@ async def test_a_kept_function_sees_each_end_of_a_child(mq: GlideMQ[Any], name: 
             (child,) = await other.get_jobs("waiting")
             await (child.revoke() if end == "revoked" else child.remove())
         elif end == "expires":
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.25)  # longer than the ttl of the child; only the clock of the server ends it
         gate.set()
         async with mq.worker([f"{name}-other"]):
             said = await run.result(PATIENCE)

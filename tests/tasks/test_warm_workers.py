@@ -103,3 +103,38 @@ async def test_a_worker_that_is_not_idle_delays_no_run(mq: GlideMQ[Any], name: s
             free.set()
         assert starts == [0, 0] or keeper == "closed"
         assert not await mq.queue(name).check()
+
+
+@pytest.mark.parametrize("gate", ["pause", "limit"])
+async def test_an_idle_worker_continues_no_run_that_may_not_start(mq: GlideMQ[Any], name: str, gate: str) -> None:
+    blocked, free = asyncio.Event(), asyncio.Event()
+
+    @mq.task
+    async def block() -> None:
+        blocked.set()
+        await free.wait()
+
+    @mq.workflow
+    async def order() -> str:
+        starts.append(0)
+        return str((await workflows.receive("go")).data)
+
+    async with mq, mq.worker(), mq.worker():
+        queue = mq.queue(name)
+        run = await order.start()
+        await reaches(run, "suspended")
+        if gate == "pause":
+            await queue.pause()
+        else:
+            await queue.set_global_concurrency(1)
+            await block.add()
+            await blocked.wait()
+        await run.signal("go", "said")
+        # The signal and its push are one call, so the state after the reply is the one that it has caused.
+        await run.job.refresh()
+        assert run.job.state != "active"
+        free.set()
+        if gate == "pause":
+            await queue.resume()
+        assert await run.result(PATIENCE) == "said"
+        assert not await queue.check()

@@ -190,7 +190,7 @@ class Wire(asyncio.Protocol):
             self._check_again(soonest)
 
     def _soonest(self) -> float:
-        """Return the loop time at which the first request becomes overdue if there is no further progress."""
+        """Return the loop time at which the first request is overdue unless bytes arrive before."""
         progress = self._progress
         return min(
             (max(deadline, progress + idle_timeout) for _, deadline, idle_timeout in self._pending), default=_NEVER
