@@ -308,6 +308,8 @@ async def _watched(url: str, base: str, pid: int, number: int) -> WatchCost:
             used = used_seconds(pid) - used
         refreshes = sum(page.refreshes - old for page, (old, _) in zip(pages, before, strict=True))
         updates = sum(page.updates - old for page, (_, old) in zip(pages, before, strict=True))
+        if updates < number:
+            raise RuntimeError(f"{number} browsers got {updates} events in {seconds:.0f} s, so they did not follow")
         return WatchCost(number, used / seconds, spent / seconds, refreshes, updates)
     finally:
         for task in tasks:

@@ -21,6 +21,8 @@ TICK_SECONDS: Final = 1.0
 """Interval between two readings."""
 MOST_SHARE: Final = 0.02
 """The share of a processor that the readings take at most. The interval grows if they need more."""
+LONGEST_PAUSE: Final = 10.0
+"""Longest interval. The time of a reading includes other work of the thread, for example many pages that open."""
 LINGER_SECONDS: Final = 10.0
 """Time after the last viewer has left for which the readings go on."""
 MOST_TOPICS: Final = 500
@@ -245,7 +247,7 @@ class Live:
                 used = time.thread_time()
                 await self._read(watched)
                 used = time.thread_time() - used
-                await asyncio.sleep(max(TICK_SECONDS, used / MOST_SHARE))
+                await asyncio.sleep(min(max(TICK_SECONDS, used / MOST_SHARE), LONGEST_PAUSE))
         finally:
             self._is_reading = False
             self._topics.clear()

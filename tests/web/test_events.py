@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue
+from glidemq_async.ops import live
 from glidemq_async.ops.core import Ops
 from glidemq_async.storage import Storage
 from glidemq_async.web import event_endpoints
@@ -147,3 +149,18 @@ async def test_a_thousand_clients_share_one_reader(storage: Storage, name: str) 
             each.left.set()
         await asyncio.gather(*tasks)
         assert app.state.web.streams == 0
+
+
+async def test_work_of_the_process_delays_the_next_reading_by_a_bounded_time(
+    storage: Storage, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The loop has other work while a reading waits for the store. Here that work takes 100 seconds of the processor.
+    spent = iter(range(0, 1_000_000, 100))
+    monkeypatch.setattr(time, "thread_time", lambda: next(spent))
+    monkeypatch.setattr(live, "LONGEST_PAUSE", 0.2)
+    app = operations_app(storage, limits=NO_LIMITS)
+    async with Queue[Any, Any](name, storage) as queue, running(app), listening(app, f"queue:{name}") as listener:
+        await queue.add("n")
+        assert (await listener.next())[1] == "snapshot"
+        await queue.add("n")
+        assert (await listener.next())[1] == "update"
