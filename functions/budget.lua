@@ -2,11 +2,11 @@
 -- When the budget is spent, it returns the position it has reached, and the client calls again.
 
 local budget = {}
--- Seconds, and bytes: freeing memory costs time after the clock has been read.
-local ENOUGH = 0.002
--- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. Each of these calls ends
--- with work that these do not contain, for example its events.
+local ENOUGH = 0.002             -- seconds
+-- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. The limits are low
+-- because each of these calls has more work afterwards, for example its events.
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
+-- Limits in bytes. The clock alone is not enough: the server frees and sends memory after the function has read it.
 local HEAVY = 8388608
 local ANSWER = 524288
 budget.CLAIMED_BYTES = 1048576
@@ -14,8 +14,8 @@ budget.CLAIMED_BYTES = 1048576
 do
   local asked_for_clock, processor_time
 
-  -- Return seconds since an unknown instant. Inside a function most servers freeze TIME. Those that do not have no
-  -- os.clock.
+  -- Return seconds since an unknown instant. Most servers have os.clock, and freeze TIME inside a function. The servers
+  -- without os.clock do not freeze TIME.
   local function seconds()
     if not asked_for_clock then
       asked_for_clock = true
@@ -27,13 +27,13 @@ do
     return t[1] + t[2] / 1000000
   end
 
-  -- Return a new budget. The caller adds to `bytes`; most: the limit of bytes.
+  -- Return a new budget. The caller adds to its field `bytes`. most: the limit of bytes (default: HEAVY).
   function budget.new(most)
     return {began = seconds(), bytes = 0, most = most or HEAVY}
   end
 
-  -- Return the budget of a call that settles and claims. is_small: the call has work for a step or two, so the time
-  -- before the first look at the clock does not count, and most small calls never read the clock.
+  -- Return the budget of a call that settles and claims. is_small: the call has work for one or two steps. Its time
+  -- then begins at the first look at the clock, and most small calls never read the clock.
   function budget.of_claim(is_small)
     return {began = not is_small and seconds() or nil, bytes = 0, most = budget.CLAIMED_BYTES}
   end

@@ -59,8 +59,8 @@ function chunks.drop_oldest(stream, most)
   return stream.marks[1].first
 end
 
--- Wake the readers of a stream, or the watchers of its job. The message is the number of the last chunk, "end", or
--- "changed": the state, the progress or the log of the job.
+-- Wake the readers of a stream, or the watchers of its job. text: the number of the last chunk, "end", or "changed" if
+-- the state, the progress or the log of the job has changed.
 function chunks.publish(base, id, text)
   -- This comes after writes, so it must not raise. Readers also look again every few seconds.
   redis.pcall('SPUBLISH', base .. ':chunks:' .. id, text)
@@ -93,7 +93,7 @@ function chunks.announce_one(base, id)
   if redis.call('HEXISTS', base .. ':streamed', id) == 1 then chunks.publish(base, id, CHANGED) end
 end
 
--- The job has ended: so does its stream. payload: the error of its run, '' without one.
+-- End the stream of a job that has ended. payload: the error of its run, '' without one.
 function chunks.close(base, id, state, payload, call)
   local stream = call.seen.streamed and chunks.open_of(base, id)
   if not stream then return end
@@ -108,7 +108,7 @@ function chunks.close(base, id, state, payload, call)
   chunks.publish(base, id, ENDED)
 end
 
--- A job that has ended runs again: so does its stream. The numbers of the chunks continue. The ended stream of a
+-- Open the stream of a job that had ended and runs again. The numbers of the chunks continue. The ended stream of a
 -- removed job with the same id stays as it is.
 function chunks.reopen(base, id, seen)
   if not seen.logs then return end

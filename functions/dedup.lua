@@ -1,4 +1,4 @@
--- dedup: of several adds with the same deduplication id, one job.
+-- dedup: stores one job for several adds with the same deduplication id.
 --   dedup:{d}  string  "<end in ms, 0 = none> <id of the owner>". The owner is the job that has the deduplication id.
 --              SEP and an id follow if a successor waits for the owner, see successors.lua. With a ttl the first field
 --              is "<end in ms>-<start in ms>".
@@ -38,7 +38,7 @@ local function kept(base, d, now)
   return ends, owner, successor ~= '' and successor or nil
 end
 
--- The owner has ended. Its successor becomes the owner and may start; without a successor d is free.
+-- Pass d on from an owner that has ended to its successor, which may start now. Without a successor, free d.
 local function pass_on(base, d, successor, call)
   local key = base .. ':dedup:' .. d
   if successor and dedup.start_next(base, successor, call) then
@@ -85,7 +85,7 @@ local function mark(base, d, id, call)
   redis.call('HSET', queue_flags.create(base, 'deduped', call.seen), id, d)
 end
 
--- Another job becomes the owner. The previous owner has no successor any more: a successor that waits for it starts.
+-- Make another job the owner. If a successor waited for the previous owner, it starts now.
 local function take(base, d, ends, id, call)
   local key = base .. ':dedup:' .. d
   local before = redis.call('SET', key, window(ends, call) .. ' ' .. id, 'GET')
@@ -115,7 +115,7 @@ function dedup.follow(base, d, owner, id, call)
   return '0 ' .. d
 end
 
--- A job that had ended is started anew. It owns its id again, unless the window is over or another job owns it.
+-- Make a job that had ended and is started anew the owner again, unless the window is over or another job is the owner.
 function dedup.own_again(base, id, call)
   local text = redis.call('HGET', base .. ':job:' .. id, 'dedup')
   if not text then return end

@@ -87,11 +87,11 @@ do
   -- But runs that end together are often the oldest of their stream, and one XTRIM deletes them without a search. It
   -- must not delete the entry of another job. It cannot: an entry is undelivered, pending, or one of these, and the
   -- bound is the first pending entry, or the first undelivered one if none is pending. The number of deleted entries
-  -- shows if XTRIM has met all of them. Otherwise an older run goes on, and XDEL deletes the rest.
+  -- shows if XTRIM has deleted all of them. If not, an older run is still active, and XDEL deletes the rest.
   --
-  -- The rule does not hold for entries of `lane` whose group was destroyed (`lane_lost`): they are neither pending nor
-  -- undelivered, and their jobs are still to be returned. Nor does it hold for the entries of completed plain jobs in
-  -- `fifo`, which are kept. strangers: there may be such entries.
+  -- Two kinds of entries are neither pending nor undelivered, and must stay: entries of `lane` whose group was
+  -- destroyed (`lane_lost`), because their jobs are still to be returned, and the kept entries of completed plain jobs
+  -- in `fifo`. strangers: true if there may be such entries.
   function entries.delete_acknowledged(stream, raw, strangers)
     local bound = #raw >= entries.few and not strangers and first_open(stream)
     if bound and redis.call('XTRIM', stream, 'MINID', bound) == #raw then
@@ -230,8 +230,8 @@ function entries.ensure_group(stream)
   redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
 end
 
--- Create the consumer group of `fifo` if it does not exist. If it was destroyed, the server delivers all entries again.
--- Those of completed plain jobs among them must not run again, so claims look for them up to the present last entry.
+-- Create the consumer group of `fifo` if it does not exist. If it was destroyed, the server delivers all entries again,
+-- also those of completed plain jobs, which must not run again. So claims look for them up to the present last entry.
 function entries.ensure_fifo_group(base)
   local fifo = base .. ':fifo'
   if redis.pcall('XGROUP', 'CREATE', fifo, GROUP, '0', 'MKSTREAM').err then return end

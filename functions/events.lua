@@ -1,9 +1,10 @@
 -- events: the history of a queue as a capped stream. Readers can resume, and can count the events that they missed.
---   events  stream  one entry per call: seq (number of its first event), n, t (ms), e (the events); c, see
---     event_content.lua; and of a `progress`: name and key of its job, and v, the progress as a payload.
+--   events  stream  one entry per call: seq (number of its first event), n (number of events), t (ms), e (the events),
+--     and c, see event_content.lua. An entry of `progress` also has name and key of its job, and v, the progress as a
+--     payload.
 --     e: one line per kind, in the order of KINDS: kind SEP id SEP id …
 --        kinds with a detail: kind SEP id SEP detail SEP …; the detail of `added` is the name, or name RS key
---   meta2   hash    `events`: the number of events ever written.
+--   meta2   hash    events: the number of events ever written
 -- Ids and details contain no control characters. Old events are trimmed from the head only, by number and by size, and
 -- never with XDEL: otherwise readers could not count what they missed. `positions` (history.lua) keeps the readers that
 -- hold back the trimming.
@@ -11,8 +12,8 @@
 local events = {}
 local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- number of events between two checks of the caps
-local LARGE = 65536                -- size in bytes of an entry that causes a check too
-local MOST_TRIMMED = 20000          -- number of entries that one check removes, if an operator holds a lower number
+local LARGE = 65536                -- bytes of the events of an entry that causes a check too
+local MOST_TRIMMED = 20000         -- number of entries that one check removes, in a queue with the rule max_events
 local HELD = 4                     -- a reader that holds events keeps at most this multiple of the caps
 local FORGET_MS = 604800000        -- a reader that was silent for a week holds nothing any more
 
@@ -61,7 +62,9 @@ function events.first_from(key, id)
 end
 
 do
-  -- Bisect one part of the ids: return the highest number whose first entry from there on is not beyond `seq`.
+  -- Search the entry of the event `seq` by one part of the ids: the milliseconds, or the number within a millisecond.
+  -- Return the highest value of the part from which on the first entry does not begin after `seq`. id_of: returns the
+  -- lowest id of a value; part: returns the value in an id.
   local function highest(key, low, high, id_of, part, seq)
     while low < high do
       local middle = math.ceil((low + high) / 2)

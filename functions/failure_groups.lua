@@ -13,7 +13,7 @@
 
 local failure_groups = {}
 local MOST_GROUPS = 200
-local MOST_NOTES = 16            -- collected groups of a call; a step of settle.lua may have that many
+local MOST_NOTES = 16            -- groups that a call collects before it writes them
 local MOST_VERSIONS = 8
 local HOURS, HOUR_MS = 24, 3600000
 local LONGEST, LONGEST_MESSAGE = 200, 500
@@ -58,7 +58,8 @@ local function stored(base, fingerprint)
   end
 end
 
--- Move the hours of a group on to the present one. A clock that was set back counts in the last known hour.
+-- Shift the trend of a group to the present hour. While the clock is behind the last known hour, failures count in that
+-- hour.
 local function move_on(group, now)
   local hour, trend = math.floor(now / HOUR_MS), group[TREND]
   local by = math.min(hour - group[HOUR], HOURS)
@@ -138,8 +139,8 @@ local function parts_of(payload)
   return readable and type(found) == 'table' and found or {}
 end
 
--- Note an attempt that has failed. name: of the job; payload: the error as its worker sent it; reason: its text. Return
--- the fingerprint and the version of the worker.
+-- Note an attempt that has failed. name: the name of the job; payload: the error as the worker sent it; reason: the
+-- text of the error. Return the fingerprint and the version of the worker.
 function failure_groups.attempt(base, id, name, payload, reason, call)
   local parts = parts_of(payload)
   local kind = text_at(parts, 1)

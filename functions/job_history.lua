@@ -1,16 +1,15 @@
--- job_history: what happened to a job: its runs, and what operators did with it.
+-- job_history: the runs of a job, and the actions of operators on it.
 --   getHistory   id -> { history | '', consumer, version }     the last two of a running job, otherwise ''
 --   noteAction   channel number actor action note id… -> { number of ids that were looked at, number of jobs }
 --                at most 200 ids; jobs that do not exist are passed over
---   setHistory   bytes -> "ok"      how much each job keeps of its history, 0: nothing; at most MOST_BYTES
+--   setHistory   bytes -> "ok"      the size of the history that each job keeps, 0: none; at most MOST_BYTES
 --   record  history  entries separated by RS, the oldest first. An entry has a letter and values, separated by SEP:
 --             a run ms ms outcome consumer version group error     a run with its start and end
 --             e ms what text              the server has ended the job
 --             o ms actor action note      an operator
---   meta2   history  the bytes of a history, absent for the default
--- Only a job that fails, that runs again, or that an operator changes has the field. The run of a job that completes at
--- its first attempt follows from its other fields. A run that completes after others is not noted either: the claim has
--- stored its worker in `runner`.
+--   meta2   history  the size of a history in bytes, absent for the default
+-- Only a job that fails, that runs again, or that an operator changes has the field. A run that completes is not noted:
+-- it follows from the other fields of the job. After other runs, the claim has stored its worker in `runner`.
 
 local job_history = {}
 local DEFAULT_BYTES, MOST_BYTES = 8192, 65536

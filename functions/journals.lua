@@ -55,7 +55,7 @@ function journals.remove(base, ids)
   in_chunks('UNLINK', nil, nil, keys)
 end
 
--- The job has completed.
+-- Let the journal of a completed job expire.
 function journals.keep_history(base, id)
   local count, bytes = journals.size_of(base, id)
   if not count then return end
@@ -63,8 +63,9 @@ function journals.keep_history(base, id)
   redis.call('PEXPIRE', base .. ':steps:' .. id, bytes > MOST_KEPT and LARGE_KEPT_MS or KEPT_MS)
 end
 
--- A job that has ended runs again. After a failure its next run continues from the journal, and repeats the steps that
--- failed before this fencing token. A completed job starts anew.
+-- Prepare the journal of a job that had ended and runs again. After a failure, the next run continues from the journal,
+-- and repeats the steps that failed at the stored fencing token or before. A completed job starts with an empty
+-- journal.
 function journals.reopen(base, id, state, seen)
   local count, bytes = journals.size_of(base, id)
   if not count then return end

@@ -65,12 +65,12 @@ function keyed.touch(call, key, waits)
   touched[key] = waits and touched[key] or waits or false
 end
 
--- Return whether the review of a key reads more than the number of its running jobs. It then takes some 40 us.
+-- Return true if the review of a key reads more than the number of its running jobs. It then takes some 40 us.
 function keyed.is_costly(seen)
   return seen.limited or seen.resting or seen.pauses
 end
 
--- Return whether a call that goes in steps should end, because the review at its end may be costly.
+-- Return true if a call that works in steps should end, because the review at its end may be costly.
 function keyed.has_touched_many(call)
   return #(call.touched or {}) >= MOST_TOUCHED
 end
@@ -149,7 +149,7 @@ end
 do
   local AT_ONCE = 16
 
-  -- Note which of the touched keys have waiting jobs. Mostly either all of them do or none, and then one EXISTS answers
+  -- Note which of the touched keys have waiting jobs. Usually all of them do or none does. One EXISTS then finds that
   -- for many keys.
   local function note_waiting(base, touched)
     local unknown, names = {}, {}
@@ -179,7 +179,7 @@ do
     return found
   end
 
-  -- Return how many more jobs of a key may start now (0: none) and, as the second value, from when on.
+  -- Return how many more jobs of a key may run, and, unless this is 0, the instant from which they may start.
   local function start_of(base, key, call)
     local limits_now = keyed.limits_of(base, key, call)
     local left = keyed.room(base, key, limits_now, call)
@@ -315,8 +315,8 @@ do
     call.seen.limited, call.seen.running = nil, nil
   end
 
-  -- Runs of these keys are over, for any reason. `keys` names a key once for each run. The caller has verified that
-  -- each of these runs was running: a release too many would let two jobs of a key run at the same time.
+  -- Note that runs of these keys have ended, for any reason. `keys` names a key once for each run. The caller has
+  -- verified that each of these runs was active: an extra release would let two jobs of a key run at the same time.
   function keyed.release(base, keys, call)
     if not call.seen.limited then return release_all(base, keys, call) end
     local hash, ended, names = base .. ':running', {}, {}
@@ -337,7 +337,7 @@ do
   end
 end
 
--- A claimed job of the key cannot start. Refund its tokens and its start in the window.
+-- Refund the tokens of a claimed job that cannot start, and its start in the window.
 function keyed.refund(base, id, key, call)
   local limits_now = keyed.limits_of(base, key, call)
   if limits_now.max then redis.call('ZPOPMAX', base .. ':keyrate:' .. key) end
@@ -345,7 +345,8 @@ function keyed.refund(base, id, key, call)
   if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', route.cost) end
 end
 
--- The job waits in `scheduled` for its next attempt. If its key runs one job at a time, the key waits with it.
+-- Note that the job waits in `scheduled` for its next attempt. If its key runs one job at a time, the key waits with
+-- it.
 function keyed.rest(base, id, key, call)
   redis.call('SADD', base .. ':keyrest:' .. key, id)
   redis.call('HSET', queue_flags.create(base, 'resting', call.seen), id, key)

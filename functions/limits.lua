@@ -10,11 +10,11 @@
 
 local limits = {}
 local KEPT = {queue = 1000, key = 50}
--- of the queue. The starts of a key are kept for its window only, because there may be many keys.
+-- How long the queue keeps its starts. A key keeps its starts only for its window, because there may be many keys.
 local KEPT_MS = 86400000
-local MOST_FORGOTTEN = 2000      -- per call; a call starts at most 1,000
-local BOUNDED = '2'                -- the field `limits` of `meta2` if the number of waiting jobs is limited
-local LONGEST_MS = 1e14    -- maximum length of a rate's window; servers accept no much later instant
+local MOST_FORGOTTEN = 2000      -- starts that a call forgets; it starts at most 1,000 jobs
+local BOUNDED = '2'              -- the field `limits` of `meta2` if the number of waiting jobs is limited
+local LONGEST_MS = 1e14          -- maximum length of a rate's window; servers refuse much later instants
 
 -- Return how many more jobs may start in the window and, if none, when the next one may; and how many starts are before
 -- the window. The window includes its last instant and not its first: a start at 0 ms leaves a window of 100 ms at 100
@@ -33,8 +33,8 @@ function limits.room(key, max, length, now)
   return 0, tonumber(leaving[2]) + length, before
 end
 
--- The same, without the starts before the window, for a call that may write. kept: how many starts before the window to
--- keep.
+-- Return the same first two values, and forget old starts. For a call that may write. kept: how many starts before the
+-- window to keep.
 function limits.window(key, max, length, now, kept)
   local left, at, before = limits.room(key, max, length, now)
   local over = before - (kept or KEPT.key)
@@ -43,7 +43,7 @@ function limits.window(key, max, length, now, kept)
   return left, at
 end
 
--- The window became longer. Keep the known starts longer than the old window did.
+-- Keep the known starts for a longer window.
 function limits.keep_starts(key, length)
   if length then redis.call('PEXPIRE', key, digits(length + 1000), 'GT') end
 end
@@ -137,7 +137,7 @@ function limits.allowance(base, slots, call)
   return allowed
 end
 
--- The end of runs makes room under a limit of the queue, so idle workers should wake up.
+-- Note the end of n runs. It makes room under a limit of the queue, so idle workers should wake up.
 function limits.freed(n, call)
   if call.seen.limits then call.startable = call.startable + n end
 end
@@ -149,7 +149,7 @@ function limits.started(base, n, call)
   if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call) end
 end
 
--- A handler raised RateLimited. No job of the queue starts before `at`.
+-- Let no job of the queue start before `at`, because a handler raised RateLimited.
 function limits.close_gate(base, at, call)
   local key = queue_flags.create(base, 'limits', call.seen)
   local before = tonumber(redis.call('HGET', key, 'gate') or 0)

@@ -4,8 +4,8 @@
 -- serves a whole call.
 
 local order = {}
-local PER_CALL = 1000            -- the last three digits
-local FIRST = 1e12               -- from here on, the first 13 digits of the numbers
+local PER_CALL = 1000            -- numbers of a block: the last three digits of a number
+local FIRST = 1e12               -- the first 13 digits of a number are the number of its block, plus FIRST
 
 -- Return a number above every earlier one.
 function order.next(base, call)

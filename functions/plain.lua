@@ -1,16 +1,16 @@
--- plain: jobs without a record. A job that was added with a generated id and without options of its own place in the
--- queue (delay, priority, lifo, key, deduplication) is only an entry of `fifo`. Its id is the number in the id of the
--- entry, and the time of adding is the rest of that id. Its time to live is in `expiry` and its clients are in
--- `waiters`, as for other jobs. The state follows from the structures:
+-- plain: jobs without a record. A job with a generated id is only an entry of `fifo`, unless it has an option that
+-- needs another structure (delay, priority, lifo, key, deduplication). Its id is the number in the id of the entry, and
+-- the time of adding is the rest of that id. Its time to live is in `expiry` and its clients are in `waiters`, as for
+-- other jobs. The state follows from the structures:
 --   waiting    the entry has not been delivered
 --   active     the entry is pending
 --   completed  `results` has the number, see results.lua
 -- A plain job gets a record as soon as something else must be stored for it: a failure, a retry, a lost lease, a log
--- line, a change by a user. All functions but add, claim, settle, the readers and the ones for clients that wait
--- therefore begin with plain.open and then handle records only.
+-- line, a change by a user. Most functions that write therefore begin with plain.open, and then handle only records.
+-- Add, claim, settle and the functions for waiting clients handle plain jobs themselves, and so do the readers.
 --   recorded  set   entries of plain jobs that have a record, while the entry is still in `fifo`
---   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. (Renewing resets the idle
---                   time of the entry, from which the start of all others follows.)
+--   started   hash  number -> when the run began, ms, of plain runs whose lease was renewed. A renewal resets the idle
+--                   time of the entry. The start of every other plain run follows from its idle time.
 
 local plain = {}
 local DEFAULT_LEASE_MS = 30000     -- for a worker whose last reply, which names its lease, was deleted by hand
@@ -141,7 +141,8 @@ function plain.open(base, id, seen)
   return record_job(base, id, seen)
 end
 
--- The same for a call that has read the flags of the queue, and has written already: nothing here can fail.
+-- The same as plain.open, for a call that has read the flags of the queue and has written already. Nothing here can
+-- fail.
 function plain.open_next(base, id, seen)
   local state, entry = record.location(base, id)
   if state then return state, entry end
@@ -186,7 +187,7 @@ function plain.view(base, id)
   return flat
 end
 
--- The runs of these entries have ended.
+-- Forget when the runs of these entries began, because they have ended.
 function plain.forget_starts(base, raw)
   local ids = {}
   for i, entry in ipairs(raw) do ids[i] = plain.id_of(entry) end
@@ -201,8 +202,9 @@ function plain.record_pending(base, stream, row, call)
   plain.record_run(base, row[1], fields, started, lease, call.seen)
 end
 
--- Give up to n of the completed plain jobs records, fewer if their payloads are large. Return how many jobs were met, 0
--- if none is left. A payload and a result are copied twice, which takes as long as freeing four times their bytes.
+-- Give records to up to n completed plain jobs, fewer if their payloads are large. Return how many jobs were found, 0
+-- if none is left. it: the budget of the call. A payload and a result are copied twice, which takes as long as freeing
+-- four times their bytes.
 local SCANNED, COPYING = 2, 4
 function plain.record_some(base, n, it)
   local met, cursor = 0, '0'

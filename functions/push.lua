@@ -1,6 +1,6 @@
 -- push: starts added jobs on idle workers without a claim call. warm_runs.lua does the same with resumed jobs.
--- for that worker in the same call, and publishes them on the channel of the worker. The handler then starts after one
--- hop instead of three.
+-- An add that finds an idle worker claims the jobs for that worker in the same call, and publishes them on the channel
+-- of the worker. The handler then starts after one hop instead of three.
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
 --            settle call returns them
 --   call:<consumer>  after the reply, { time of the claim, ms; { token } } and a nil, both cmsgpack

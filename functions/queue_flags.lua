@@ -38,7 +38,8 @@ end
 local EVENT_RULES = '}'          -- the letter of `event_rules`
 
 -- Return true if a queue has rules of events. features: the field of `meta2`. For calls that write events and need no
--- other part of queue_flags.at. Without a flag that is missing, they write events that the rules leave out.
+-- other part of queue_flags.at. If the flag is missing although the queue has rules, these calls also write the events
+-- that the rules leave out.
 function queue_flags.has_event_rules(features)
   return features and features ~= '' and string.find(features, EVENT_RULES, 1, true) ~= nil
 end
@@ -84,15 +85,16 @@ local function look_up(base, letters, seen)
 end
 
 -- Return the end of a pause in ms, true for a pause without an end. value: the field `paused` of a paused queue. A
--- pause whose end has come still counts until a claim ends it, see settle.lua. So no other call reads the clock for it.
+-- pause whose end has come still counts until a claim ends it, see settle.lua. So other calls need not compare the end
+-- with the clock.
 function queue_flags.pause_of(value)
   return tonumber(string.match(value, '^1 (%d+)$') or nil) or true
 end
 
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
--- features, shortest_lease, special, <structure> = true if it exists }. limited: keys have limits, see keyed.lua.
--- lane_lost: `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see stalled.lua.
--- special: see entries.lua.
+-- features, shortest_lease, horizon, regrouped, special, <structure> = true if it exists }. limited: keys have limits,
+-- see keyed.lua. lane_lost: `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see
+-- stalled.lua. horizon: see results.lua. regrouped, special: see entries.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'keep_failed', 'touched',
     'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease', 'horizon',
@@ -122,7 +124,7 @@ function queue_flags.require(base)
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
 end
 
--- Return <structure> = true for each of some structures that exists. features: the field of `meta`; names: the
+-- Return <structure> = true for each of the named structures that exists. features: the field of `meta2`; names: the
 -- structures, as a set. For a call that needs no other part of queue_flags.at.
 function queue_flags.some(base, features, names)
   local letters, found = features and compared[base] and features or ALL, {}
@@ -185,17 +187,20 @@ function queue_flags.is_compared(base)
   return compared[base]
 end
 
--- The state of one function call:
+-- Return the state of one function call. Files that add other fields describe them.
 --   now, past  ms, and the microseconds beyond them
 --   seen       the table of queue_flags.at
 --   lines      the events noted so far, see events.lua
 --   startable  the number of jobs that became startable, see wakeup.lua
---   touched, released, entered, key_limits, slept   of keyed.lua: keys to review, the ones without running jobs,
---                                                   jobs not yet in `keyed`, limits read so far, and true if a key went
---                                                   to sleep
+--   of keyed.lua:
+--     touched, released   the keys to review, and those of them without running jobs
+--     entered             the jobs that are not in `keyed` yet
+--     key_limits          the limits of keys that were read so far
+--     slept               true if a key was added to `sleeping`
 --   added      `now` as text, for records
 --   block, nth   the sequence numbers used so far, see order.lua
---   open_at, full   when more jobs may start, or that only the end of a run makes room, see limits.lua
+--   open_at    the instant from which more jobs may start, ms; full: true if only the end of a run makes room, see
+--              limits.lua
 --   behind     there may be more due jobs or keys, see scheduled.lua
 --   lock       of a claim: the caller's lease, ms; shortest: the shortest lease of the jobs that it claims
 function queue_flags.call(base)

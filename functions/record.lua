@@ -7,8 +7,8 @@
 --     route                how the job waits when it is ready, see routes.lua; absent for a plain job
 --     claim                "<fencing token> <started ms> <lease ms> [<order>]" of the last claim; order: see
 --                          returned.lua. A job that was added with a delay has "0 0 0" before its first claim. Other
---                          jobs have no such field before their first claim. Runs write only the records of claimed
---                          jobs: without this field, a user or the job's end wrote the fields below.
+--                          jobs have no such field before their first claim. A run writes only to a record with this
+--                          field. If it is absent, a user or the end of the job wrote the fields below.
 --     added                creation time, ms. Absent while the id of the first stream entry contains it, and for keyed
 --                          jobs, whose route contains it.
 --     failures, stalls     number of runs that failed; number of leases that expired
@@ -23,15 +23,15 @@
 --     waits                of a suspended job: what it waits for, see signals.lua
 --     warm                 of a suspended job: the worker that has its function in memory, see warm_runs.lua
 --     adopted              the plan of the children that runs of the job have added, see plans.lua
---     drop                 the record is removed when the hold ends, see `held` in finish.lua. "1": it stays
---                          only because a client may still read the result; "t": the job has its own time to live
+--     drop                 the record is removed when the job leaves `held`, see finish.lua. "1": it stays only because
+--                          a client may still read the result; "t": the job has its own time to live
 --     streamed             "1": the job has or had chunks; "0": a client reads them, see chunks.lua
 --     trimmed              the number of log lines that were trimmed
 --     progress_at          the time of the last `progress` event, ms, if the rules of events have an interval
 --   logs:{id} list   lines, each after its time and its run: SEP <ms> <run> SEP
--- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the
--- fields a claim must read. "i": name and data. "o": options too. "h": a job with a history, all fields.
--- Every field that a claim does not read saves server time.
+-- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the fields
+-- that a claim must read. "i": name and data. "o": options too. "h": all fields, of a job with a history. Every field
+-- that a claim does not read saves server time.
 -- Only `add` creates a record. Every other write happens where the record is known to exist, or is undone (`undone` in
 -- settle.lua).
 
@@ -49,7 +49,7 @@ function record.location(base, id)
   return string.sub(location, 1, at - 1), string.sub(location, at + 1)
 end
 
--- The same for a location that the caller has read.
+-- Return state and entry in a location that the caller has read, or nil without a location.
 function record.parts_of(location)
   if location then return string.match(location, '^(%S+) (.*)$') end
 end
@@ -110,7 +110,7 @@ function record.forget_marks(base, ids, call)
   if seen.signalled then record.forget_signals(base, ids) end    -- see signals.lua
 end
 
--- The record was deleted by hand, and the caller removes the job from its location. Remove its marks too.
+-- Remove the marks of a job whose record was deleted by hand. The caller removes the job from its location.
 function record.lost(base, id, call)
   redis.call('ZREM', base .. ':expiry', id)
   redis.call('SREM', base .. ':revoking', id)

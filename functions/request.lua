@@ -8,14 +8,14 @@
 --   higher number   a new call, but the server lacks the call before it: a failover lost writes. See settle.lua.
 --   lower number    a delayed copy of an old call: refuse it, because its effect may be outdated.
 -- The reply is stored by the same function that makes the change, so no crash can separate the two.
---   call:<channel>  string  "<number> <cmsgpack reply>"; jobs pushed to a worker follow its reply, see push.lua. It
---                   expires ten minutes after the channel's last call, and that
---                   of a worker after a week. Clients repeat a call for seconds. A worker repeats a claim until it gets
---                   a reply, after an outage of days too, and an outage does not count against the leases of the
---                   claimed jobs. If the server had forgotten the call, it would claim other jobs, and refuse the
---                   outcomes that it has already stored. A worker that signs off leaves its reply for ten minutes, in
---                   which a delayed copy of its last call may arrive. Each channel has its own string, because fields
---                   of a hash do not expire on Redis 7 and channels of clients that are gone must not remain.
+--   call:<channel>  string  "<number> <cmsgpack reply>". In the string of a worker, the jobs that were pushed to it
+--                   follow, see push.lua.
+-- The string of a client expires ten minutes after its last call, because clients repeat a call for seconds only. The
+-- string of a worker expires after a week. A worker repeats a claim until it gets a reply, even after an outage of
+-- days, and an outage does not count against the leases of the claimed jobs. If the server had forgotten the call, it
+-- would claim other jobs, and refuse the outcomes that it has already stored. When a worker signs off, its reply
+-- remains for ten minutes, because a delayed copy of its last call may still arrive. Each channel has its own string,
+-- because fields of a hash do not expire on Redis 7, and the replies of disconnected clients must not remain.
 
 local request = {}
 local KEEP_MS = '600000'         -- text, so that calls need not format a number
@@ -42,7 +42,7 @@ function request.remember(base, channel, number, answer, keep_ms)
   return answer
 end
 
--- The owner of a channel makes no further call.
+-- Let the reply expire soon, because the owner of the channel makes no further call.
 function request.leave(base, channel)
   redis.call('PEXPIRE', base .. ':call:' .. channel, KEEP_MS)
 end

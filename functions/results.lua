@@ -3,12 +3,12 @@
 --                  which stays there for as long.
 --   meta2    horizon: plain jobs with a number below it are not in `results`, and none of them is added to it
 -- The retention of completed jobs is a number of jobs and an age. Completed plain jobs and the records in `completed`
--- count together, and the older of the two sets is removed first. Within `results` the horizon rises, so jobs are
--- removed in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that
--- completes long after its neighbours would leave with them, and the outcome of a long run would keep its neighbours
--- beyond their age. Such jobs get a record instead (results.is_late, and completing.lua). Therefore they stay in
--- `completed` for as long as the times of their ends say. A job that is held for a client (`held` in finish.lua) gets a
--- record when the horizon passes it.
+-- count together, and the oldest job of both is removed first. Within `results` the horizon rises, so jobs are removed
+-- in the order in which they were added: one HDEL and one XTRIM then remove all jobs of a call. A job that completes
+-- long after its neighbours does not fit this order: it would be removed together with them, or they would be kept for
+-- as long as it. Such a job gets a record instead (results.is_late, and completing.lua), and is removed from
+-- `completed` by the time of its end. A job that is held for a client (`held` in finish.lua) gets a record when the
+-- horizon passes it.
 
 local results = {}
 local PASSED_AT_ONCE = 500
@@ -45,7 +45,7 @@ function results.store(base, flat, seen)
 end
 
 do
-  -- Delete the entries of the passed numbers from `fifo`, but keep the entries of older runs that go on.
+  -- Delete the entries with these numbers from `fifo`, except those of active runs. last: exclusive.
   local function delete_entries(base, from, last)
     local fifo, before = base .. ':fifo', digits(last - 1)
     local row = redis.pcall('XPENDING', fifo, GROUP, '-', before, 1)
@@ -64,8 +64,8 @@ do
     if gone[1] then in_chunks('XDEL', fifo, nil, gone) end
   end
 
-  -- Give the held jobs among these numbers records. Return how many got one, and the number of the first held job that
-  -- did not, because the call has given enough jobs records.
+  -- Give records to the held jobs among these numbers. Return how many got one. A call gives only a limited number of
+  -- records: the second value is the number of the first held job without one, nil if all have one.
   local function record_held(base, numbers, seen)
     seen.passed = seen.passed or {}
     local given, passed = 0, seen.passed

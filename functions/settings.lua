@@ -1,5 +1,5 @@
--- settings: who has set the limits, the retention and the pauses of a queue. An operator's setting holds over the
--- code's declaration until it is released.
+-- settings: who has set the limits, the retention and the pauses of a queue. An operator's setting applies instead of
+-- the value that the code declares, until it is released.
 --   getSettings  -> { paused | '', now, flat limits of the queue, flat settings, version of the limits of the queue,
 --                     flat rules of events, max_events | '' }
 --   settings  hash  "o<name>"  cmsgpack { value, who, ms, note } of an operator's setting, a hold
@@ -56,7 +56,7 @@ function settings.change(base, name, value, by, now)
     return declared(base, name) or ''
   end
   if value == '' then
-    -- A limit that the code has not declared is not the code's to remove.
+    -- The code removes only a limit that it has declared.
     if redis.call('HDEL', key, 'c' .. name) == 0 then return nil end
   else
     redis.call('HSET', key, 'c' .. name, cmsgpack.pack({value, by.who, now}))

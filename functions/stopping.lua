@@ -42,8 +42,8 @@ local function forget(base, entry, key, call)
   limits.freed(1, call)
 end
 
--- The runs of this consumer under these entries have ended. Return how many of them were stopping. The consumer is
--- compared because a failover that lost a claim can give the same entry to two workers.
+-- Note that the runs of this consumer under these entries have ended. Return how many of them were stopping. The
+-- consumer is compared, because a failover that lost a claim can give the same entry to two workers.
 function stopping.finish(base, consumer, ended, call)
   local count = 0
   for _, entry in ipairs(ended) do
