@@ -4,10 +4,10 @@
 --             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
 --             mode } (see dedup.lua)
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
---     outcomes  flat { position, status, id }: positions (from 1) that were not added: "duplicate" or "completed", with
---               the id of the existing job; and added jobs that wait for the end of another job: "held"
---     added     the call has considered the first `added` jobs. Its budget was spent then, and the caller sends the
---               others in its next call.
+--     outcomes  flat { position, status, id }, positions from 1. "duplicate" or "completed": the job was not added, and
+--               `id` is the existing job. "held": the job was added, and waits for the end of another job
+--     added     the number of jobs that the call has considered. If it is lower than n, the budget of the call was
+--               spent, and the caller sends the other jobs in its next call.
 --   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids, added }
 --     Add plain jobs, see plain.lua: with generated ids and without options but `opts`.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
@@ -65,8 +65,8 @@ function add.parse(args, from)
 end
 
 -- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once:
--- how many to reserve with one command. skips: a custom id that looks like a generated one was once used, so a number
--- whose id has a record is passed over. numeric: the set of such ids in this call.
+-- how many to reserve with one command; skips: true if jobs of the queue may have custom ids that look like numbers, so
+-- that a number with a record is left out; numeric: the set of such custom ids in this call.
 local function numbers_of(base, n, at_once, skips, numeric)
   local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
   local function reserve()
@@ -123,8 +123,9 @@ local function is_duplicate(base, wanted, call)
   return nil, not record.has_started(base, owner) and owner or nil
 end
 
--- Return the status of an add that an existing job blocks, and that job; or nil, after removing the job that the add
--- replaces. id: the add's own id or ''. For mode keep_last also return the job that the added one has to follow.
+-- Return the status of an add that an existing job blocks, and that job. If no job blocks it, remove the job that the
+-- add replaces, and return nil; for mode keep_last, the third value is the job that the added one has to follow. id:
+-- the add's own id or ''.
 local function in_the_way(base, id, extra, call, name, data)
   local status, owner
   local wanted = extra and extra.dedup
@@ -170,7 +171,7 @@ local function note_waiter(base, id, channel, call)
   end
 end
 
--- Note what a job that is being added has in other structures: the end of its time to live, and its reply channel.
+-- Note the end of the time to live of a job that is being added, and its reply channel.
 local function note_marks(base, id, extra, call)
   if extra.ttl then
     redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(call.now + extra.ttl), id)
@@ -216,7 +217,7 @@ local function store_with_extra(base, id, name, data, opts, extra, call, first)
   return delayed
 end
 
--- Write a plain job: its entry is all there is of it, see plain.lua.
+-- Write a plain job. It has no record, only this entry, see plain.lua.
 local function append_plain(fifo, entry, name, data, opts)
   if opts == '' then
     redis.call('XADD', fifo, entry, name, data)
@@ -231,7 +232,7 @@ local function store_plain(base, id, name, data, opts, call)
   append_plain(base .. ':fifo', id .. '-' .. digits(call.now), name, data, opts)
 end
 
--- Write a job with an id of its own and without other options.
+-- Write a job with a custom id and without other options.
 local function store_own(base, id, name, data, opts, call)
   local entry = entries.append(base, id, opts == '' and 'i' or 'o', call)
   redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', 'waiting p' .. entry)
@@ -275,7 +276,8 @@ function add.one(base, job, call)
   return id, 'added'
 end
 
--- A queue of mode "keyed" accepts only jobs with a key, one of mode "global" only jobs without a key.
+-- Refuse jobs that do not fit the mode of the queue. mode: "keyed" (each job has a key), "global" (no job has one), or
+-- nil; extras: the options of each of the n jobs.
 function add.check_mode(mode, n, extras)
   if not mode then return end
   for i = 1, n do
@@ -287,7 +289,8 @@ function add.check_mode(mode, n, extras)
   end
 end
 
--- Add one job of a list. Return why it was not added, and the job that blocks it; or nil, and the job that it follows.
+-- Add one job of a list. Return the status of a job that was not added, and the job that blocks it; "held" and its id
+-- for a job that waits for another one; nil for any other job.
 local function add_other(base, jobs, i, next_number, call, new)
   local args, extra, at = jobs.args, jobs.extras[i], jobs.from + (i - 1) * FIELDS
   local id, name, data, opts = args[at + 1], args[at + 2], args[at + 3], args[at + 4]
@@ -371,7 +374,8 @@ function add.all(base, jobs, how)
   call.seen = seen_for(base, jobs, meta)
   local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
   local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
-  -- With deduplication an add can start another job, which takes a number. Entries must have growing numbers.
+  -- With deduplication, an add can start another job, whose entry takes the next number. Entries must have growing
+  -- numbers, so numbers must not be reserved for later jobs.
   local at_once = jobs.deduplicates and 1 or step
   local next_number = numbers_of(base, n, at_once, meta[2] == '1' or jobs.numeric, jobs.numeric)
   jobs.ids = {}
@@ -386,7 +390,7 @@ function add.all(base, jobs, how)
 end
 
 request.register('addJob', function(base, args)
-  -- The number is an argument of its own, so a small call need not read the clock.
+  -- A call with a few jobs cannot exceed a budget, so it does not read the clock.
   local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
   local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
   call.args = args

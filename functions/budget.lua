@@ -2,7 +2,8 @@
 -- When the budget is spent, it returns the position it has reached, and the client calls again.
 
 local budget = {}
-local ENOUGH = 0.002             -- seconds
+-- Seconds after which a budget is spent.
+local ENOUGH = 0.002
 -- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. The limits are low
 -- because each of these calls has more work afterwards, for example its events.
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002

@@ -8,13 +8,14 @@
 --     stamp     for a new plan
 --     first     the number of the first new node, 1 for a new plan; the pages have this and higher numbers
 --     total     the number of new nodes
---     children  cmsgpack { { number; base key SEP id, '' = derived from the flow } … } of the children themselves
+--     children  cmsgpack { { number; base key SEP id, '' = derived from the flow } … }: the new nodes whose parent is
+--               the job itself
 --     status    "added": { now, flow, first, rest } follow
---               "known": { position … } follows, of the children whose ids the job has given to children before
+--               "known": { position … } follows: the positions of the children whose ids earlier children have
 --               "next": the number that `first` must be follows        "full": the job has too many children
 --               "missing", "stale": the run has lost the job. Only "added" writes.
--- A job that its run gives children gets a plan in its own queue, in which it is node 0. So the children can be in any
--- queue, and all policies apply. A job of a flow then is a node of its flow, and node 0 of the other plan.
+-- A job that adds children while it runs gets a plan in its own queue, in which it is node 0. So the children can be in
+-- any queue, and all policies apply. If the job belongs to a flow, it has a node in the plan of the flow too.
 
 local children = {}
 local MOST_CHILDREN, MOST_NODES = 10000, 1000
@@ -33,7 +34,7 @@ local function count_open(key, number)
   return open
 end
 
--- Return the job's mark in parts, and its plan if that is in this queue.
+-- Return a parsed edge, and the store key of its plan if that is in this queue.
 local function plan_of(base, text)
   local edge = parse_edge(text)
   local key = key_of(base, edge.flow)
@@ -66,7 +67,7 @@ function children.fault_of_parent(base, id)
   local text = redis.call('HGET', base .. ':flowed', id)
   if not text then return 'waits for its children, but is not in flowed' end
   local first, own = parts_of(text)
-  -- A job that has added children waits for those: the ones of its flow ended before it started.
+  -- A job that has added children waits for these. Its children in the flow ended before it started.
   local edge, key = plan_of(base, own ~= '' and own_edge(own) or first)
   -- Work that is left may be about this parent.
   if not key or exists(base .. ':flow_work') then return nil end
@@ -86,8 +87,8 @@ local function own_plan(base, id)
   return redis.call('HGET', key, 'stamp') == edge.stamp and key or nil, edge
 end
 
--- A running job is revoked. The children that its runs have added are cancelled now: its handler may take long to stop.
--- The children that it adds from now on never start.
+-- Cancel the children that the runs of a job have added, because the job is revoked while it runs. This does not wait
+-- for the handler, which may take long to stop. The children that it adds from now on never start.
 function record.revoke_children(base, id, call)
   local key, edge = own_plan(base, id)
   if not key then return end
@@ -95,8 +96,8 @@ function record.revoke_children(base, id, call)
   plans.cancel_children(base, key, edge.flow, 0, call)
 end
 
--- A job is suspended until one of its children ends, or fails now because one has failed. known: how many ends its run
--- knows. Return false if the job must not be suspended, because a further child has ended.
+-- Let the end of a child resume a job that is being suspended. If a child has failed, the job fails now. known: the
+-- number of ends that its run knows. Return false if the job must not be suspended, because another child has ended.
 function children.watch(base, id, known, call)
   local key, edge = own_plan(base, id)
   if key and redis.call('HGET', key, plans.RUNS) == 'f' then
@@ -115,11 +116,11 @@ function children.is_watched(base, id)
   return key and redis.call('HGET', key, plans.RUNS) == plans.SUSPENDED or false
 end
 
--- A run has added children, and its job waits for them now. The caller has taken the job out of its location.
+-- Let a job wait for the children that its runs have added. The caller has taken the job out of its location.
 --
--- While the job runs, the plan only notes how its children end (plans.RUNS). A release would find a job that does not
--- wait and be lost, or it would be work that is left when the job already waits for other children. So this call looks
--- for the children that have ended.
+-- While the job runs, the plan only notes how its children end (plans.RUNS), and releases nothing. A release during the
+-- run would be lost, because the job does not wait yet. If it were left as work, it could release the job when that
+-- already waits for other children. So this call looks for the children that have ended.
 function children.wait(base, id, call)
   local job = base .. ':job:' .. id
   local key, edge = own_plan(base, id)

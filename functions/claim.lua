@@ -11,7 +11,7 @@ local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 64
 local LARGEST_COSTLY_STEP = 8
--- the size that a job counts for if it does not start, so that a call never walks many of them
+-- The bytes that a job which cannot start adds to the budget, so that a call does not walk through many of them.
 local REFUSED_BYTES = 4096
 local PROGRESS = claimed_rows.PROGRESS
 local TURNS = {'fifo', 'lifo', 'ready'}
@@ -47,8 +47,8 @@ local function start(key, reader, id, entry, order, first, call, out)
   return #data + #(type(history) == 'table' and history[PROGRESS] or '')
 end
 
--- Return the set of those ids whose time to live is over; nil when no job of the queue has one. All of the ids start or
--- fail now, so none needs to be watched any more.
+-- Return the ids whose time to live is over, as a set; nil when no job of the queue has one. This also removes all of
+-- the ids from `expiry`, because their jobs start or fail now.
 local function expired_among(base, ids, now, seen)
   local key = base .. ':expiry'
   if #ids == 0 or not seen.expiry then return nil end
@@ -105,7 +105,7 @@ local function start_batch(base, batch, call, out)
   return bytes + (call.seen.posted or 0) - posted
 end
 
--- The group was destroyed, and the server delivers entries again. Acknowledge the entries of completed plain jobs.
+-- Acknowledge the entries of completed plain jobs, which the server delivers again because the group was destroyed.
 -- Return the other rows.
 local function without_completed(base, rows)
   local rest, known = {}, {}
@@ -151,8 +151,8 @@ end
 -- Append jobs to `lane` and make them pending for this consumer. Return their entries.
 --
 -- XCLAIM searches a node of up to 100 entries for each id, which was a quarter of the server's work for a LIFO job.
--- XREADGROUP makes all entries pending that follow the last delivered one. So that one is first set to the end of
--- `lane`. Without a group this fails, and the entries are claimed by their ids.
+-- XREADGROUP makes all entries pending that follow the last delivered one. So the id of the last delivered entry is
+-- first set to the end of `lane`. Without a group this fails, and the entries are claimed by their ids.
 function claim.enter_active_stream(base, consumer, ids, keys)
   local stream, made, raws, prefix, n = base .. ':lane', {}, {}, keys and 'k' or 'l', #ids
   local can_read = n >= entries.few and not redis.pcall('XGROUP', 'SETID', stream, GROUP, '$').err
@@ -226,7 +226,7 @@ local function start_rows(base, rows, call, out)
   return bytes
 end
 
--- Plain jobs and others wait in `fifo` in one order, and start in that order.
+-- Jobs with and without records are in `fifo` in one order, and start in that order.
 function source.fifo(base, consumer, count, call, out)
   local rows, found = read_new(base, consumer, count, call)
   local seen, first, bytes = call.seen, 1, 0
@@ -278,8 +278,8 @@ end
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
 local usual_bytes = 0
 
--- Return the number of jobs that a step handles, at most `step`, so that their payloads are probably not larger than
--- the ones of a claim. For steps that read or copy payloads.
+-- Return the number of jobs that a step should handle, at most `step`. The payloads of that number are probably not
+-- larger than the payloads of a claim may be. For steps that read or copy payloads.
 function claim.usual_step(step)
   if usual_bytes * step <= budget.CLAIMED_BYTES then return step end
   return math.max(1, math.floor(budget.CLAIMED_BYTES / usual_bytes))
@@ -333,7 +333,7 @@ function claim.sources(seen)
   return names
 end
 
--- Several sources have jobs. Each gets its share, starting after the source that came first in the last claim.
+-- Take jobs from several sources. Each gets its share, starting after the source that came first in the last claim.
 local function take_turns(base, consumer, slots, call, out)
   local last, names, at, first = call.seen.turn, turns_of(call.seen), 1, nil
   repeat
@@ -347,10 +347,10 @@ local function take_turns(base, consumer, slots, call, out)
   if first and first ~= last then redis.call('HSET', base .. ':meta2', 'turn', first) end
 end
 
--- Claim up to `slots` jobs. Return them as they are sent, with their number `n` and their `tokens`, and true if
--- the claim stopped early because its budget was spent: then the caller should claim again. call: with lock, the
--- caller's lease; budget; behind, if some due jobs may not be promoted yet: one of them may come before the jobs of
--- `prioritized`.
+-- Claim up to `slots` jobs. Return them as they are sent, with their number `n` and their `tokens`. The second value is
+-- true if the budget was spent before all slots were used, so that the caller should claim again. call: with lock, the
+-- caller's lease; budget; and behind, true if some due jobs may not be promoted yet. One of these may come before the
+-- jobs in `prioritized`, which then do not start.
 function claim.take(base, consumer, slots, call)
   call.base = base
   local out, seen, it = {n = 0, tokens = {}}, call.seen, call.budget

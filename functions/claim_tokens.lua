@@ -1,4 +1,4 @@
--- claim_tokens: the tokens of the jobs of one claim, as the reply of its call is stored.
+-- claim_tokens: the tokens of the jobs of one claim, in the form in which the reply of the call is stored.
 --   "p<entry>", "l<entry>", "k<entry>"  one job, by the stream of its entry: fifo, lane, lane of a keyed job
 --   "p<entry> p<entry> …"               several plain jobs
 --   "p<number>..<number>"               the plain jobs of a direct claim that have these numbers
@@ -10,7 +10,7 @@ function claim_tokens.range(first, last)
   return 'p' .. digits(first) .. '..' .. digits(last)
 end
 
--- Append the tokens of a direct claim that still run.
+-- Append the tokens of a direct claim whose entries are still pending.
 local function append_range(base, consumer, text, list)
   local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
   if not first then return end

@@ -9,7 +9,8 @@ local PROGRESS, HAND_OVER = 4, 7
 -- The readers of a claimed job, by read hint (see record.lua). A reader returns name, data, opts, fence, and the job's
 -- history; read.h and read.w also return the job's last claim. A reader returns nothing if the record is missing.
 -- Several results cost less than a table. A history is false, a list, or a text for a job that never ran: the route of
--- a keyed job, otherwise the creation time and the route. (The server looks up seven names in each list of a reply.)
+-- a keyed job, otherwise the creation time and the route. A text costs less than a list, because the server looks up
+-- seven names in each list of a reply.
 local read = {}
 
 function read.i(key)
@@ -58,7 +59,7 @@ function read.fo(key)
   return job[1], job[2], job[3], '1', job[4]
 end
 
--- Return the lease that the job has in its options, or nil. The shortest one of a claim goes into `meta`.
+-- Return the lease that the job has in its options, or nil. call.shortest is the shortest one of the claim.
 local function own_lease(opts, call)
   local own = plain.own_lease(opts)
   if own and own < call.shortest then call.shortest = own end
@@ -109,7 +110,7 @@ local function put_plain_rows(out, rows, call)
   return n + 1, bytes
 end
 
--- Add to the last claimed job what its runs get from signals. Return the bytes.
+-- Add the hand-over of signals.lua to the last claimed job. Return its bytes.
 local function put_hand_over(out, packed)
   local history = out[#out]
   if not packed or not history then return 0 end

@@ -1,5 +1,6 @@
--- completing: ends runs of plain jobs that completed. Their worker sends them in groups, see settle.lua: they began at
--- the same time and have one retention policy. Most of them are stored without a record, see results.lua.
+-- completing: ends runs of plain jobs that completed. Their worker sends them in groups, see settle.lua. The runs of a
+-- group began at the same time and have one retention policy. Most of them are stored without a record, see
+-- results.lua.
 --
 -- As for other runs, the acknowledgement is the fence. Only if it finds fewer pending entries than were named does
 -- `refusal` look at each job.
@@ -100,7 +101,7 @@ function completing.step_end(base, args, group, from, to, call)
   local count, age, ttl = finish.kept_by(group.policy, call.seen)
   group.kept, group.ttl, group.newest = count, ttl, newest
   -- Retention removes outcomes in the order of the adds. A run that ended much later than its neighbours would keep
-  -- theirs beyond their age.
+  -- their outcomes beyond their age.
   group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN
   local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
   group.is_usual = not (ttl or has_late or group.took_long or count == 0)
@@ -135,7 +136,8 @@ local function notify(base, waited, done, call)
   finish.await_receipts(base, waited, call.now, call.seen)
 end
 
--- Store what these jobs have completed with. flat: { number value }; left: their entries.
+-- Store the outcomes of these jobs, or delete their entries if the policy keeps no job. flat: { number value }; left:
+-- their entries.
 local function store(base, group, flat, left, valid, call)
   if call.seen.started then plain.forget_starts(base, left) end
   if group.kept == 0 then
@@ -169,8 +171,8 @@ local function complete_usual(base, args, group, from, to, done, call)
   group.stored, done.plain = (group.stored or 0) + count, (done.plain or 0) + count
 end
 
--- Complete the jobs at args[from] to args[to] of a group, after step_end. position: of the first of them among the runs
--- of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
+-- Complete the jobs at args[from] to args[to] of a group, after step_end. position: the position of the first one among
+-- the runs of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1

@@ -3,10 +3,9 @@
 --             letter  the origin, of a job that was moved here from another queue: cmsgpack { its queue, its id there,
 --                     cause, reason, attempts made, failed ms, route }
 --   meta2     dead_letter  the queue that receives copies of this queue's dead letters; '' or absent: none
--- The `failed` set contains a queue's dead letters, so failing and becoming a dead letter are the same write. (Revoked
--- jobs are in the set too, but are not dead letters: a user wanted their end.) A named dead-letter queue receives
--- copies through the outbox, which the same call writes, because that queue may be in another cluster slot. The failed
--- record stays for as long as its retention says.
+-- The dead letters of a queue are the jobs in `failed`. The set contains revoked jobs too, which are not dead letters,
+-- because a user wanted their end. A dead-letter queue may be in another cluster slot, so it receives copies through
+-- the outbox, which the call that fails the job writes. The failed job itself stays for as long as its retention says.
 --   setDeadLetter  name | '' -> "ok"
 --   getDeadLetter  -> name | ''
 

@@ -1,17 +1,17 @@
--- direct_claim: a claim whose entries the server returns to the worker itself. A function that reads entries converts
--- each of them to values of Lua and back. The worker needs the entries, and the function needs only their numbers.
--- The worker sends one transaction:
+-- direct_claim: a claim in which the worker reads the entries itself. A function that reads entries converts each of
+-- them to values of Lua and back, although it needs only their numbers. The worker sends one transaction:
 --   FCALL settleAndClaim …          with the flag "d": settle, and open the gate if a direct claim is allowed
 --   XREADGROUP … COUNT <count> STREAMS <fifo> <direct> > >
---   FCALL finishClaim …             close the gate, and do what follows a claim
+--   FCALL finishClaim …             close the gate, and finish the claim
 --
 -- The gate is the stream `direct`, which has the group of the workers and no entry. XREADGROUP reads nothing if one of
 -- its streams does not exist. So the function decides whether the worker may read. An error, a repeated call and a
 -- delayed copy of a call open no gate. The gate exists only within the transaction, and no other client ever meets it.
 -- Both functions run in one transaction, so the state of the call stays in Lua between them.
 --
--- The gate opens only if the next entries of `fifo` are all that the claim may start, and need nothing but their
--- delivery: small plain jobs with the lease of the worker. `special` (entries.lua) says where these begin.
+-- The gate opens only if the claim may start nothing but the next entries of `fifo`, and if these are small plain jobs
+-- with the lease of the worker, which need no work of the function. Each entry above `special` (entries.lua) is such a
+-- job.
 
 local direct_claim = {}
 -- The structures whose jobs start before the entries of `fifo` or after them, or change what their claim has to do.

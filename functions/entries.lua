@@ -231,7 +231,7 @@ function entries.ensure_group(stream)
 end
 
 -- Create the consumer group of `fifo` if it does not exist. If it was destroyed, the server delivers all entries again,
--- also those of completed plain jobs, which must not run again. So claims look for them up to the present last entry.
+-- also for completed plain jobs, which must not run again. So claims look for such entries up to the present last one.
 function entries.ensure_fifo_group(base)
   local fifo = base .. ':fifo'
   if redis.pcall('XGROUP', 'CREATE', fifo, GROUP, '0', 'MKSTREAM').err then return end

@@ -68,8 +68,8 @@ function finish.answer(base, channels, state, id, payload)
   end
 end
 
--- Publish the end of these jobs to their waiters. Return the ids of the jobs with waiters, as a list and a set in one
--- table. Return nil if no client waits in this queue.
+-- Publish the end of these jobs to the clients that wait for them. Return the ids of the jobs with such clients, as a
+-- list and a set in one table. Return nil if no client waits in this queue.
 function finish.answer_waiters(base, state, ids, payloads, seen)
   local key = base .. ':waiters'
   if not seen.waiters then return nil end
@@ -149,9 +149,9 @@ local function put(key, ids, instant)
   in_chunks('ZADD', key, nil, members)
 end
 
--- A message that was counted as received can still be lost with the receiver's connection. So the record is held until
--- each channel confirms the reply (or for a minute). If too many are held, the oldest are released: clients that are
--- gone must not fill the memory.
+-- Hold the records of these jobs until each channel has confirmed the reply, or for a minute. A message that was
+-- counted as received can still be lost with the receiver's connection, and the client then reads the record. If too
+-- many records are held, the oldest ones are released, because disconnected clients must not fill the memory.
 function finish.await_receipts(base, waited, now, seen)
   local widen = not seen.held or #waited >= MANY
   local key = queue_flags.create(base, 'held', seen)
@@ -174,8 +174,8 @@ function finish.without(channels, channel)
   return rest
 end
 
--- A channel has received the replies of these jobs, at most 1,000. Return the number of records that are no longer held
--- for any client.
+-- Note that a channel has received the replies of these jobs, at most 1,000. Return the number of records that are no
+-- longer held for any client.
 function finish.confirm(base, channel, ids)
   local key, received = base .. ':waiters', {}
   local held, lists = redis.call('ZMSCORE', base .. ':held', unpack(ids)), redis.call('HMGET', key, unpack(ids))
@@ -276,8 +276,7 @@ local function trim(base, state, count, age, now, seen, most, slack)
   return met
 end
 
--- Remove at most `most` jobs that are too many or too old by the policies that were last applied. Return the number of
--- candidates.
+-- Remove at most `most` jobs that the policies which were last applied do not keep. Return the number of candidates.
 function finish.trim_all(base, now, seen, most)
   local met = 0
   for _, state in ipairs({'completed', 'failed'}) do
@@ -334,8 +333,8 @@ function finish.most_removed(n)
 end
 
 -- Return how many completed jobs a policy keeps (-1: all), for how long (ms, -1: for ever), and the time to live that
--- it gives a job, nil for none. An operator may hold another policy over one that keeps nothing. A job that is stored
--- is trimmed by the held policy later.
+-- it gives a job, nil for none. If the policy keeps nothing, but an operator holds another one, the held one applies.
+-- In all other cases the trimming after the call applies a held policy.
 function finish.kept_by(policy, seen)
   local ttl = string.match(policy, ' t(%d+)$')
   if ttl then return 0, -1, ttl end
@@ -355,7 +354,8 @@ function finish.trim_results(base, policy, n, call)
   call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most, slack)
 end
 
--- left: how many older jobs this call may still remove. Return the rest of that number.
+-- Store the ended jobs of one state and policy, and apply the policy. left: how many older jobs this call may still
+-- remove. Return the rest of that number.
 local function store_group(base, group, now, seen, left)
   local state, ids = group.state, group.ids
   local waited = finish.answer_waiters(base, state, ids, group.payloads, seen)
@@ -431,14 +431,15 @@ function finish.reason_of(base, id, cause)
   return said and 'revoked: ' .. said or cause
 end
 
--- Fail a job that has just left its location, for a cause found by the server. The record must exist. later: the jobs
--- collected so far, if the caller stores them. said: the reason, if the cause does not decide it.
+-- Fail a job that has just left its location, for a cause that the server has found. The record must exist. entry: the
+-- entry of the location; later: the table of finish.note if the caller stores the jobs in it, nil to store this job
+-- now; said: the reason, if it is not the one of the cause.
 function finish.fail(base, id, entry, cause, call, later, said)
   local reason = said or finish.reason_of(base, id, cause)
   record.keep_added(base, id, entry)
   redis.call('HSET', base .. ':job:' .. id, 'place', 'failed ' .. entry, 'ended', call.now, 'reason', reason,
     'cause', cause)
-  -- The sweep has noted the lost lease, and a user wanted the end of a revoked job.
+  -- The sweep has noted a lost lease before. A revoked job has not failed by itself.
   if cause ~= 'stalled' and cause ~= 'revoked' then
     redis.call('HSET', base .. ':job:' .. id, 'group', failure_groups.found(base, id, cause, reason, nil, call))
   end

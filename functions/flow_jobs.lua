@@ -29,7 +29,7 @@ local function ending_of(base, id)
   return 'f', 'removed'
 end
 
--- Some jobs have ended or are being removed. Those of flows report that to their plans.
+-- Report the end of jobs, or their removal, to their plans. ids may contain jobs without a flow.
 function record.resolve(base, ids, call)
   local marks, found = base .. ':flowed', {}
   for from = 1, #ids, CHUNK do
@@ -38,7 +38,8 @@ function record.resolve(base, ids, call)
       if edge then found[#found + 1] = {ids[from + i - 1], edge} end
     end
   end
-  -- Every mark is removed before the first end is reported: the report must not meet jobs that end with this one.
+  -- Every mark is removed before the first end is reported, because a report must not change jobs that end in this
+  -- call.
   for _, one in ipairs(found) do redis.call('HDEL', marks, one[1]) end
   for _, one in ipairs(found) do
     local ending, value = ending_of(base, one[1])
@@ -48,7 +49,7 @@ function record.resolve(base, ids, call)
   end
 end
 
--- Return packed options with F, see above. The options are a map with fewer than 15 fields, or ''.
+-- Return packed options with F, see plans.lua. The options are a map with fewer than 15 fields, or ''.
 local function with_flow(opts, job)
   local packed = cmsgpack.pack({job.home, job.flow, job.stamp, job.node, job.parents})
   local fields = opts == '' and 0 or string.byte(opts) - 128
@@ -185,7 +186,8 @@ local function cancel(base, id, call)
   end
 end
 
--- The plan of a job does not wait for its end any more. The plan of the children that it has added does.
+-- Forget the edge of a job to its flow, which does not wait for its end any more. The edge to the plan of the children
+-- that it has added stays.
 local function forget_edge(base, id, mark)
   local _, own = parts_of(mark)
   if own == '' then

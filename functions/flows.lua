@@ -8,18 +8,19 @@
 --     stamp   a unique text of this flow; a message of an earlier flow with the same id is ignored
 --     total   the number of nodes; parents have lower numbers than their children
 --     staged  the number of pages that stageFlow keeps; their numbers follow the pages of this call
---     id      the other ids of this queue that the flow gives; none of them may exist
+--     id      the other custom ids of the flow in this queue; no job with one of them may exist
 --     page    cmsgpack { number of its first node, { { base key, '' = this queue; id, '' = derived from the flow; name;
 --             data; opts; extra as for addJob; policy; parents; children } … } }
 --     status  "added"; "duplicate" or "completed": node 0 exists; "taken": another node exists, with its id;
 --             "forgotten": not all staged pages are there. The last four write nothing.
 --     rest    1: work or outbox entries are left, and the caller relays the outbox
---   advanceFlows  -> 0 | 1     Do a step of the work below. Return 1 while some is left. A repeated call does no harm.
+--   advanceFlows  -> 0 | 1     Do a step of the work in `flow_work`. Return 1 while some is left. A repeated call does
+--             no harm.
 
 local flows = {}
 local MAKE = 'm'
 local CANCEL_STEP, PARENTS_STEP = 32, 32
-local PARENTS_CHECKED = 16      -- which cost as much as the cancellation of a child
+local PARENTS_CHECKED = 16      -- checking this number of parents costs as much as cancelling a child
 local POSTED_BYTES = 1048576
 
 local key_of, edge_of, parse_edge, has_edge = plans.key_of, plans.edge_of, plans.parse_edge, plans.has_edge
@@ -29,6 +30,7 @@ local cancel_children, resolve_parents = plans.cancel_children, plans.resolve_pa
 local report, enter, make = flow_jobs.report, flow_jobs.enter, flow_jobs.make
 local carry_out, tell = flow_jobs.carry_out, flow_jobs.tell
 
+-- The kinds of work, by the letters that plans.lua lists.
 local work = {}
 
 function work.m(base, key, flow, stamp, page, _, call)
@@ -110,8 +112,8 @@ function wakeup.can_advance(base, seen)
   return string.sub(top, 1, 1) ~= MAKE or not outbox.full(base, seen)
 end
 
--- Do the work that is left, until a millisecond has passed. Sets call.ends_jobs if jobs that nobody needs are left: a
--- call then claims nothing, so none of them starts after the call that has cancelled them.
+-- Do the work that is left, until a millisecond has passed. Sets call.ends_jobs if the rest may cancel jobs. The call
+-- then claims nothing, so that no job starts which this work will cancel.
 function wakeup.advance_flows(base, call)
   local key, it = base .. ':flow_work', budget.new()
   repeat
@@ -127,7 +129,7 @@ function wakeup.advance_flows(base, call)
   until not top or is_enough(it, call)
 end
 
--- Receive the outbox entry of another queue that belongs to a flow. job: as in inbox.lua.
+-- Receive an outbox entry of another queue that belongs to a flow. job: as in inbox.lua.
 function flows.receive(base, job, call)
   local message = job.extra.message
   if message then

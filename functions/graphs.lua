@@ -22,8 +22,8 @@ local function made_row(base, key, number)
     ending == 'f' and string.sub(how, 2) or '', found[3] or ''}
 end
 
--- Return the packed page that contains the first node that is not made, and its number. The second value is the page
--- with which the next call continues to look; nil: there is no such page.
+-- Return the next packed page whose jobs are not made, and its number. If there is none among the next pages, return
+-- nil and the number of the page with which the next step continues.
 local function next_page(key, stamp, page)
   local staged = plans.key_of(stamp.base, stamp.text)
   for number = page, page + PROBED_PAGES do
@@ -47,7 +47,7 @@ local function page_rows(base, flow, packed, from, rows)
   return math.max(from, page[1] + #page[2])
 end
 
--- Return true if no page of the plan is left behind this node: its last page was made.
+-- Return true if the plan has no node with this number or a higher one.
 local function is_complete(key, number)
   local nodes = redis.call('HGET', key, 'nodes')
   return not nodes or number >= tonumber(nodes)

@@ -1,8 +1,8 @@
 -- inbox: receives the entries of other queues' outboxes.
 --   deliverJobs  channel number n { token id name data opts extra origin }*n -> flat { position, status }
---     Adds jobs as `addJob` does, each token once, however often and by whichever worker it is sent. status: why a
---     position (from 1) was not added: "seen", or the status of addJob. Position 0 with "posted": the call wrote to the
---     outbox of this queue, which should be relayed. origin: '' or the origin of a dead letter, see
+--     Add jobs as `addJob` does. Each token adds one job, even if it is sent several times. status: why
+--     a position (from 1) was not added: "seen", or the status of addJob. Position 0 with "posted": the call wrote to
+--     the outbox of this queue, which should be relayed. origin: '' or the origin of a dead letter, see
 --     dead_letters.lua.
 --   inbox  zset  token -> arrival, ms, never less than the arrival of the token before it: the last 10,000, and all
 --          of the last hour up to 100,000
@@ -26,8 +26,8 @@ do
     return known
   end
 
-  -- A client that was interrupted between two steps of a replay calls again and must find its tokens, so the newest are
-  -- kept longest.
+  -- Forget the oldest tokens. The newest ones stay, because a client that was interrupted between two steps of a replay
+  -- calls again, and its tokens must be known.
   local function forget_old(key, last)
     local over = redis.call('ZCARD', key) - MOST_TOKENS
     if over <= 0 then return end
@@ -48,7 +48,7 @@ do
     forget_old(key, last)
   end
 
-  -- Delete dead letters of other queues that have not started here. Return their number.
+  -- Delete the dead letters of other queues that do not run here. Return their number.
   function inbox.drop_dead_letters(base, ids, call)
     local dropped = 0
     for _, id in ipairs(ids) do
@@ -63,7 +63,7 @@ do
     return dropped
   end
 
-  -- Keep the newest. Those that run here end by themselves.
+  -- Delete the oldest dead letters beyond the limit. Running ones end by themselves.
   local function cap(base, call)
     local key = base .. ':moved'
     local over = math.min(redis.call('ZCARD', key) - MOST_MOVED, MOST_JOBS)
@@ -119,7 +119,7 @@ do
         id, status = add.one(base, job, call)
       end
       if status == 'received' then
-        -- no job, or one whose flow knows what becomes of it
+        -- It was a message, or a job of a flow, whose plan notes a refusal.
       elseif status ~= 'added' then
         answer[#answer + 1] = i
         answer[#answer + 1] = status

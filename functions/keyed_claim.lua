@@ -5,7 +5,7 @@ local KEYS_AT_ONCE = 64
 local HINT, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
 local READ = {i = 'fi', o = 'fo', h = 'h'}
 
--- Record a member that left its line.
+-- Collect a member that has left its line.
 local function note_taken(out, member, key)
   local n = #out.ids + 1
   out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, HINT, HINT)]
@@ -14,7 +14,7 @@ end
 local take_first
 
 do
-  -- Without limits, none of these keys had a running job; now each has one.
+  -- Note that each of these keys, which have no limits, has one running job now.
   local function note_started(base, keys, call)
     local is_new, started = not call.seen.running, {}
     local hash = queue_flags.create(base, 'running', call.seen)

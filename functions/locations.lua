@@ -1,5 +1,5 @@
--- locations: the table of states. Each state has exactly one structure. These functions take a job out of its
--- structure.
+-- locations: the states of a job, and the structures that hold the jobs of each state. A job is in one structure. These
+-- functions take it out. The list shows the entry of each location:
 --   waiting      "p…"  undelivered entry of `fifo`       "r" member of `returned`     "i" member of `lifo`
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
@@ -70,7 +70,7 @@ leave['key-waiting'] = function(base, id, _, call)
   keyed.leave(base, id, call)
 end
 
--- Only the removal of a job calls this. The handler still executes, see stopping.lua.
+-- Take a running job out, because it is removed. Its handler still executes, see stopping.lua.
 function leave.active(base, id, entry, call)
   local stream, raw = entries.stream_of(base, entry)
   local row = stopping.is_limited(base, entry, call) and entries.pending_row(stream, raw)

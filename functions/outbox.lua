@@ -9,11 +9,11 @@
 -- twice, even if a relay dies between the two steps or two workers relay at the same time. An empty outbox is deleted.
 --   relayOutbox  holder after n entry*n -> { last entry | '', flat { entry to id name data opts extra letter }, work,
 --       newest }
---     Removes the n delivered entries and reads those after `after` ('' = all), up to 100 or 1 MiB. The result is empty
---     at the end of the outbox, and while another worker relays. work: 1 while work of flows is left, which the relay
---     does with `advanceFlows`, see flows.lua. A repeated call has no second effect.
---     holder '': a client that needs the entries delivered now. It relays although a worker does. newest: for this
---     client, the newest entry; otherwise ''.
+--     Remove the n delivered entries, and return the entries after `after` ('' = all), up to 100 or 1 MiB. The result
+--     is empty at the end of the outbox, and while another worker relays. A repeated call has no second effect.
+--     holder  the worker; '': a client that needs the entries delivered now, which relays even while a worker does
+--     work    1 while work of flows is left, which the relay does with `advanceFlows`, see flows.lua
+--     newest  for a client, the newest entry; otherwise ''
 
 local outbox = {}
 
@@ -24,7 +24,7 @@ do
   local STEP_BYTES = 1048576
   local HOLD_MS = 5000
 
-  -- Return true if the outbox must not grow: a target that cannot be reached must not fill the memory.
+  -- Return true if the outbox must not grow. Otherwise a target that cannot be reached would let it fill the memory.
   function outbox.full(base, seen)
     return seen.outbox and redis.call('XLEN', base .. ':outbox') >= MOST
   end
@@ -38,8 +38,8 @@ do
     return tonumber(ms) < now and '*' or ms .. '-' .. digits(sequence + 1)
   end
 
-  -- Append one entry; values in the order of FIELDS. seen.posted counts the bytes: the reply of the call informs its
-  -- worker that there is something to relay, and a call that posts much ends earlier.
+  -- Append one entry. values: in the order of FIELDS. seen.posted counts the bytes. The reply of the call informs its
+  -- worker that entries must be relayed, and a call that has posted many bytes ends earlier.
   function outbox.push(base, values, call)
     local fields, bytes, seen = {}, 0, call.seen
     for i, name in ipairs(FIELDS) do
@@ -70,8 +70,8 @@ do
     redis.call('UNLINK', key)
   end
 
-  -- Read one entry at a time: an entry may be as large as a payload, and the answer ends after 1 MiB. Answers the last
-  -- entry ('' without any) and the rows.
+  -- Return the last entry that was read ('' without any) and the rows. This reads one entry at a time, because an entry
+  -- may be as large as a payload, and the reply ends after 1 MiB.
   local function read(key, after)
     local rows, bytes, last = {}, 0, after
     for _ = 1, STEP do

@@ -1,4 +1,4 @@
--- outcomes: what each outcome of a run means, by its code. settle.lua lists the codes.
+-- outcomes: checks and applies the outcomes of runs, by their codes. settle.lua lists the codes.
 
 local outcomes = {}
 
@@ -21,7 +21,8 @@ function check.b() end
 
 function check.w() end
 
--- Note a failed attempt in its group. Return the fields of the record that remember it; nil if the record is missing.
+-- Note a failed attempt in its group. Return the group, the runner and the history for the record of the job; nil if
+-- the record is missing.
 local function failed_attempt(base, id, outcome, payload, reason, call)
   local key = base .. ':job:' .. id
   local job = redis.call('HMGET', key, 'place', 'name', 'history', 'claim')
@@ -38,8 +39,8 @@ local apply = {}
 function apply.c(base, now, call, done, id, entry, payload, option)
   local key = base .. ':job:' .. id
   local written = redis.call('HSET', key, 'place', 'completed ' .. entry, 'ended', now, 'result', payload)
-  -- Checking the write saves a read for each job. If it has created every field, the record was missing (somebody
-  -- deleted it by hand), and the write has created one.
+  -- Checking the write saves a read for each job. If it has created every field, the record was deleted by hand, and
+  -- the write has created another one.
   if written == 3 then
     redis.call('UNLINK', key)
     return 'missing'

@@ -1,5 +1,5 @@
 -- plans: the stored plan of a flow, and the ends of its nodes. flows.lua does the work that follows from these ends.
--- Policies: what the end of a child without a result does to its parent.
+-- Policies: the effect that the failure of a child has on its parent.
 --   f  fail: the parent fails immediately          w  wait: the parent fails when all of its children have ended
 --   c  collect, i ignore, r remove: the parent starts when all of its children have ended. The three
 --      differ only for readers of the results of the children
@@ -10,11 +10,13 @@
 --                <n>   cmsgpack { base key, id, name, policy, parents }
 --                k<n>  of a parent: cmsgpack { children }       w<n>  the number of children that it waits for
 --                d<n>  why it fails: its first failed child
---              nodes: how many; pages: the same, i<base key> SEP <id>: the number of a child with a `job_id`, and
---              s0: node 0 runs and does not wait; "f" if a failed child will end it, "s" if it is suspended until a
---              child ends; x0: how many of its children have ended while it had s0; y0: node 0 runs and is revoked, so
---              none of its children starts. Only in a plan of added children
 --                e<n>  how it ended: "c" and the result, or "f" and the reason
+--              nodes: the number of nodes. Only a plan of added children has these:
+--                pages  the number of pages      i<base key> SEP <id>  the number of a child with a `job_id`
+--                s0     node 0 runs or is suspended, and does not wait: "1"; "f" if a failed child will end it; "s" if
+--                       it is suspended until a child ends
+--                x0     the number of its children that have ended while it had s0
+--                y0     node 0 runs and is revoked, so none of its children starts
 --              It expires a day after its last node has ended.
 --   flow_work  list  work that is left, done from its end: "m <page> 0 <flow>" make the jobs of a page, which comes
 --              last; "r <node> 0 <flow>" release a parent; "f <node> 0 <flow>" fail it; "c <node> <at> <flow>" cancel
@@ -26,19 +28,19 @@
 --   job:<id>   opts  contain F = { home, flow, stamp, node, { { queue, id } of each parent } }
 --              adopted  "<stamp> <flow>": the plan of the children that its runs have added
 --
--- The plan decides, and it is in one queue. A job of another queue is sent there through the outbox, and its end comes
--- back the same way, as a message (extra.flow of an outbox entry). Entries for one queue arrive in order, so a parent
--- exists there before the message that releases it.
--- The end of a job reaches its plan from record.forget_marks and record.lost, through which every end and every removal
--- passes. There, other jobs of the same call are half settled. So the end is only noted, and the jobs that follow from
--- it are work, which the call does when it ends (wakeup.finish, settle.lua). If its time is spent, the rest stays in
--- `flow_work`: the worker that relays the outbox does it.
+-- The plan is in one queue, and that queue decides when a job of the flow starts. A job of another queue is sent there
+-- through the outbox. Its end returns as a message, through the outbox of the other queue (extra.message of an entry).
+-- Entries for one queue arrive in order, so a parent exists there before the message that releases it.
+-- Every end and every removal of a job calls record.forget_marks or record.lost, which report the end to the plan. At
+-- that time, other jobs of the same call are half settled. So the report only notes the end, and appends the changes of
+-- other jobs to `flow_work`. The call makes these changes when it ends (wakeup.finish, settle.lua). If its time is
+-- spent, the worker that relays the outbox makes the rest.
 
 local plans = {}
 local MAKE = 'm'
 local KEEP_MS = '86400000'
 plans.RUNS, plans.ENDED, plans.REVOKED, plans.SUSPENDED = 's0', 'x0', 'y0', 's'    -- fields of a plan, and a value
-local FEW_PARENTS = 8           -- an end resolves them itself; more of them are work
+local FEW_PARENTS = 8           -- the end of a node resolves so few parents itself; more of them are work
 local LONGEST_REASON = 480
 
 local function key_of(base, flow)
@@ -122,7 +124,7 @@ local function note_end(key, number, ending, value)
   return true
 end
 
--- A node has ended: cancel its children, unless all of them have ended.
+-- Cancel the children of a node that has ended, unless all of them have ended.
 local function cancel_children(base, key, flow, number, call)
   local left = tonumber(redis.call('HGET', key, 'w' .. digits(number)) or 0)
   if left > 0 then push_work(base, 'c', number, 0, flow, call) end
@@ -130,7 +132,8 @@ end
 
 local PATIENT = {w = true, c = true, i = true, r = true}
 
--- A child of node 0 has ended, and node 0 does not wait for all of its children. Wake it if it waits for any of them.
+-- Count the end of a child of node 0, which does not wait for all of its children. Resume it if it is suspended until
+-- any child ends.
 local function count_end(base, key, flow, call)
   redis.call('HINCRBY', key, plans.ENDED, 1)
   if redis.call('HGET', key, plans.RUNS) ~= plans.SUSPENDED then return end
@@ -138,7 +141,7 @@ local function count_end(base, key, flow, call)
   push_work(base, 's', 0, 0, flow, call)
 end
 
--- A child of `parent` has ended.
+-- Let the end of a node take effect on one of its parents. path: the path of the failure, '' without one.
 local function resolve_parent(base, key, flow, parent, node, ending, path, call)
   if has_ended(key, parent) then return end
   local number = digits(parent)
@@ -154,15 +157,15 @@ local function resolve_parent(base, key, flow, parent, node, ending, path, call)
   if left == 0 then push_work(base, 'r', parent, 0, flow, call) end
 end
 
--- A node has ended, as its field e<n> says. Resolve its parents at these positions of its list.
+-- Resolve the parents of an ended node at these positions of its list. how: its field e<n>.
 local function resolve_parents(base, key, flow, node, how, from, last, call)
   local ending, value = string.sub(how, 1, 1), string.sub(how, 2)
   local path = ending == 'f' and path_of(node[3], node[2], value) or ''
   for i = from, last do resolve_parent(base, key, flow, node[5][i], node, ending, path, call) end
 end
 
--- A node of a plan in this queue has ended. ending: "c" and its result, or "f" and the reason. An end that the plan
--- knows already has no effect.
+-- Note the end of a node in a plan of this queue. ending, value: "c" and its result, or "f" and the reason. An end that
+-- the plan knows already has no effect.
 local function ended(base, edge, ending, value, call)
   local flow, key = edge.flow, key_of(base, edge.flow)
   if redis.call('HGET', key, 'stamp') ~= edge.stamp then return end

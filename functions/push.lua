@@ -5,22 +5,22 @@
 --            settle call returns them
 --   call:<consumer>  after the reply, { time of the claim, ms; { token } } and a nil, both cmsgpack
 -- A push is a claim whose reply may be lost, because a message is delivered once or never. So the tokens are stored
--- with the reply to the worker's last call. They belong to it as the claimed jobs do: the lease of the runs is in that
--- reply, and a lost push counts as undelivered (stalled.lua). A worker is pushed to at most once between two calls,
--- because the push removes it from `idle`. Its next call says whether it has the push (flag "g"). If not, the call
--- returns the jobs, and the worker ignores the message in case it arrives later: the call has a higher number.
+-- with the reply to the worker's last call, which also states the lease of the runs. A lost push counts as undelivered,
+-- as a lost reply does (stalled.lua). A worker gets at most one push between two calls, because a push removes it from
+-- `idle`. Its next call has the flag "g" if it has received the push. If it has not, the call returns the jobs. The
+-- message may still arrive later. The worker then ignores it, because it names an older call.
 --
--- Only jobs whose entries this call has appended are pushed. Replication keeps the order of writes but may lose the
--- last ones. A failover that loses the push then loses the entries too, and the outcome of the run is refused. If a
--- push claimed an older entry, that entry could wait again after the failover, and another worker could claim it under
--- the same token.
+-- Only jobs whose entries this call has appended are pushed. The server replicates the writes of a call together, and a
+-- failover may lose the last calls. A failover that loses the push then loses the entries too, and the outcome of the
+-- run is refused. If a push claimed an older entry, that entry could wait again after the failover, and another worker
+-- could claim it under the same token.
 
 local push = {}
 -- An add with more arguments or bytes wakes workers instead. They claim in larger batches, and the time that a push
 -- saves is small for them.
 local MOST_ARGUMENTS = 100
 local MOST_BYTES = 65536
--- The last byte of a stored reply: `true` if the worker accepts a push, nil after a push.
+-- The last byte of a stored reply, in msgpack: `true` if the worker accepts a push, nil after a push.
 local ACCEPTS, PUSHED = 195, 192
 -- the structures that a push has to look at
 local CONCERNS = {returned = true, lifo = true, ready = true, limits = true, timer = true, expiry = true}
@@ -35,7 +35,8 @@ local function is_small(args)
   return bytes <= MOST_BYTES
 end
 
--- Return what is stored of a worker's last call: its number, and the values after it.
+-- Return the number of a worker's last call, its reply, and the pushed tokens or `true`, from the stored text. Return
+-- nothing if the text is damaged.
 local function unpacked(reply)
   local number, packed = string.match(reply, '^(%d+) (.*)$')
   -- The string may have been damaged by hand.
@@ -59,9 +60,9 @@ local function may_push(base, consumer, seen)
   return not (holders and (holders[1] == consumer or holders[2] == consumer))
 end
 
--- Return true if the worker listens on this server. SPUBLISH reaches receivers on replicas too, and does not count
--- them: a worker that has not followed a failover yet would start jobs that another worker is given. A user that may
--- not ask has no pushes.
+-- Return true if the worker listens on this server. SPUBLISH also reaches receivers on replicas, but does not count
+-- them. So a worker that has not followed a failover yet would start jobs that another worker gets too. If the caller's
+-- user may not run PUBSUB, there are no pushes.
 function push.is_near(base, consumer)
   local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
   return (tonumber(answer[2] or nil) or 0) > 0
@@ -73,8 +74,8 @@ local function read_new(base, consumer, n)
   return reply and not reply.err and reply[1][2] or nil
 end
 
--- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that is
--- not pushed: one with a history, or with a lease of its own.
+-- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that must
+-- not be pushed: a job that ran before, or that sets its own lease.
 local function put(base, row, jobs)
   local raw, name, data, opts, at = row[1], row[2][1], row[2][2], row[2][3], #jobs
   local id = ''
@@ -116,9 +117,9 @@ function push.undo(base, rows)
   redis.call('XGROUP', 'SETID', base .. ':fifo', GROUP, digits(before) .. LATEST)
 end
 
--- Claim jobs of this call for an idle worker. Return the push, whose `message` the caller publishes and then calls
--- push.confirm or push.undo; nil if the worker should be woken instead. call: of an add, with `args`, its arguments,
--- and `first`, the first number that one of its jobs has. n: the number of jobs that may start.
+-- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller
+-- publishes the `message` of the push, and then calls push.confirm or push.undo. call: the call of an add, with `args`,
+-- its arguments, and `first`, the lowest number of its jobs. n: the number of jobs that may start.
 function push.prepare(base, consumer, n, call)
   if not call.first or not is_small(call.args) then return nil end
   local number, lock = push.accepting(base, consumer)

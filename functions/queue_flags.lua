@@ -193,7 +193,7 @@ end
 --   lines      the events noted so far, see events.lua
 --   startable  the number of jobs that became startable, see wakeup.lua
 --   of keyed.lua:
---     touched, released   the keys to review, and those of them without running jobs
+--     touched, released   the keys to review, and the ones without running jobs
 --     entered             the jobs that are not in `keyed` yet
 --     key_limits          the limits of keys that were read so far
 --     slept               true if a key was added to `sleeping`

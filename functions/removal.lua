@@ -3,7 +3,7 @@
 
 local removal = {}
 
--- Remove everything that belongs to jobs which have left their locations.
+-- Remove everything that belongs to these jobs. The caller has taken them out of their locations.
 function removal.strip(base, ids, call)
   record.forget_marks(base, ids, call)
   local waited = ids
@@ -26,7 +26,7 @@ function removal.strip(base, ids, call)
   chunks.remove(base, ids, call.seen)
 end
 
--- Remove what plain jobs have outside of their entries. The entries are already deleted.
+-- Remove the time to live and the waiting clients of plain jobs. The entries are already deleted.
 function removal.strip_plain(base, ids, call)
   if not ids[1] then return end
   if call.seen.expiry then in_chunks('ZREM', base .. ':expiry', nil, ids) end

@@ -45,7 +45,7 @@ function results.store(base, flat, seen)
 end
 
 do
-  -- Delete the entries with these numbers from `fifo`, except those of active runs. last: exclusive.
+  -- Delete the entries with these numbers from `fifo`, except entries of active runs. last: exclusive.
   local function delete_entries(base, from, last)
     local fifo, before = base .. ':fifo', digits(last - 1)
     local row = redis.pcall('XPENDING', fifo, GROUP, '-', before, 1)

@@ -1,4 +1,4 @@
--- returned: jobs that were running and return unfinished, in their original order. Claims take them before all others.
+-- returned: jobs whose run ended without an outcome, in their original order. Claims take them before all others.
 --   returned  zset  id -> order: the number of the job's entry in `fifo`; for a job that was claimed from elsewhere,
 --             ms * 4096 + sequence of its entry in `lane`, which is higher (exact below 2^53). Jobs of layout 1
 --             have negative orders, see migration.lua.
@@ -12,7 +12,7 @@ local function order_of(entry)
   return digits(ms * 4096 + math.min(tonumber(seq), 4095))
 end
 
--- Put a job back whose entry has been acknowledged and deleted. The caller has released its key.
+-- Return a job to the queue. The caller has acknowledged and deleted its entry, and has released its key.
 function returned.push(base, id, entry, call)
   local key = base .. ':job:' .. id
   record.keep_added(base, id, entry)

@@ -1,5 +1,5 @@
--- routes: how a ready job waits for its claim. Every path that makes a job ready (an add, its due time, a retry, a
--- promotion) calls routes.enter, so each kind of waiting exists once.
+-- routes: the structure in which a ready job waits for its claim. Every path that makes a job ready (an add, its due
+-- time, a retry, a promotion) calls routes.enter.
 --   record's route   absent          `fifo`, first in, first out
 --                    "p <priority>"  `prioritized` zset: <16 digits of sequence><id> -> priority; the lowest first, and
 --                                    only while no plain, LIFO or keyed job can start
@@ -49,8 +49,8 @@ function enter.k(base, id, text, call, hint)
   return keyed.enter(base, id, route, call, hint)
 end
 
--- Let a ready job wait. Return its location, which the caller writes. hint: the read hint of a plain or keyed job, see
--- record.lua.
+-- Put a ready job into the structure of its route. Return its location, which the caller writes. route: nil for `fifo`;
+-- hint: the read hint of a job of `fifo` or of a key, see record.lua (default: "h").
 function routes.enter(base, id, route, call, hint)
   if route then return enter[string.sub(route, 1, 1)](base, id, route, call, hint or 'h') end
   call.startable = call.startable + 1
@@ -69,7 +69,8 @@ function routes.enter_again(base, id, call)
   return routes.enter(base, id, redis.call('HGET', base .. ':job:' .. id, 'route'), call)
 end
 
--- A keyed job that is delayed loses its position in the line, unless it rests there for its next attempt.
+-- Let a keyed job lose its position in the line, because a delay was set for it. A job that waits for its next attempt
+-- keeps its position, so its caller does not call this.
 function routes.forget_turn(base, id)
   local key = base .. ':job:' .. id
   local route = redis.call('HGET', key, 'route')

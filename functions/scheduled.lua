@@ -2,11 +2,11 @@
 --   scheduled  zset  <16 digits of sequence><id> -> due ms; jobs with the same due time start in order of arrival
 
 local scheduled = {}
--- per call, and between two looks at the clock
+-- The number of jobs that a call promotes, and the number between two looks at the clock.
 local PROMOTE_STEP = 200
 local PIECE = 25
 
--- Return the job's location, which the caller writes.
+-- Delay a job until `due`, ms. Return the job's location, which the caller writes.
 function scheduled.push(base, id, due, call)
   local sequence = order.next(base, call)
   redis.call('ZADD', queue_flags.create(base, 'scheduled', call.seen), digits(due), sequence .. id)
@@ -19,8 +19,8 @@ function scheduled.take_out(base, id)
   redis.call('ZREM', base .. ':scheduled', sequence .. id)
 end
 
--- Put a delayed job into its line. The caller removes the member. detail: the detail of the event, nil for a due job.
--- Return true if the job waits now.
+-- Let a delayed job wait for its claim. The caller removes the member. detail: the detail of the event, nil for a due
+-- job. Return true if the job waits now.
 function scheduled.start(base, member, call, detail)
   local sequence, id = string.sub(member, 1, 16), string.sub(member, 17)
   local job = base .. ':job:' .. id

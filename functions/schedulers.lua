@@ -174,7 +174,7 @@ do
     end
   end
 
-  -- A job has ended, and its scheduler waits for that.
+  -- Set the next fire time of a scheduler that waits for the end of this job.
   function dedup.reschedule(base, id, job, call)
     local stored = redis.pcall('HMGET', key_of(base, id), 'overlap', 'last_job', 'limit', 'fired', 'paused')
     local wait, last = after_end(stored[1])
@@ -395,7 +395,7 @@ do
     local found = redis.call('HMGET', timer, 'first', 'second')
     if found[1] == args[1] then redis.call('HDEL', timer, 'first', 'first_by') end
     if found[2] == args[1] then redis.call('HDEL', timer, 'second', 'second_by') end
-    -- No process is left that has promised to call. Fire times from now on are missed until one does.
+    -- No process is present any more. Fire times from now on are missed until a process calls.
     if (found[1] or found[2]) and (not found[1] or found[1] == args[1]) and (not found[2] or found[2] == args[1]) then
       redis.call('HSET', timer, 'until', digits(clock.now()))
     end

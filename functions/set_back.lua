@@ -7,8 +7,8 @@ local set_back = {}
 local MOST = 1000                -- of each structure, as far as the budget goes
 local PIECE = 100
 
--- Change the score of each member of a zset whose score is beyond now to the result of `moved`. Members that the budget
--- does not cover end later by as much as the clock was set back. last: the highest score, if not all may move.
+-- Change each score of a zset that is in the future to the result of `moved`. Members that the budget does not cover
+-- end later by as much as the clock was set back. last: the highest score that may change (default: all).
 local function move(key, now, moved, it, last)
   if budget.is_spent(it) then return end
   local found = redis.call('ZRANGEBYSCORE', key, '(' .. digits(now), last or '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
@@ -22,7 +22,7 @@ local function move(key, now, moved, it, last)
   end
 end
 
--- by: in ms.
+-- Move the stored instants back by `by` ms.
 local function mend(base, by, call, it)
   local now = call.now
   local function earlier(instant) return math.max(now, instant - by) end

@@ -2,7 +2,7 @@
 --   settleAndClaim  channel number consumer slots lock flags ran incarnation
 --                   g { started policy count entry*count m result*m }*g
 --                   n { code id entry payload option }*n
---       -> { now, refused, jobs, due, listeners, posted, past, claimed }
+--       -> { now, refused, jobs, due, listeners, posted, past, settled, claimed }
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
 --     lock     the caller's lease, ms
 --     flags    one character each: "e" echo to the caller's own channel, to verify that its connection delivers;
@@ -38,23 +38,23 @@
 --              because a table for each job would cost more than its values.
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
---     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
---     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
 --     posted   1: the outbox should be relayed, or work of flows is left; plus 2: the server does not know the caller's
 --              previous call, see below
---     settled  the number of runs that the call has settled, the first ones of the n. The others keep their leases, and
---              the caller sends them in its next call.
+--     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
+--     settled  the number of runs that the call has settled, the groups first. The others keep their leases, and the
+--              caller sends them in its next call.
+--     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
 --   finishClaim  count -> as settleAndClaim without jobs, or nil: the caller does not claim directly
 --     count    the number of entries that the caller has asked for
 -- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
 -- of runs, then claims at least one step of jobs.
 --
--- The fence. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended there.
--- Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job has lost
--- its entry in the stream, so an entry that XACK still finds pending is the job's present lease. Therefore the
--- acknowledgement is the check: release_entries acknowledges the whole batch and compares one count. Only if the count
--- is short does `release` read each record to find the runs that were stale. The order matters: acknowledge before any
--- outcome is written, and write no outcome for a run in `refused`.
+-- Stale outcomes. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended
+-- there. Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job
+-- has lost its entry in the stream, so an entry that XACK still finds pending is the job's present lease. Therefore the
+-- acknowledgement is the check: release_entries acknowledges the whole batch and compares one count. If the count is
+-- too low, `release` reads each record to find the stale runs. The order matters: acknowledge before any outcome is
+-- written, and write no outcome for a run in `refused`.
 --
 -- After a failover that lost a claim this is not enough. The job waits again under the same entry of `fifo`, another
 -- worker claims it, and XACK does not check which consumer owns an entry. Replication keeps the order of writes. So a
@@ -132,7 +132,8 @@ local function contains(tokens, token)
   return type(tokens) == 'table' and claim_tokens.has(tokens, token)
 end
 
--- Return the lease of a worker's last call, ms. If that call or a push after it has claimed the token, return when; ms.
+-- Return the lease of a worker's last call, ms, and when that call or a push after it has claimed the token, ms; nil as
+-- the second value if neither has.
 function plain.last_claim(base, consumer, token)
   local kept, answer = last_reply(base, consumer)
   if contains(answer[2], token) then return tonumber(answer[5]), answer[7] end
@@ -149,14 +150,14 @@ function settle.claimed_last(base, consumer)
   return tokens
 end
 
--- Return true if a job has a record, or had one that somebody deleted by hand.
+-- Return true if a job has a record, or had one that was deleted by hand.
 local function has_record(base, id, raw, call)
   return exists(base .. ':job:' .. id)
     or (call.seen.recorded and redis.call('SISMEMBER', base .. ':recorded', raw) == 1)
 end
 
 -- Give the plain jobs among the runs their records, before their entries are deleted. Return the entries that must not
--- be deleted: their plain jobs do not run under them.
+-- be deleted, because their plain jobs do not run any more.
 local function record_plain(base, args, first, last, call)
   local staying, named = {}, {}
   for i = first, last do
@@ -322,16 +323,16 @@ local function settle_runs(base, args, n, total, call)
   return answer, settled
 end
 
--- The caller has no free slot left. Wake other workers for the rest of the startable jobs, because the caller may have
--- taken jobs that others were woken for. Under limits of the queue, more jobs may start because an instant has come,
--- and only this call notices that.
+-- Wake other workers for the rest of the startable jobs, because the caller has no free slot left, and may have taken
+-- jobs that others were woken for. Under limits of the queue, more jobs may start because an instant has come, and only
+-- this call notices that.
 local function pass_on(base, startable, call)
   if startable == 0 and not (call.seen.limits and exists(base .. ':idle')) then return end
   local ready = locations.ready_count(base)
   wakeup.wake(base, call.seen.limits and limits.allowance(base, ready, call) or math.min(startable, ready))
 end
 
--- End the pause of the queue if its end has come. Return true then.
+-- End the pause of the queue if its end has come. Return true if it has ended.
 local function ends_pause(base, call)
   local ends = call.seen.paused
   if ends == true or ends > call.now then return false end
@@ -343,8 +344,8 @@ local function ends_pause(base, call)
   return true
 end
 
--- Do what follows a claim of n jobs. more: the caller calls again immediately; startable: the number of jobs that were
--- startable before. Return the next due instant.
+-- Update `idle` and the timer after a claim of n jobs, and wake other workers. more: the caller calls again
+-- immediately; startable: the number of jobs that were startable before the claim. Return the next due instant.
 local function after_claim(base, caller, n, more, startable, call)
   local due = call.now
   if more then
@@ -381,7 +382,7 @@ local function claim_or_wait(base, caller, call)
   return jobs, after_claim(base, caller, jobs.n, more, startable, call)
 end
 
--- Note the shortest lease in the queue. Sweeps then pass over the runs that cannot have expired yet.
+-- Note the shortest lease in the queue. Sweeps then skip the runs whose lease cannot have expired yet.
 local function note_lease(base, call)
   if call.shortest >= (call.seen.shortest_lease or math.huge) then return end
   redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(call.shortest))
@@ -403,7 +404,8 @@ local function append_jobs(jobs, more)
   jobs.n = jobs.n + more.n
 end
 
--- End a call that has settled and claimed. it: { call, refused, settled, unbroken, missed }. Return its reply.
+-- End a call that has settled and claimed. it: { call, caller, refused, settled, unbroken, missed, has_runs };
+-- unbroken: true if the server knows the caller's previous call. Return the reply.
 local function finish_call(base, args, it, jobs, due)
   local call, caller, settled, unbroken = it.call, it.caller, it.settled, it.unbroken
   if jobs.n > 0 then note_lease(base, call) end
@@ -425,7 +427,8 @@ end
 -- The state of a call whose caller claims directly, between the two functions of its transaction.
 local open_call
 
--- reply: the stored reply to the caller's previous call.
+-- Execute a call for the first time. reply: the stored reply to the caller's previous call. Return the reply, or
+-- DIRECTLY if the caller reads the entries itself.
 local function first_call(base, args, unbroken, reply)
   local flags = args[6]
   local caller = {consumer = args[3], slots = integer('slots', args[4]),

@@ -16,15 +16,16 @@
 --              A question follows the name after ASKS.
 --   signalled  hash  "m" and the id -> "<number> <bytes>" of the mailbox, which is never empty
 --              "o" and the id -> the last texts `once` of signals to the job, joined by SEP
---              "w" and the id -> cmsgpack { how, step, signal… }: what the runs of the job get. how: "signal",
---              "timeout", "children" or "operator" after a resume, otherwise ''. step: see the outcome `d`
+--              "w" and the id -> the hand-over, cmsgpack { how, step, signal… }: the values that the runs of the job
+--              get. how: "signal", "timeout", "children" or "operator" after a resume, otherwise ''. step: see the
+--              outcome `d`
 --
 -- A signal is never lost. Either the job is suspended and waits for it: then the call that stores the signal also makes
 -- the job ready. Or the signal goes to the mailbox, and the call that suspends the job looks there first. Therefore the
 -- mailbox of a suspended job has no signal that the job waits for.
--- A signal is consumed once. The call that makes the job ready moves its signals from the mailbox to the field "w". All
--- runs of the job get them, also after a failure or a lost lease, until one suspends the job again or ends it. A
--- workflow that runs takes a signal out of its mailbox in the call that records it, see receiveSignal.
+-- A job receives each signal once. The call that makes the job ready moves its signals from the mailbox to the
+-- hand-over. All runs of the job get them, also after a failure or a lost lease, until one suspends the job again or
+-- ends it. A running workflow takes a signal out of its mailbox in the call that records it, see receiveSignal.
 
 local signals = {}
 local NEVER = clock.NEVER
@@ -91,7 +92,7 @@ local function take(base, id, names, most, call)
   return taken
 end
 
--- Return what the runs of a job get: { how, step, signal… }.
+-- Return the hand-over of a job.
 local function hand_over_of(base, id, seen)
   local kept = seen.signalled and redis.call('HGET', base .. ':signalled', 'w' .. id)
   local readable, found = pcall(cmsgpack.unpack, kept or '')
@@ -134,7 +135,7 @@ function flow_jobs.is_suspended(base, id)
   return string.find(waits, SEP .. CHILD, 1, true) ~= nil
 end
 
--- A child of a job has ended. Resume the job if it is suspended until then.
+-- Resume a job if it is suspended until one of its children ends. One has ended.
 function flow_jobs.resume(base, id, call)
   if flow_jobs.is_suspended(base, id) then wake(base, id, 'children', {}, call) end
 end
@@ -148,7 +149,7 @@ function signals.check(option, payload)
   end
 end
 
--- Put the signals that the runs of a job have got back in front of its mailbox.
+-- Return the signals of a hand-over to the front of the mailbox.
 local function give_back(base, id, call)
   local got, key = hand_over_of(base, id, call.seen), base .. ':signals:' .. id
   local number, bytes = counts_of(base, id, call.seen)
@@ -204,14 +205,14 @@ function scheduled.resume_due(base, call)
   return true
 end
 
--- Return what the runs of these jobs get, by position: a packed list, or false.
+-- Return the packed hand-overs of these jobs by position, false for a job without one.
 function record.hand_overs(base, ids)
   local fields = {}
   for i, id in ipairs(ids) do fields[i] = 'w' .. id end
   return redis.call('HMGET', base .. ':signalled', unpack(fields))
 end
 
--- These jobs have ended or are removed. Forget their signals.
+-- Forget the signals of jobs that have ended or are removed.
 function record.forget_signals(base, ids)
   local fields, keys = {}, {}
   for i, id in ipairs(ids) do

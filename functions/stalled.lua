@@ -1,7 +1,7 @@
 -- stalled: reclaims jobs whose lease expired. A job that stalls too often is failed.
 --   sweep  channel number max_stalled interval_ms gap_ms resume -> { more, recovered ids, failed ids, outbox, next } |
 --          {}
---     next: in how many ms the next fire time of a scheduler comes, '' without one.
+--     next: the time until the next fire time of a scheduler, ms; '' without one.
 --     Any process may sweep at any time. The call does nothing (and returns {}) when the last sweep is younger than the
 --     interval, unless it resumes one (`more` was 1). One call does as much as its budget allows. A later one continues
 --     with the pending entries from a cursor, and with the rest: retention, expired jobs, dead consumers. outbox: 1
@@ -36,7 +36,7 @@ local function pending(stream, from, consumer)
   return reply.err and {} or reply
 end
 
--- Return whether a call should leave the rest to the next call. Relaying costs time for each byte that a call posted.
+-- Return true if a call should leave the rest to the next call. Relaying costs time for each byte that a call posted.
 local function is_enough(it, call)
   return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
 end
@@ -239,14 +239,14 @@ local function expire_waiting(base, call, it)
   return over
 end
 
--- Note whether a step has left work, and return it.
+-- Return `leaves`: true if a step has left work. The call has worked then.
 local function leaves_work(it, leaves)
   it.has_worked = it.has_worked or leaves
   return leaves
 end
 
--- Return whether a call should leave the rest of the pieces to the next call. A call that has done nothing yet should
--- not: otherwise the calls of a slow server would never come to the end.
+-- Return true if a call should leave the other pieces to the next call. A call that has done nothing yet continues,
+-- because the calls of a slow server would otherwise never finish a sweep.
 local function may_end(it, call)
   return it.has_worked and is_enough(it, call)
 end

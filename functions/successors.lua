@@ -4,8 +4,8 @@
 -- waits, and the latest data are always processed.
 --   job:{id}   field after  when the successor is due once the owner has ended: "+<delay ms>" or "@<due ms>"
 --   scheduled  contains the successor with the score NEVER
--- An owner that ends, or whose record is removed, for any reason frees its marks (record.forget_marks, record.lost).
--- The successor is started there, so no path can forget it. A retry, a release or a lost lease is not an end.
+-- Every end and every removal of an owner frees its marks (record.forget_marks, record.lost), and that step starts the
+-- successor. A retry, a release or a lost lease is not an end.
 --   getDeduplication      d -> owner | ''
 --   releaseDeduplication  channel number d -> 0 | 1     later adds make a new job; a successor starts
 
@@ -24,8 +24,8 @@ local function give(base, id, name, data)
   return 'duplicate', id
 end
 
--- Handle an add of mode keep_last whose own id is free. Return the status and the job that took its data; or nil, and
--- the job that the added one has to follow, if there is one.
+-- Handle an add of mode keep_last whose own id is free. Return the status and the job that took its data. If no job
+-- took them, return nil, nil and the job that the added one has to follow, if there is one.
 function successors.meet(base, wanted, name, data, call)
   local owner, successor = dedup.owner(base, wanted, call.now)
   local state = owner and record.location(base, owner)
@@ -77,7 +77,7 @@ function dedup.start_next(base, id, call)
   end
   redis.call('HSET', key, 'place', routes.enter_again(base, id, call))
   events.note(call.lines, 'waiting', id, 'followed')
-  -- a claim that ends this job as a side effect has already passed the line that it enters
+  -- If this call is a claim, it may have looked at that structure before. The next claim must come soon.
   call.behind = true
   return true
 end

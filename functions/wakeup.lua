@@ -2,9 +2,11 @@
 -- makes jobs startable wakes only as many of them as it needs.
 --   idle   zset  consumer -> free slots; a claim that found nothing adds its worker, a wake-up removes it
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: when the first wakes up
---   channel "<base>:wake:<consumer>" (sharded): "w" claim now, "p…" jobs that start now (push.lua), "x <entry>" that
---   lease is gone, "r <entry>" the job of that run was revoked, "e" echo, "s" a fire time of a job scheduler was set,
---   "c <command>" of an operator, see tellWorker
+--   channel "<base>:wake:<consumer>" (sharded), with these messages:
+--     "w"          claim now                            "p…"         jobs that start now, see push.lua
+--     "x <entry>"  the lease of this run is gone        "r <entry>"  the job of this run was revoked
+--     "e"          echo                                 "s"          a fire time of a job scheduler was set
+--     "c <command>"  a command of an operator, see tellWorker
 -- A publish without a receiver means a dead worker: it is removed from `idle`, and the next one is woken.
 -- A publish that the server refuses (the caller's user lacks the channels) costs only the wake-up: the worker stays in
 -- `idle` and finds the job at its next poll. The publish comes after writes, so it must not raise.
@@ -88,7 +90,7 @@ function wakeup.register(base, consumer, slots, call)
   local due = wakeup.next_due(base, call)
   local timer = base .. ':timer'
   if not due then
-    -- Remove the name. Otherwise `timer` would name a worker that sleeps until no due time.
+    -- No worker sleeps until a due time, so `timer` must not name one.
     if call.seen.timer then redis.call('UNLINK', timer) end
     return 0
   end
@@ -106,7 +108,8 @@ function wakeup.register(base, consumer, slots, call)
   return 0
 end
 
--- A timer must be set or moved. Wake one idle worker, preferably the holder, so that it registers again.
+-- Set or move the timer: wake one idle worker, preferably the holder, so that it registers again. consumer: the caller
+-- if it registers in this call, which is enough; nil otherwise.
 local function retime(base, consumer)
   local holder = redis.call('HGET', base .. ':timer', 'first')
   if (holder and holder == consumer) or (is_idle(base, holder) and send(base, holder, 'w') ~= 0) then return end
@@ -126,7 +129,8 @@ function wakeup.due_changed(base, consumer, call)
   retime(base, consumer)
 end
 
--- The worker has no free slot (or goes away). It is not idle, and another worker takes over its timer.
+-- Note that the worker has no free slot, or signs off. It is not idle any more, and another worker takes over its
+-- timer.
 function wakeup.leave(base, consumer, call)
   redis.call('ZREM', base .. ':idle', consumer)
   local seen = call.seen
