@@ -7,7 +7,8 @@
 --   beginAlerts   evaluator lease_ms -> { fence, flat { name rule }, flat { name LF target, state } }
 --     Take or renew the lease of the evaluator. lease_ms 0: return the lease. fence 0: another evaluator has the
 --     lease, or no rule is stored.
---   noteAlerts    channel number fence name hold_ms webhooks opts { target is_true episode document }… -> { status }…
+--   noteAlerts    channel number fence name hold_ms webhooks opts { target is_true episode document }…
+--                 -> { status }…
 --     Report the condition of one rule for at most 20 targets.
 --     hold_ms   `<to open> <to close>`: an episode opens when the condition was true for the first duration, and closes
 --               when it was false for the second one

@@ -1,7 +1,7 @@
 -- checking: verifies the integrity of the stored data, in bounded steps and without a write.
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
 --     Every member of the structure has a record whose location names this structure. structure: returned, scheduled,
---     completed, failed, lifo, prioritized, keyed, fifo, lane.
+--     completed, failed, lifo, prioritized, keyed, parents, suspended, fifo, lane.
 --   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     The lines of one key agree with the records, and the key is in `ready` or `sleeping` exactly if it should be.
 --   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
@@ -189,7 +189,7 @@ register('checkRecords', function(base, args)
   return {#args, report}
 end, {'no-writes'})
 
--- Every member of one of a key's sets is a job of this key in that state.
+-- Check that these members of a line or a set of a key are jobs of the key in this state.
 local function check_members(base, key, members, state, report)
   for _, id in ipairs(members) do
     local route = keyed.route_of(base, id)
@@ -202,7 +202,8 @@ local function check_members(base, key, members, state, report)
   end
 end
 
--- A job that rests and was delayed by hand counts like any job that waits for an instant.
+-- Check that a key is in `ready` or in `sleeping` exactly if a job of it waits and its concurrency permits one more
+-- run.
 local function check_ready(base, key, report)
   local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
   local call = {now = clock.now(), seen = queue_flags.at(base)}
@@ -234,7 +235,8 @@ register('checkKey', function(base, args)
   return {'', report}
 end, {'no-writes'})
 
--- The counted runs of each key equal its entries in `lane` and its stopping runs, if they are few enough to read.
+-- Check that the counted runs of each key equal its entries in `lane` and its stopping runs, if they are few enough to
+-- read.
 local function check_running(base, report)
   local stream, runs = base .. ':lane', stopping.by_key(base)
   if not runs or redis.call('XLEN', stream) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
@@ -255,7 +257,7 @@ local function check_running(base, report)
   end
 end
 
--- The counter is not below the last number of `fifo`, and no kept outcome is below the horizon.
+-- Check that the counter is not below the last number of `fifo`, and that no kept outcome is below the horizon.
 local function check_numbers(base, report)
   local last = redis.call('XREVRANGE', base .. ':fifo', '+', '-', 'COUNT', 1)[1]
   local number = last and plain.id_of(last[1])
@@ -279,7 +281,7 @@ local function check_results(base, at, report)
   return step[1] ~= '0' and step[1] or nil
 end
 
--- Marks outside of the records point to jobs that still need them. Each function checks one id.
+-- Check that marks outside of the records belong to jobs that still need them. Each function checks one id.
 local mark = {}
 
 local function has_job(name)
@@ -339,7 +341,7 @@ local function check_streamed(base, at, report)
   return step[1] ~= '0' and step[1] or nil
 end
 
--- Take one step through the mailboxes of jobs, and what their runs get from signals.
+-- Take one step through the mailboxes and the hand-overs of jobs.
 local function check_signalled(base, at, report)
   local step = redis.call('HSCAN', base .. ':signalled', at, 'COUNT', 50)
   for i = 1, #step[2], 2 do
@@ -446,7 +448,7 @@ register('checkQueue', function(base, args)
     check_running(base, report)
     check_numbers(base, report)
     for _, name in ipairs(queue_flags.missing(base)) do
-      found(report, 'I13', name, 'exists without its flag in meta, so claims may not see it until the next sweep')
+      found(report, 'I13', name, 'exists without its flag in meta2, so claims may not see it until the next sweep')
     end
     return {'1 0', report}
   end

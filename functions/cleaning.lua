@@ -70,8 +70,9 @@ do
 
   cleaning.EXPECTED = EXPECTED
 
-  -- Return how to handle a member: "go" if its job is there and was added by then (bound: ms or nil), otherwise "stay";
-  -- "elsewhere" if the record names another location: remove only the member; "lost" if there is no record.
+  -- Return how to handle a member of a structure. "go": remove the job. "stay": the job was added after `bound` (ms, or
+  -- nil for all jobs). "elsewhere": the record names another location, so only the member is removed. "lost": the job
+  -- has no record.
   local function judge(base, structure, id, bound)
     local found = redis.call('HMGET', base .. ':job:' .. id, 'place', 'added', 'route')
     if not found[1] then return 'lost' end
@@ -81,7 +82,7 @@ do
     return 'go'
   end
 
-  -- Remove what a job left outside of one of these structures.
+  -- Remove what belongs to a job of this structure in other structures of its key.
   local leaving = {}
 
   function leaving.scheduled(base, id, step) keyed.wake_up(base, id, step) end
@@ -315,7 +316,7 @@ do
     WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5], WAITING[6], {walk_results, 'results'},
     {walk_zset, 'completed'}, {walk_zset, 'failed'}}
 
-  -- Last, so that the numbers in the cursors of a drain stay the same.
+  -- `suspended` is last, so that the numbers in the cursors of a drain stay the same.
   local ALL_WAITING = {WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5], WAITING[6], {walk_zset, 'suspended'}}
 
   request.register('drainJobs', function(base, args)

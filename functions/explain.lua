@@ -1,4 +1,4 @@
--- explain: tells why a job does not run. The conditions are the ones of a claim: the same functions decide.
+-- explain: states why a job does not run. It uses the functions by which a claim decides.
 --   explainJob  id -> { state | '', now, name, ended, { gate… } }
 --     ended  number of jobs of the queue that ended in the last RECENT_MINUTES
 --     gate   { kind, until ms, since ms, count, by, detail }, each '' if it has no meaning for the kind. The gates are
@@ -11,19 +11,20 @@
 --       expired      since
 --       paused       until; since; by: who has paused the queue; detail: the note
 --       gate         until
---       window       until; count: starts in the window; detail: "queue" or "key"
+--       window       until; count: the starts that the window permits; by: the key, '' for the queue; detail: "queue"
+--                    or "key"
 --       queue-limit  count: jobs that run; detail: the limit
 --       key-paused   until; detail: the key
 --       key-busy     count: jobs of the key that run or wait for their next attempt; by: one of them; since: when it
 --                    began; until: its next attempt; detail: the key
 --       bucket       until; detail: the key
 --       behind       count: about how many jobs start before
--- A job without a gate is the one that the next claim of one slot starts. Due jobs that no claim has promoted yet are
--- still `delayed`.
+-- A job without a gate starts at the next claim of one slot. Due jobs that no claim has promoted yet are still
+-- `delayed`.
 
 do
   local RECENT_MINUTES = 5
-  local MOST_HEADS = 20            -- jobs that have expired and are passed over in one source
+  local MOST_HEADS = 20            -- expired jobs that are skipped in one source
   local MOST_PASSED_BYTES = 1000000
   local MOST_LOOKED = 200          -- running jobs that are looked through for the holder of a key
 
@@ -140,7 +141,8 @@ do
   end
 
   -- Return when the bucket of a key can pay for the first job that has not expired, nil if no job of the key waits. A
-  -- claim takes the expired jobs before it too, and refunds their tokens.
+  -- claim also takes the expired jobs before it, so the bucket must be able to pay for each of them. It refunds their
+  -- tokens.
   local function bucket_opens(base, key, bucket, call)
     local cost
     for position = 0, MOST_HEADS - 1 do
@@ -182,7 +184,8 @@ do
   heads.lifo = from_list('ZREVRANGE', 'lifo', 0)
   heads.prioritized = from_list('ZRANGE', 'prioritized', 16)
 
-  -- One entry at a time, because an entry contains its payload.
+  -- Return the first job of `fifo` that has not expired, nil if none is found. This reads one entry at a time, because
+  -- an entry contains its payload.
   local function first_in_fifo(base, call)
     local fifo, bytes = base .. ':fifo', 0
     local at = entries.last_delivered(fifo)
@@ -203,8 +206,8 @@ do
     return not bucket or limits.affordable_at(tokens, bucket, cost_of(base, id), call.now) <= call.now
   end
 
-  -- The keys take turns. A key whose first job has expired comes last, with its next job, unless its bucket cannot pay
-  -- for that one.
+  -- Return the first job of the ready keys that has not expired, nil if none is found. The keys take turns. A key whose
+  -- first job has expired comes last, with its next job, unless its bucket cannot pay for that one.
   local function first_in_lines(base, call)
     local keys, rank = redis.call('ZRANGE', base .. ':ready', '0', digits(MOST_HEADS - 1)), {}
     for turn = 1, MOST_HEADS do

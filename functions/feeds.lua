@@ -16,8 +16,8 @@
 --   readFeed   -> { topic, position, lost, fed } | {}
 --   feed  hash  cursor: a position, see topics.lua; topic: the base key of the topic; lost, fed: how many messages were
 --         lost, and how many jobs were added; holder: "<until ms> <worker>"; epoch: of the last moveFeed
--- The jobs and the cursor are in one slot and change in one call, so each message becomes one job, whichever workers
--- feed, die, or repeat a call. The holder only spares the other workers the same reads.
+-- The jobs and the cursor are in one cluster slot and change in one call. So each message becomes one job, whichever
+-- workers feed, die, or repeat a call. A holder exists only so that other workers do not read the same messages.
 
 local HOLD_MS = 5000
 

@@ -1,7 +1,7 @@
 -- job_waiters: notifies clients when a job ends.
 --   awaitJob   id reply_channel -> { "waiting" | state | "missing", flat record when the job has ended }
 --   awaitJobs  reply_channel { id }* -> { "waiting" | "missing" | state, result or error, reason }…
---                                        awaitJob for many jobs; fewer replies than ids when the budget was spent
+--                                        as awaitJob, for many jobs; fewer replies than ids when the budget was spent
 --   forgetReply id reply_channel -> "ok"
 --   forgetReplies reply_channel { id }* -> number of ids considered, fewer than given when the budget was spent
 --   confirmReplies reply_channel { id }* -> "ok"    the client has received the ends of these jobs: their records are

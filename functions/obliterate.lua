@@ -3,10 +3,10 @@
 --     Remove every job. The first step pauses claims. If jobs are running, it changes nothing and returns their number
 --     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
 --     one writes `obliterated`. After it the caller relays the outbox, because flows of other queues wait for the
---     removed jobs. The last one removes the keys of the queue with these names, all together. It changes
---     nothing in the millisecond of the last event, and is repeated then.
+--     removed jobs. The last step removes the keys of the queue with these names, all together. In the millisecond of
+--     the last event it changes nothing, and the caller repeats it.
 --   sweepRemains  { name }… -> removed
---     Remove keys that a scan found after that. Keys that a new queue of the same name may own already are kept.
+--     Remove keys that a scan found after the last step. Keys that may belong to a new queue of the same name are kept.
 
 do
   -- Return the number of jobs in any location, and of entries of runs.
@@ -17,7 +17,8 @@ do
     return n
   end
 
-  -- Nothing is left in any location: remove the keys of the queue. Idle workers claim again and find a new queue.
+  -- Remove the keys of the queue, because no job is left in any location. Idle workers claim again and find a new
+  -- queue.
   local function remove_keys(base, args)
     local idle, keys = redis.call('ZRANGE', base .. ':idle', 0, 999), {}
     for i = 6, #args do keys[#keys + 1] = base .. ':' .. args[i] end
@@ -54,7 +55,7 @@ do
       return {'', 0, 0}
     end
     before = before or reported or 0
-    -- No bound: jobs that arrive during the obliteration are removed too.
+    -- The walk has no bound, because jobs that arrive during the obliteration are removed too.
     local number, rest = cleaning.walk_all(base, cleaning.ALL, tonumber(at) or 1, position or '', nil, step)
     local total = digits(before + step.removed)
     if not number then events.note(step.lines, 'obliterated', '', total) end

@@ -1,13 +1,14 @@
 -- operations: the records of bulk operations. Their base key is the one of the queue `system/ops`.
 --   addTargets        id start packed -> "ok"                          idempotent
---   createOperation   channel number id document ticket -> created ms
+--   createOperation   channel number id document ticket size -> created ms     size: the number of its jobs
 --   startOperation    channel number id ticket settings name data audit -> status
 --     status: "started"; "known" if it was started with this ticket before; "missing", "ticket", or "state <state>".
 --     Adds a job with the id of the operation, which runs it. settings: msgpack; audit: a line, see audit.lua.
 --   advanceOperation  id position next chunk done watched { reason count }… -> { state, position }
---     Notes that the jobs from `position` up to `next` were handled, and the start of the chunk with `next`. Nothing if
---     another run has noted it. The last step ends the operation. watched: msgpack of the restarted jobs whose failures
---     stop the operation; '' leaves them as they are.
+--     Note that the jobs from `position` up to `next` were handled. chunk: the position where the chunk with the job
+--     `next` begins; done: the number of changed jobs. If another run has noted the step, nothing changes. The last
+--     step ends the operation. watched: msgpack of the restarted jobs whose failures stop the operation; '' leaves them
+--     as they are.
 --   endOperation      channel number id state reason [audit] -> status        state: cancelled, stopped
 --   getTargets        id start -> packed | ''                           start `watched`: the watched jobs
 --   getOperations     id… -> { flat | {} }…                             at most 100
@@ -21,7 +22,6 @@
 
 do
   local TICKET_MS, KEPT_MS, MOST_LISTED, MOST_READ, MOST_TARGETS = 900000, 30 * 86400000, 1000, 100, 65536
-
 
   register('addTargets', function(base, args)
     if #args[3] > MOST_TARGETS * 4 then fail('ARGUMENT', 'a chunk of jobs is too large') end

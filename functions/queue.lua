@@ -11,9 +11,9 @@
 -- queue of layout 1 is refused with MIGRATE until migrateQueue has converted it.
 --   meta2  hash  owner, layout, incarnation, mode ("global" | "keyed"), paused, numeric_ids, logs and touched (once
 --         used), limits and key_limits (while there are any), events, keep_completed, keep_failed, turn (the source of
---         a claim that came first), schedulers (once used), the state of the sweep and of the outbox: dead_letter,
---         relaying, outbox_last; planned (see writes.lua);
---         features (see queue_flags.lua); migrating (see migration.lua)
+--         a claim that came first), schedulers (once used), dead_letter (see dead_letters.lua), the state of the sweep
+--         (see stalled.lua) and of the outbox (see outbox.lua), planned (see writes.lua), features (see
+--         queue_flags.lua), migrating (see migration.lua)
 
 local function check_settings(base, mode)
   local key, wanted = base .. ':meta2', 'a queue of ' .. layout.OWNER

@@ -2,13 +2,12 @@
 --   version    -> text
 --   now        -> ms by the server's clock
 --   countJobs  -> flat { state, count }
---   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent: the
---                                              caller asks again for the rest. Three fields are not stored: `limited`
---                                              ("1": the job is rate-limited), `due`, the due time of a delayed job
---                                              in ms, unless it waits for the end of another job, or the deadline of
---                                              a suspended one, and `handed`, see signals.lua
---   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, the size of
---              the data in bytes
+--   getRecords id… -> { flat record | {} }…    at most 1,000 ids; fewer records than ids when the budget was spent
+--              Three fields are not stored. limited: "1" if the job is rate-limited. due: the due time of a delayed job
+--              (unless it waits for the end of another job), or the deadline of a suspended one, ms. handed: the
+--              hand-over, see signals.lua
+--   getHeads   id… -> { flat record | {} }…    the same without data, opts, result and error; with `size`, the size
+--              of the data in bytes
 --   getOutlines id… -> { flat record | {} }…   the same without data; with `size`
 --   listJobs   state cursor count backwards -> { next cursor | '', ids }   at most 1,000 a step; '' starts. Jobs come
 --              in the order in which they start, ended jobs with the newest first; backwards "1" reverses the order. A
@@ -48,7 +47,8 @@ local function limit(text)
   return count
 end
 
--- Take one step through a zset; `cut`: the number of characters before the id.
+-- Take one step through a zset, and append the ids to `ids`. cut: the number of characters before the id in a member.
+-- Return the next cursor, '' at the end.
 local function by_rank(key, reverse, cursor, count, ids, cut)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local found = redis.call(reverse and 'ZREVRANGE' or 'ZRANGE', key, from, from + count - 1)
@@ -65,8 +65,7 @@ local BEFORE = {i = 'p', p = 'r'}
 
 local walk_waiting = {}
 
--- Read up to `count` entries of a range, fewer if they are large: each brings its payload. Return them, and true if
--- there are no more.
+-- Read up to `count` entries of a range, fewer if their payloads are large. Return them, and true if there are no more.
 local function read_entries(stream, backwards, from, last, count)
   local found, it, piece = {}, budget.of_answer(), 4
   while #found < count and (#found == 0 or not budget.is_spent(it)) do
@@ -108,7 +107,7 @@ function walk_waiting.i(base, backwards, cursor, count, ids)
   return by_rank(base .. ':lifo', not backwards, cursor, count, ids)
 end
 
--- A step ends with its structure, unless that was empty.
+-- A step lists jobs of one structure: the first one from the cursor on that is not empty.
 function list.waiting(base, cursor, count, ids, backwards)
   local prefix = cursor == '' and (backwards and 'i' or 'r') or string.sub(cursor, 1, 1)
   local rest = string.sub(cursor, 2)
@@ -165,8 +164,8 @@ local function add_pending(stream, rows, ids)
   return last
 end
 
--- XPENDING has no reverse form. All entries of `lane` are pending, for an entry is deleted with its lease. In `fifo`
--- the entries of completed plain jobs lie between the pending ones.
+-- XPENDING cannot read backwards, so this reads the streams. All entries of `lane` are pending, because an entry is
+-- deleted together with its lease. In `fifo`, the entries of completed plain jobs lie between the pending ones.
 local function active_backwards(base, cursor, count, ids)
   local prefix = cursor == '' and 'l' or string.sub(cursor, 1, 1)
   local stream, from = entries.stream_of(base, prefix), '+'
@@ -375,7 +374,7 @@ register('getHeads', function(base, args) return records_of(base, args, head) en
 
 register('getOutlines', function(base, args) return records_of(base, args, outline) end, {'no-writes'})
 
--- One step through the jobs in a state. Returns the cursor of the next one, and ids.
+-- Take one step through the jobs in a state. Return the cursor of the next one, and ids.
 function reading.step(base, state, cursor, count, backwards)
   local walk = list[state]
   if not walk then fail('ARGUMENT', 'unknown state ' .. state) end

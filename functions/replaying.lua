@@ -5,11 +5,11 @@
 --     One step over the jobs that failed here, oldest first: up to `count` of those with this cause ('' = any) start
 --     again under their ids.
 --   readMoved        skip left count cause -> { skip, left, flat { id origin name data opts } }
---     One step over the jobs from other queues that have not started here, oldest first, at most 1 MiB.
+--     One step over the jobs from other queues that do not run here, oldest first, at most 1 MiB.
 --   reviveJobs       channel number n { token id failed_ms name data opts route }*n -> statuses    in the queue of
 --                    origin
---     "ok": the failed record started again, or there was none and the job was added anew; "seen": a call did so
---     before; "superseded": the job exists and did not fail then, so it is unchanged
+--     "ok": the failed job has started again, or was added anew because it had no record; "seen": an earlier call has
+--     done this; "superseded": the job has not failed, or has failed at another time, so it is unchanged
 --   dropMoved        channel number id… -> number of dead letters deleted
 -- `skip` counts the jobs that a step left in place: replayed jobs leave the set, so the next step begins after the
 -- others. `left` is the number of jobs still to look at, '' in the first step. Jobs that fail again during the replay
@@ -116,7 +116,7 @@ do
     return tokens, list
   end
 
-  -- A job that must be added anew has to fit the mode of the queue, which may have changed.
+  -- Refuse jobs that must be added anew but do not fit the mode of the queue, which may have changed.
   local function check_modes(base, list)
     local mode = redis.call('HGET', base .. ':meta2', 'mode')
     for _, job in ipairs(mode and list or {}) do

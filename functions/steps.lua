@@ -3,8 +3,8 @@
 --     Record the steps of n runs, at most MOST_STEPS. entry: the lease token of the run; consumer: its worker, '' if
 --     unknown, see updates.lua. A repeated call has no second effect. If the call ended early, the reply has fewer
 --     than n statuses, and the other steps were not recorded.
---     status "ok", "missing", or nothing was written: "stale", the run has lost the job; "full", the journal would have
---     more than most_steps steps or most_bytes bytes
+--     status "ok"; nothing was written for any other one: "missing"; "stale", the run has lost the job; "full", the
+--     journal would have more than most_steps steps or most_bytes bytes
 --   receiveSignal  consumer id entry most_steps most_bytes 1 identity value signal -> status
 --     Take a signal out of the mailbox of a running job, and record the step that receives it. signal: as it is stored.
 --     A repeated call has no second effect. status as above, or "gone": the mailbox does not have the signal
@@ -55,7 +55,7 @@ local function write(base, args, at, seen)
   return 'ok'
 end
 
--- Return "missing" or "stale" if the run at args[at] has not the job. Otherwise write the claim of a plain job.
+-- Return "missing" or "stale" if the run at args[at] has lost the job, otherwise nil. A plain job gets a record then.
 local function refusal(base, args, at, call)
   local id, entry = args[at], args[at + 1]
   local state, found = plain.location(base, id)

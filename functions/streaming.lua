@@ -8,10 +8,10 @@
 --     Open the stream of a job that has not ended, so that its end will be written. A repeated call has no second
 --     effect.
 --   readChunks   { id after }* -> { { status entries }* }
---     Read on after an entry. The reply has fewer items than the call if they are large, at least one.
+--     Return the entries after this one. If they are large, the reply has fewer items than the call, but at least one.
 --     status "open": entries are the next ones, possibly none
 --            "unopened": the job has not ended and has no stream, see followChunks
---            "behind": the stream ends before this entry, because it is another stream than the reader knows
+--            "behind": the stream ends before this entry, because it is a new stream that the reader does not know
 --            "forgotten": the job had a stream
 --            "completed": the job has ended without a stream; "failed" too, and entries are { reason error }
 --            "missing": no job has this id

@@ -4,7 +4,7 @@
 --                          dead_letter | '' }
 --     counts     flat { state, count }, as countJobs
 --     paused     1 | 0
---     oldest     when the job was added that has waited longest among the next jobs of each order; '' if none is ready
+--     oldest     when the oldest one of the next jobs of each structure was added, ms; '' if no job waits
 --     limits     { concurrency | '', rate_max | '', rate_ms | '', gate | '', max_waiting | '' }
 --     completed, failed   { minute since 1970, n }…   the last 60 minutes in which jobs ended in this state
 --     workers    info…    of up to `workers` workers (at most 200) that gave a sign of life in the last minute

@@ -1,7 +1,7 @@
 -- testing: switches of a test build of the library. Servers for users never load this file.
 --   testControl  name value -> "ok"    clock_shift: ms added to the server's time; unfenced: "1" switches fencing off
---   testAdvance  ms -> { ms left, base… }    move the clock forward, but not past the next fire time of a job
---                scheduler: then the rest is left, and these queues have one to fire. Wakes all idle workers.
+--   testAdvance  ms -> { ms left, base… }    move the clock forward, up to the next fire time of a job scheduler.
+--                ms left: the rest of the time; base: the queues with a fire time now. Wakes all idle workers.
 --   testNow -> ms
 --   <base>:test  hash  the switches of one queue
 

@@ -1,12 +1,11 @@
 -- topics: the messages of a topic. The base key is the one of the topic. feeds.lua is the part in the queues.
---   publishMessages  channel number most age unread n { subject key headers data }*n -> first
---     entry
+--   publishMessages  channel number most age unread n { subject key headers data }*n -> first entry
 --     Append messages, at most MOST. Their entries follow each other: the same milliseconds and rising sequences.
 --     most: the number of messages to keep, 0 = all; age: the ms for which they are kept, 0 = for ever; unread "1":
 --     only until all subscriptions have read them. The last call decides for the topic.
 --   joinTopic     name queue patterns start -> position
---     Register a subscription, or describe it again. patterns: as for readMessages, joined by spaces. start: see
---     locateMessages. Return its position. A repeated call has no second effect.
+--     Register a subscription, or store its new queue and patterns. patterns: as for readMessages, joined by spaces.
+--     start: where a new one begins, see locateMessages. Return its position. A repeated call has no second effect.
 --   rewindTopic   channel number name start -> position epoch | {}
 --     Let a subscription begin at another place, and keep its messages from there on. {}: it is not registered. The
 --     caller moves the cursor in the queue afterwards, see feeds.lua.
@@ -16,10 +15,10 @@
 --     time or a later one; an entry: before it
 --   readMessages  name entry n rows epoch pattern… -> { status, lost, position, total, rows }
 --     rows: { entry n subject key data headers }*
---     Read on after a position. name: the subscription that has got all messages up to this position, '' for readers
---     that nothing waits for. rows: how many messages to return at most. Messages that fit no pattern are left out.
---     position: of the last message that the call has looked at. lost: the number of messages that were trimmed after
---     the given position. status "unknown": no such subscription is registered, and the rest is empty.
+--     Return the messages after a position. name: the subscription that has got all messages up to this position, ''
+--     for a reader whose position is not stored. rows: the maximum number of messages. Messages that fit no pattern are
+--     left out. position: of the last message that the call has looked at. lost: the number of messages that were
+--     trimmed after the given position. status "unknown": no such subscription is registered, and the rest is empty.
 --   describeTopic -> { total, first, last, length, most, age, unread, { name, packed }* }
 --     first, last: the oldest entry, and the last one that was ever written, '0-0' without one
 --   topic          stream  n s k d h: number from 1, subject, ordering key or '', data, headers; no h without headers.
@@ -31,9 +30,9 @@
 --     not change the position, which says what the topic must keep.
 -- A position is an entry and its number: "<ms>-<sequence> <n>". Nothing is removed but the oldest messages, so the
 -- numbers show how many a reader has missed.
--- A failover can lose the last messages, which a subscription in another slot may have got already. Its position is
--- then behind the end of the topic. Entries contain the time, so later messages have later entries than the lost ones.
--- A read also raises `last`, in case the clock of the new primary is behind.
+-- A failover can lose the last messages, which a subscription in another cluster slot may have got already. Its
+-- position is then after the end of the topic. Entries contain the time, so later messages have later entries than the
+-- lost ones. A read also raises `last`, in case the clock of the new primary is behind.
 
 local topics = {}
 local MOST = 250
@@ -70,8 +69,8 @@ local function fits(pattern, tokens)
   return #pattern == #tokens
 end
 
--- Return a function that says whether a subject is wanted: it fits a pattern, or there is none, and it fits none of the
--- patterns that begin with `!`.
+-- Return a function that returns true if a subject is wanted. A subject is wanted if it fits one of the patterns, or if
+-- there are none, and if it fits none of the patterns that begin with `!`.
 local function filter_of(args, from)
   local wanted, refused, known = {}, {}, {}
   for i = from, #args do
@@ -96,7 +95,8 @@ local function filter_of(args, from)
   end
 end
 
--- Remove the messages before an entry, or the oldest of them. An exact removal touches one node of the stream.
+-- Remove the messages before an entry, or only the oldest ones if they are many. The exact removal changes one node of
+-- the stream.
 local function trim_before(key, entry)
   local removed = redis.call('XTRIM', key, 'MINID', '~', entry, 'LIMIT', TRIMMED * 2)
   if removed < TRIMMED then redis.call('XTRIM', key, 'MINID', entry) end
@@ -209,8 +209,8 @@ register('leaveTopic', function(base, args)
   return redis.call('HDEL', base .. ':subscriptions', args[1])
 end, {'allow-oom'})
 
--- Look at the messages after an entry. Return the wanted ones, their number at most `rows`, and the position that was
--- reached; lost: how many of the messages after the position are gone; true if no message is left there.
+-- Look at the messages after an entry. Return up to `rows` wanted ones, the entry and the number of the last message
+-- that was looked at, the number of trimmed messages after the position, and true if no message is there.
 local function look(key, after, number, rows, is_wanted)
   local it, found, entry, seen, lost, step = budget.of_answer(), {}, after, 0, 0, 1
   local n = number

@@ -10,8 +10,8 @@ local LOG_LINES = 1000
 local LARGEST_VALUE = 1024       -- size in bytes of a progress that its event contains
 local FIELDS = {'place', 'name', 'route', 'progress_at'}
 
--- Return the state and the entry of a job, and what the event of a progress needs to know of it, with one command
--- unless the job has no record yet.
+-- Return the state and the entry of a job, and its { name, key, progress_at } for the event of a progress. This takes
+-- one command, unless the job has no record yet.
 local function look(base, id)
   local key = base .. ':job:' .. id
   local job = redis.call('HMGET', key, unpack(FIELDS))
@@ -30,7 +30,7 @@ function write.progress(base, id, value, entry, job)
   local rules, now = event_rules.of(base, event_rules.seen(base)), clock.now()
   local is_due = not rules or event_rules.is_due(rules, job.progress_at, now)
   local is_written = event_rules.is_on(rules, 'progress') and is_due
-  -- A user may write before the first claim, which otherwise would read the record as one without a history.
+  -- A user may write before the first claim. Without this mark, that claim would not read the progress.
   if entry == '' then redis.call('HSET', base .. ':meta2', 'touched', '1') end
   redis.call('HSET', base .. ':job:' .. id, 'progress', value)
   if not is_written then return end

@@ -1,12 +1,11 @@
--- watching: reads what the watchers of a job show, and the replies for which the senders of signals wait.
+-- watching: reads the state of jobs for their watchers, and the replies for which the senders of signals wait.
 --   readUpdates  { id lines }* -> { { state is_open name progress trimmed total { line }* } }*
---     lines: how many log lines the watcher knows; trimmed: how many are not kept any more; total: how many the job
---     has ever had. The lines that follow are returned as far as they are kept and the budget allows. is_open: 1 if the
---     job has an open stream, see chunks.lua.
---     The reply has fewer items than the call if they are large, at least one.
+--     lines: the number of log lines that the watcher knows; trimmed: the number of lines that are not kept any more;
+--     total: the number of lines that the job has ever had. The reply has the kept lines after the known ones, as many
+--     as the budget permits. is_open: 1 if the job has an open stream, see chunks.lua.
+--     If the items are large, the reply has fewer items than the call, but at least one.
 --     state: "" if no job has this id; "removed" if it was removed while it was watched. A job whose record has been
 --     removed by retention has the state in which it ended, for as long as its stream is kept.
-
 --   readReplies  { id identity }* -> { { state is_open step } }*
 --     step: the step with this identity in the journal of the job, '' without one. state and is_open as in readUpdates;
 --     the reply may have fewer items than the call, too.

@@ -1,5 +1,5 @@
--- writes: bulk writes, many jobs from one writer (a Spark job, a backfill) that consists of many tasks, each of which
--- may run again.
+-- writes: bulk writes. A bulk write adds many jobs of one writer (a Spark job, a backfill). The writer consists of many
+-- tasks, each of which may run again.
 --   planWrite   channel number -> order
 --     The order of a run that is planned now. Of two runs of a write, the one with the greater order is newer.
 --   openWrite   channel number id token ttl app version [label [order]] -> status
@@ -41,7 +41,7 @@
 local writes = {}
 do
   local DAY = 86400000
-  local LEAST_KEPT = 7 * DAY       -- of the figures of a write, for any ttl
+  local LEAST_KEPT = 7 * DAY       -- how long the figures of a write are kept, for any shorter ttl
   local LONGEST = 90 * DAY
   local MOST_LISTED = 1000
   local MOST_JOBS = 500
@@ -100,7 +100,7 @@ do
     local known = tonumber(found[3] or 0)
     if order > 0 and order < known then fenced(id, 'belongs to a newer run of it') end
     if found[1] == 'aborted' and found[2] == token then fenced(id, 'was aborted') end
-    -- Not below its own former order, even if the clock was set back and the queue was obliterated.
+    -- The order of a write never falls, even if the clock was set back and the queue was obliterated.
     if order == 0 then order = math.max(next_order(base), known) end
     local now = clock.now()
     if not found[1] then
