@@ -24,10 +24,10 @@ _name_and_options = attrgetter("name", "opts")
 
 
 class AddReply(NamedTuple):
-    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcome of jobs that were not added.
+    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcomes that `add.lua` lists, by position.
 
     For a job that was not added, `ids` has the id of the existing job that blocked it. There are fewer ids than jobs if
-    the call has ended early: the other jobs belong into the next call.
+    the call has ended early. The other jobs belong to the next call.
     """
 
     now: int
@@ -71,7 +71,7 @@ class AddCalls(Calls):
         return AddReply(cast("int", now), ids, statuses)
 
     async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
-        """Add jobs with generated ids and without options that concern their place in the queue."""
+        """Add jobs with generated ids and without options that need a record."""
         reply = await self._caller.once("addPlain", [self._caller.incarnation, *_groups(jobs)], wait=wait)
         now, first, listed, added = cast("list[object]", reply)
         if listed:

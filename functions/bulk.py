@@ -24,9 +24,10 @@ class BulkChange(NamedTuple):
 
 
 class ChangeStep(NamedTuple):
-    """A change of many jobs. `cutoff_ms`: later jobs stay unchanged. `states`: all others stay unchanged; () = none.
+    """A change of many jobs.
 
-    `actor` and `note` become entries in the histories of the changed jobs; without an actor they get none.
+    Jobs that were added after `cutoff_ms` stay unchanged. So do jobs in other states than `states`; () permits all
+    states. `actor` and `note` become entries in the histories of the changed jobs. Without an actor they get none.
     """
 
     operation: str

@@ -43,10 +43,10 @@ class FunctionStore(Protocol):
     ) -> object:
         """Call a library function and return its reply (bytes, int, list or None).
 
-        `key` is the queue's base key. The same arguments are sent again after a lost reply, so a mutating
-        call must carry a request token. `wait` names the confirmation that the call waits for. A call is tried for
-        `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call or of its reply are being
-        transferred does not count.
+        `key` is the queue's base key. The same arguments are sent again after a lost reply, so a call that is not
+        idempotent must have a request channel and a request number. `wait` names the confirmation that the call waits
+        for. A call is tried for `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call
+        or of its reply are being transferred does not count.
 
         Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
         the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,

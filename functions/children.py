@@ -64,10 +64,10 @@ class ChildCalls(Calls):
     async def add(
         self, job_id: str, entry: str, stamp: str, first: int, children: Sequence[tuple[int, str]], pages: Pages
     ) -> AddedChildren | RefusedChildren:
-        """Give a running job children. `entry` is the fencing token of the run.
+        """Add children to a running job. `entry` is the fencing token of the run.
 
-        `first` is the number of the first node.
-        `children` has the number of each child, and the base key and the id of those with a `job_id`.
+        `first` is the number of the first new node. `children` has the number of each child and, if the child has a
+        `job_id`, its base key and id. `stamp` is a unique text for the plan, if the job has none yet.
         """
         consumer = self._caller.consumer or ""
         packed = msgpack.packb(children, use_bin_type=False)
@@ -85,7 +85,7 @@ class ChildCalls(Calls):
     async def read(self, flow: str, stamp: str, node: int) -> list[ChildRow] | None:
         """Return the children of a node in their order, None if the plan has expired.
 
-        With an empty `stamp`, the children that runs of the job with the id `flow` have added.
+        With an empty `stamp`, return the children that runs of the job with the id `flow` have added.
         """
         found = await self._read(flow, stamp, node)
         return None if found is None else found.rows
@@ -104,7 +104,8 @@ class ChildCalls(Calls):
             if cursor == GONE:
                 return None
             flat, ends = cast("tuple[list[bytes], int]", tuple(reply[1:]))
-            # An end that a later page shows is not among the ones of the first page, and resumes the job once more.
+            # The count of the first page is kept. A child that ends before a later page is read is then counted as a
+            # new end, which resumes the job once more.
             first_ends = ends if first_ends is None else first_ends
             rows += [_child(flat[at : at + 6]) for at in range(0, len(flat), 6)]
         return PresentChildren(rows, first_ends or 0)

@@ -38,7 +38,10 @@ class FeedCalls(Calls):
     __slots__ = ()
 
     async def open(self, holder: str, topic: str, start: TopicPosition | None, most: int) -> FeedReply:
-        """Become the worker that feeds the queue. `start` is the position of a new subscription."""
+        """Become the worker that feeds the queue. `start` is the position of a new subscription, None if unknown.
+
+        `most` is the number of waiting jobs above which the queue takes no messages.
+        """
         # Without a number: a repeated call stores the same holder, and the cursor only if there is none.
         position = "" if start is None else start.stored
         return _reply(await self._caller.call("openFeed", [holder, topic, position, most]))

@@ -74,7 +74,7 @@ _CODES: Mapping[type[Sought], str] = {ByNumber: "n", ByTime: "t", ByEntry: "i"}
 
 
 class HistoryCalls(Calls):
-    """Callers of the functions in `history.lua`."""
+    """Calls of the functions in `history.lua`."""
 
     __slots__ = ()
 

@@ -28,7 +28,7 @@ class InboxCalls(Calls):
     __slots__ = ()
 
     async def deliver(self, deliveries: Sequence[Delivery]) -> dict[int, str]:
-        """Add jobs that another queue posted, each token once. Return why positions were not added. At most 100.
+        """Add at most 100 jobs that another queue posted, each token once. Return why jobs were not added, by position.
 
         The position `POSTED` is in the reply if the call has written to the outbox of its queue.
         """

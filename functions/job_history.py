@@ -32,7 +32,7 @@ class JobHistoryCalls(Calls):
         return StoredHistory(entries, consumer, version)
 
     async def note_action(self, job_ids: Sequence[str], actor: str, action: str, note: str = "") -> int:
-        """Add what an operator did to the histories of these jobs. Return how many of them exist."""
+        """Add an action of an operator to the histories of these jobs. Return how many of them exist."""
         at = noted = 0
         while at < len(job_ids):
             some = job_ids[at : at + _MOST_IDS]
@@ -41,5 +41,5 @@ class JobHistoryCalls(Calls):
         return noted
 
     async def set_bytes(self, count: int) -> None:
-        """Set how many bytes of its history each job keeps."""
+        """Set the size in bytes of the history that each job keeps, 0 for none."""
         await self._caller.call("setHistory", [count])

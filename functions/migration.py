@@ -1,4 +1,4 @@
-"""Callers of the functions in `migration.lua`."""
+"""Typed call of the function that converts a queue of an older layout: `migration.lua`."""
 
 from __future__ import annotations
 

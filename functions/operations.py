@@ -11,6 +11,7 @@ from glidemq_async.functions.calling import Arg, Calls, Record, record, text, te
 class Advance(NamedTuple):
     """A handled step of an operation: its first position, the position after it, and its results.
 
+    `chunk` is the position where the chunk with the following job begins. `done` is the number of changed jobs.
     `watched` replaces the stored list of watched jobs; b"" leaves it as it is.
     """
 

@@ -22,9 +22,10 @@ class Posted(NamedTuple):
 
 
 class Outgoing(NamedTuple):
-    """Entries of an outbox, up to `last`. `newest` is the newest entry of the outbox, if nobody holds it.
+    """Entries of an outbox, up to `last`.
 
-    `has_work` is true while the queue has work of flows, see `FlowCalls.advance`.
+    `has_work` is true while the queue has work of flows, see `FlowCalls.advance`. `newest` is the newest entry of the
+    outbox if the call had no holder, otherwise "".
     """
 
     last: str
@@ -39,9 +40,10 @@ class OutboxCalls(Calls):
     __slots__ = ()
 
     async def relay(self, holder: str, after: str, done: Sequence[str]) -> Outgoing:
-        """Remove delivered entries from the outbox and read some of the rest; [] at the end, or if another relays.
+        """Remove delivered entries from the outbox, and read entries after `after`.
 
-        With the holder "" it does not matter whether another one relays.
+        There are none at the end of the outbox, and while another worker relays. With the holder "", the call reads
+        entries even while a worker relays.
         """
         # Without a number: the entries in `done` are named, so deleting them twice has no effect.
         reply = await self._caller.call("relayOutbox", [holder, after, len(done), *done])

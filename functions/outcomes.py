@@ -75,9 +75,9 @@ class Delayed:
 class Suspended:
     """The job runs again when it gets a signal, and no attempt is counted. `waits` is in its stored form.
 
-    With `gives_back` the signals that the runs of the job have got return to its mailbox. With `known_ends` it also
-    runs again when one of its children has ended, besides this number of them. `is_warm`: the worker keeps the function
-    of the run in memory, and gets the next run if it is idle.
+    With `gives_back`, the signals that the runs of the job have got return to its mailbox. `known_ends` is the number
+    of ended children that the run knows: the job also runs again when more of them have ended. None does not wait for
+    children. With `is_warm`, the worker keeps the function of the run in memory, and gets the next run if it is idle.
     """
 
     waits: str

@@ -83,5 +83,5 @@ class ReplayingCalls(Calls):
         return texts(await self._caller.once("reviveJobs", args))
 
     async def drop_moved(self, ids: Sequence[str]) -> int:
-        """Delete dead letters that were moved here and have not started. Return their number."""
+        """Delete dead letters that were moved here and do not run. Return their number."""
         return cast("int", await self._caller.once("dropMoved", list(ids)))

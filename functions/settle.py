@@ -1,6 +1,6 @@
 """Calls of `settle.lua`: settles the outcomes of runs and claims jobs, in one call.
 
-The wire form of outcomes and of claimed jobs exists only here.
+Only this module knows how outcomes and claimed jobs are sent.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class SettleReply(NamedTuple):
     """Reply of `settleAndClaim`. `due` is the instant (server ms) at which to claim again, 0: after a wake-up.
 
     `posted`: the call wrote to the outbox. `past`: microseconds beyond `now`. `settled`: the number of runs that the
-    call has settled, the first ones of the request. The other runs keep their leases and belong into the next call.
+    call has settled, the first ones of the request. The other runs keep their leases and belong to the next call.
     """
 
     now: int
@@ -236,9 +236,9 @@ class SettleCalls(Calls):
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
         the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
-        them; `has_push`: the worker has received those pushed after its previous call. `directly`: the worker tries to
-        claim directly, for which its storage must be a `TransactionStore`. ran_ms: total duration of the
-        runs that this call completes, and of the runs that it fails.
+        them; `has_push`: the worker has received the jobs that were pushed after its previous call. `directly`: the
+        worker tries to claim directly, for which its storage must be a `TransactionStore`. `ran_ms`: the total duration
+        of the runs that this call completes, and of the runs that it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")

@@ -132,7 +132,10 @@ class TopicCalls(Calls):
     async def read(
         self, name: str, after: TopicPosition, patterns: Sequence[str], most: int, epoch: int = 0
     ) -> MessageRead | None:
-        """Read on after a position; `name` is a registered subscription or "". None if it is not registered."""
+        """Read at most `most` messages after a position. Return None if the subscription `name` is not registered.
+
+        `name` is "" for a reader whose position is not stored. `epoch` is the last one that the caller knows.
+        """
         args: list[Arg] = [name, *after, most, epoch, *patterns]
         status, lost, end, total, rows = cast("list[object]", await self._caller.call("readMessages", args))
         if status == b"unknown":

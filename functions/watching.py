@@ -34,7 +34,10 @@ class WatchingCalls(Calls):
     __slots__ = ()
 
     async def read(self, wanted: Sequence[tuple[str, int]]) -> list[UpdateRead]:
-        """Read the state, the progress and the further log lines of these jobs, at least of the first one."""
+        """Read the state, the progress and the log lines after the known ones of these jobs, at least of the first one.
+
+        `wanted` has the id of each job, and the number of log lines that the caller knows.
+        """
         args: list[Arg] = [arg for one in wanted for arg in one]
         return [_update(*one) for one in cast("list[list[Any]]", await self._caller.read("readUpdates", args))]
 

@@ -43,7 +43,7 @@ class ProbeReply(NamedTuple):
 # Each call of a task carries the write id and the token of its run, and the server checks both before anything else. A
 # task cannot know that its run is over; see spark/write/commit_protocol.py for the cases.
 class WriteCalls(Calls):
-    """Callers of the functions in `writes.lua`."""
+    """Calls of the functions in `writes.lua`."""
 
     __slots__ = ()
 
