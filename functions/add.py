@@ -24,7 +24,7 @@ _name_and_options = attrgetter("name", "opts")
 
 
 class AddReply(NamedTuple):
-    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcomes that `add.lua` lists, by position.
+    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcomes of `add.lua` by position.
 
     For a job that was not added, `ids` has the id of the existing job that blocked it. There are fewer ids than jobs if
     the call has ended early. The other jobs belong to the next call.

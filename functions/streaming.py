@@ -53,7 +53,7 @@ class StreamingCalls(Calls):
         return text(await self._caller.call("followChunks", [job_id, ttl_ms]))
 
     async def read(self, wanted: Sequence[tuple[str, str]]) -> list[ChunkRead]:
-        """Read the entries after a position in each of these streams. Return at least one reply, maybe fewer than asked."""
+        """Read the entries after a position in each of these streams. The reply to the first one is always there."""
         args: list[Arg] = [arg for one in wanted for arg in one]
         replies = cast("list[list[object]]", await self._caller.read("readChunks", args))
         return [_read(text(status), rows) for status, rows in replies]

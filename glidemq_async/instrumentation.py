@@ -109,7 +109,7 @@ class QueueDepth(NamedTuple):
     counts: Mapping[str, int]
     """The number of jobs in each state."""
     oldest_waiting_seconds: float | None
-    """The age of the job that has waited longest among the next ones of each order, None if no job is ready."""
+    """The age in seconds of the oldest one among the next jobs of each structure, None if no job waits."""
     workers: int
     """The number of live workers."""
 

@@ -1,4 +1,4 @@
-"""Waits for the ends of jobs that one caller adds one after the other, each with the add itself."""
+"""Waits for the ends of jobs that one caller adds one after the other. Each add registers the caller for its job."""
 
 from __future__ import annotations
 

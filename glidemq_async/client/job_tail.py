@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 # count has risen since. A message that arrives during the read, or before the subscription, therefore leads to another
 # read.
 class Changes:
-    """Counts the changes of something, and wakes those who wait for the next one."""
+    """Counts the changes of a job, and wakes the listeners that wait for the next one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -84,7 +84,7 @@ class RecentChunks:
         return []
 
     def keep(self, after: Position, entries: Sequence[ChunkEntry]) -> None:
-        """Add what a reader has read after a position."""
+        """Add the chunks that a reader has read after a position."""
         if not entries or b"end" in entries[-1].fields:
             # An ended stream can begin again when its job is retried, so its end is not kept.
             self._entries, self._ids = [], []

@@ -23,7 +23,8 @@ class Outbox:
     """The outbox of one queue.
 
     `holder` identifies the process that relays it, so that one process does this at a time. Without a holder, all
-    entries that exist when `relay` is called are delivered when it returns, whoever relays meanwhile.
+    entries that exist when `relay` is called are delivered when it returns, even if another process relays at the same
+    time.
     """
 
     def __init__(self, client: QueueClient, holder: str = "") -> None:

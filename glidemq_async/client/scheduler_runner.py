@@ -97,7 +97,7 @@ class SchedulerRunner:
             self._arm(max(0.0, delay))
 
     def hint(self, delay: float) -> None:
-        """Check after a fire time in `delay` seconds, which another client has reported, whether it was fired."""
+        """Check a fire time that another client has reported, shortly after it has come in `delay` seconds."""
         if not self._holds_role:
             self.expect(max(0.0, delay) + random.uniform(*BEHIND))
 
@@ -227,9 +227,9 @@ class SchedulerRunner:
         batch = _batch(left)
         rest: list[Firing] = []
         moved = 0
-        # The server stops at its time limit. It may have done only a part of one scheduler's fire times, and none of
-        # the schedulers after it, for which there is no answer. The rest of the first kind goes to the front, and the
-        # second kind has stayed in `left`.
+        # The server stops at its time limit. It may have done only some fire times of the last scheduler in its reply.
+        # The other fire times of this scheduler go to the front of `left`. The schedulers without a reply have stayed
+        # in `left`.
         for answer in await self._functions.schedulers.fire(batch, wait):
             firing = left.popleft()
             if isinstance(answer, int):

@@ -1,4 +1,4 @@
-"""Combines concurrent reads: one call is in flight, and the reads that come meanwhile share the next one."""
+"""Combines concurrent reads: one call is in flight, and reads that come during this call share the next one."""
 
 from __future__ import annotations
 

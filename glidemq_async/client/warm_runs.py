@@ -29,7 +29,7 @@ class WarmRun(Protocol):
 
 
 class WarmRuns:
-    """The warm runs of one worker, at most `most` of them. The one that was suspended first is left first."""
+    """The warm runs of one worker, at most `most` of them. Beyond that number, the oldest one is cancelled."""
 
     def __init__(self, most: int = DEFAULT_WARM_RUNS) -> None:
         self.most = most

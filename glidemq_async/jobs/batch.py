@@ -116,7 +116,7 @@ class JobBatch(list[Job[Data, Result]], Generic[Data, Result]):
         return {state: known[state] for state in STATES}
 
     async def failures(self) -> list[JobOutcome[Result]]:
-        """Return the outcomes of the jobs that have failed or are missing until now, in the order of the batch.
+        """Return the outcomes of the jobs that have failed or are missing so far, in the order of the batch.
 
         Calls `counts`, and reads the records of the failed jobs.
         """

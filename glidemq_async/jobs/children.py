@@ -20,7 +20,7 @@ class Dependencies:
 
     `completed` have results, and `pending` have not ended. `failed` has those whose failure counts for the job (the
     policies "fail", "wait" and "collect"), and `ignored` those with the policy "ignore"; both with the reason. Failed
-    children with the policy "remove" are nowhere.
+    children with the policy "remove" are in none of them.
     """
 
     completed: tuple[JobRef, ...] = ()

@@ -24,7 +24,7 @@ _POSITION: Final = re.compile(r"\d{1,16}-\d{1,16}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of a job's stream: its decoded `value`. Pass `position` as `after` to resume behind it."""
+    """A chunk of a job's stream: its decoded `value`. Pass `position` as `after` to resume after it."""
 
     value: Any
     position: str
@@ -35,7 +35,7 @@ class ChunkGap:
     """Chunks that the reader has missed because they were trimmed.
 
     `missed` is their number. It is None if the number is unknown: the job was removed and added again, so the chunks
-    that follow belong to another stream. Pass `position` as `after` to resume behind the gap.
+    that follow belong to another stream. Pass `position` as `after` to resume after the gap.
     """
 
     missed: int | None
@@ -47,7 +47,7 @@ class Restarted:
     """The job runs again, and the chunks that follow come from its run number `run`.
 
     The earlier chunks come from runs that did not complete. A reader that shows them usually clears them. `position` is
-    the one of the last chunk before.
+    the position of the last chunk before it.
     """
 
     run: int
@@ -77,7 +77,7 @@ async def read_chunks(client: QueueClient, job_id: str, after: str | None) -> As
 
 
 async def is_readable(client: QueueClient, job_id: str) -> bool:
-    """Return whether the chunks of a job can be read: neither the job is unknown nor its stream forgotten."""
+    """Return whether the chunks of a job can be read: the job is known, and its stream is not forgotten."""
     # A failed job without a stream is readable too: its end is known.
     (found,) = await client.functions.streaming.read([(job_id, START)])
     return found.status not in ("missing", "forgotten")

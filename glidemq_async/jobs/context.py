@@ -31,5 +31,5 @@ Variables: TypeAlias = list[tuple[ContextVar[Any], Any]]
 
 
 def other_variables(context: Context) -> Variables:
-    """Return the variables of a context but the one of the current job."""
+    """Return the variables of a context without the variable of the current job."""
     return [(variable, value) for variable, value in context.items() if variable is not _current]

@@ -233,8 +233,8 @@ class JobFields(Generic[Data, Result]):
             try:
                 self._data = self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
             except SerializationError as error:
-                # The worker compares the error of a failed run with this one. It is the job that is malformed then and
-                # not the handler, and another attempt would fail in the same way.
+                # The worker compares the error of a failed run with this one. If they are the same, the job is
+                # malformed, and another attempt would fail in the same way.
                 self._unreadable = error
                 raise
         return cast("Data", self._data)

@@ -198,7 +198,7 @@ class Journal:
         self._kept: dict[str, bytes] = {}
         self._bytes = 0
         self._accepted = -1
-        """The steps of runs up to this one need not be asked for: an operator has accepted the code of the workflow."""
+        """The last run whose steps need not be asked for, because an operator has accepted the code; -1 for none."""
         self._numbers = Numbers()
         self._running: dict[str, asyncio.Future[None]] = {}
         """The steps that execute, or whose record has no reply yet. Each future is done afterwards."""

@@ -83,7 +83,7 @@ class SignalMethods(JobFields[Data, Result]):
     def signals(self) -> tuple[Signal, ...]:
         """The signals with which the job was resumed, in the order in which they were sent.
 
-        Every run after a resume gets the same signals, also after a failure or a lost lease. They are consumed when a
+        Every run after a resume gets the same signals, also after a failure or a lost lease. They are forgotten when a
         run suspends the job again or ends it. Raises SerializationError.
         """
         return tuple(_signal(self._client, self.id, one) for one in self._hand_over().signals)

@@ -79,7 +79,7 @@ class Backoff:
         cap = _LONGEST if self.max is None else self.max
         # Apply the maximum before the jitter too. Otherwise every wait far above `max` would be exactly `max`.
         wait = min(wait, cap)
-        # Jobs that failed together, for example in an outage of a service, would otherwise all come back in the same
+        # Jobs that failed together, for example in an outage of a service, would otherwise all run again in the same
         # millisecond.
         if self.jitter:
             wait = min(wait * (1.0 + self.jitter * (2.0 * random() - 1.0)), cap)

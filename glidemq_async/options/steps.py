@@ -11,8 +11,8 @@ from glidemq_async.options.validation import positive_number
 class StepLimits:
     """Limits on the recorded steps of one job. An option of Worker.
 
-    - `max_steps`: how many steps a job may record (10,000).
-    - `max_bytes`: the total size of its recorded steps (16 MiB).
+    - `max_steps`: the number of steps that a job may record (10,000).
+    - `max_bytes`: the total size of its recorded steps in bytes (16 MiB).
 
     A step beyond a limit raises JournalFull. Raises TypeError or ValueError for a bad value.
     """

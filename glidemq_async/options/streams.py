@@ -13,10 +13,10 @@ from glidemq_async.options.validation import positive_number
 class StreamLimits:
     """Limits on the stream of chunks of one job. An option of Worker.
 
-    - `max_chunks`: how many chunks the server keeps (10,000). The oldest ones are trimmed, and readers that have not
-      read them get a ChunkGap.
-    - `max_bytes`: the total size of the kept chunks (8 MiB). The last chunk is always kept.
-    - `ttl`: how long the stream can be read after the end of the job, in seconds (3,600).
+    - `max_chunks`: the number of chunks that the server keeps (10,000). The oldest ones are trimmed, and readers that
+      have not read them get a ChunkGap.
+    - `max_bytes`: the total size of the kept chunks in bytes (8 MiB). The last chunk is always kept.
+    - `ttl`: the time in seconds for which the stream can be read after the end of the job (3,600).
 
     Raises TypeError or ValueError for a bad value.
     """

@@ -141,8 +141,8 @@ class AwaitedAdd:
     def _is_too_late(self, ended: Ended) -> bool:
         """Return whether the job has expired because its caller would have left."""
         # The clocks of the server and of this process may differ by some milliseconds, so the server may be the first
-        # that finds the time over. The caller gets the same error in both cases. A shorter `ttl` of the user is not
-        # meant: the job expires before the deadline, and the caller gets JobFailed.
+        # that finds the time over. The caller gets the same error in both cases. A shorter `ttl` of the user is another
+        # case: the job expires before the deadline, and the caller gets JobFailed.
         is_expired = ended.state == "failed" and not ended.payload and ended.reason == "expired"
         left = self._left()
         return self._tied and is_expired and left is not None and left <= LATE_MS

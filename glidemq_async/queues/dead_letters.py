@@ -55,7 +55,7 @@ class DeadLetters(Inspection[Data, Result]):
         return found
 
     async def count_dead_letter_jobs(self, *, cause: FailureCause | None = None) -> int:
-        """Return the number of dead letters, with `cause` of those with this cause.
+        """Return the number of dead letters. With `cause`, only jobs with this cause count.
 
         The server reads all of them, in bounded steps. Jobs that fail or are replayed during the call may be missed.
         """

@@ -73,10 +73,10 @@ class EventSettings(QueuePart[Data, Result]):
         progress_interval: float | timedelta | Unchanged | None = UNCHANGED,
         content: EventContent | Unchanged | None = UNCHANGED,
     ) -> None:
-        """Set rules of the queue's events, as in EventRules. None removes a rule; what is left out stays.
+        """Set rules of the queue's events, as in EventRules. None removes a rule.
 
-        A rule applies to later events, and at once in all processes. Raises TypeError or ValueError for a bad rule, and
-        TypeError without one.
+        Parameters that are left out stay unchanged. A rule applies to all later events, of all processes. Raises
+        TypeError or ValueError for a bad rule, and TypeError without one.
         """
         await change_events(self, None, max_events, off, progress_interval, content)
 

@@ -157,8 +157,8 @@ class EventGap:
 
 # A position has three parts, because two different things can go wrong.
 #
-# - Entry and index say where to read on. One entry holds all events of one call of the server, so a reader may stop
-#   inside it. It then reads the entry again and skips the events before the index.
+# - Entry and index are the place where a reader continues. One entry holds all events of one call of the server, so a
+#   reader may stop inside it. It then reads the entry again and skips the events before the index.
 # - The next number shows losses. The server numbers all events of a queue, and trimming removes whole entries. A reader
 #   that finds a larger number than the expected one has missed exactly the difference.
 #

@@ -131,7 +131,7 @@ def _lacking(name: str, workers: Sequence[WorkerInfo]) -> list[ClosedGate]:
     if not taking:
         return [
             ClosedGate(
-                "no-worker", f"waits for a worker: {_counted(len(knowing), 'is', 'are')} paused or stops", count=0
+                "no-worker", f"waits for a worker: {_counted(len(knowing), 'is', 'are')} paused or stopping", count=0
             )
         ]
     if all(worker.running >= worker.slots for worker in taking):

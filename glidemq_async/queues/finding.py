@@ -31,9 +31,8 @@ class JobSearch(Inspection[Data, Result]):
         cannot be decoded matches no term about this payload.
 
         The search reads the jobs of the states that the filter allows, in bounded steps, until `limit` jobs match. A
-        filter with an id reads one job. Jobs that change their state during the search may be missed; none comes twice.
-
-        Raises FilterError for a text that is no filter, ValueError for a negative limit.
+        filter with an id reads one job. Jobs that change their state during the search may be missed; none is returned
+        twice. Raises FilterError for a bad filter, and ValueError for a negative limit.
         """
         found: dict[str, Job[Data, Result]] = {}
         whole_number("limit", limit, least=0)
@@ -110,7 +109,7 @@ async def matching(
 
 
 async def present_of(queue: JobSearch[Any, Any], plan: FilterPlan) -> Present:
-    """Return what a filter knows besides the jobs of a queue."""
+    """Return the facts about a queue that a filter uses besides its jobs."""
     now = from_ms(await queue._client.functions.reading.now())  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     return Present(now, await tasks_of(queue, plan))
 

@@ -248,8 +248,8 @@ class Inspection(QueuePart[Data, Result]):
         `state` is one state or several; None means every state. `name` must be equal. If `data` is a mapping, it
         matches jobs whose data is a mapping with all of its items (nested values must be equal); any other value must
         be equal. `newest_first` is the direction, as in `get_jobs`. The search reads all jobs in bounded steps until
-        `limit` jobs match, which takes time on a large queue. Jobs that change state during the search may be missed;
-        none comes twice. The data of a task are its arguments by name.
+        `limit` jobs match, which takes time on a large queue. Jobs that change their state during the search may be
+        missed; none is returned twice. The data of a task are its arguments by name.
         """
         states = STATES if state is None else _known_states(state)
         if name is not None:

@@ -68,7 +68,8 @@ def prepare_request(
 
 
 def observing(queue: Queue[Any, Any]) -> Queue[Any, Any]:
-    """Return the queue, for a tool that looks at it: it fires no job schedulers, and is not migrated by the tool."""
+    """Mark a queue as read by a tool, and return it. The tool fires no job schedulers, and does not migrate the
+    queue."""
     client_of(queue).is_observer = True
     return queue
 

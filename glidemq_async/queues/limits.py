@@ -47,7 +47,7 @@ class QueueLimits:
     """The limits of a queue: `concurrency`, `rate_limit` and `max_waiting`, None for each that is not limited.
 
     `concurrency` is the number of jobs that run at the same time, `rate_limit` the number of starts in a window, and
-    `max_waiting` the number of waiting jobs from which on adds raise QueueFull. Raises TypeError or ValueError.
+    `max_waiting` the number of waiting jobs at which adds raise QueueFull. Raises TypeError or ValueError.
     """
 
     concurrency: int | None = None
@@ -115,7 +115,7 @@ class Limits(QueuePart[Data, Result]):
         await self._client.functions.limits.set(max_waiting=text)
 
     async def get_max_waiting(self) -> int | None:
-        """Return the number of waiting jobs from which on adds are refused, None if there is no limit."""
+        """Return the number of waiting jobs at which adds raise QueueFull, None if there is no limit."""
         await self.connect()
         return (await self._client.functions.limits.get()).max_waiting
 

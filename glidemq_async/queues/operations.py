@@ -127,7 +127,7 @@ class QueueOperation:
         return self._id
 
     async def preview(self) -> Preview:
-        """Count the jobs, and store which ones they are. Changes no job.
+        """Count the matching jobs, and store their ids. Changes no job.
 
         A second preview begins another operation. Raises the errors of `Ops.preview`.
         """

@@ -55,12 +55,13 @@ class ProducerSettings(QueueSettings, total=False):
 #
 # 1. The first add decides the duration of a cold start. The connection is opened by this add, and nothing is asked
 #    before it: the server knows the function, or refuses the call without an effect.
-# 2. After a freeze the connection may be dead without a sign: the peer or a gateway has dropped it, and no packet tells
-#    so. A call on it would wait for seconds. So a connection that was silent for `max_idle` is replaced before the add.
+# 2. After a freeze the connection may be dead without a sign, because the peer or a gateway has dropped it without a
+#    packet. A call on it would wait for seconds. So a connection that was silent for `max_idle` is replaced before the
+#    add.
 # 3. A connection may also end during an add. The storage sends the call again with its number, and the server executes
 #    it once.
 # 4. Runtimes often call `asyncio.run` for each event. The loop of the earlier add is then closed, and its connection
-#    with it. The producer goes on in the new loop with a new connection.
+#    with it. The producer continues in the new loop with a new connection.
 class _LeanQueue(Queue[Data, Any]):
     """A queue that sends adds without opening itself first."""
 
@@ -101,9 +102,10 @@ class _LeanQueue(Queue[Data, Any]):
 class Producer(Generic[Data]):
     """Adds jobs to one queue, for serverless functions and other short programs. Connects with the first add.
 
-    Creating it neither connects nor needs an event loop, so create it once, at the top of the module. The first add
-    needs one round trip after the connection is open, one more on a server that has never had the queue or the function
-    library. A producer can be frozen together with its process, and can be used in one event loop after another.
+    Creating a producer makes no connection and needs no event loop, so create it once, at the top of the module. The
+    first add needs one round trip after the connection is open, one more on a server that has never had the queue or
+    the function library. A producer can be frozen together with its process, and can be used in one event loop after
+    another.
 
     - `name`, `storage`, `prefix`, `default_options`, `serializer`, `codecs`, `payload_limit`, `timeout`,
       `instrumentation` and `ids` are the same as for a Queue.
@@ -198,8 +200,8 @@ class Producer(Generic[Data]):
         loop = self._queue.loop
         if loop is not None and loop.is_closed() and loop is not asyncio.get_running_loop():
             self._queue, self._calls = self._in_next_loop(), 0
-        # By the clock of the machine and not the one of the loop, which may stand still while a virtual machine is
-        # frozen. A clock that was set only replaces a connection too early or too late.
+        # This compares the clock of the machine, because the clock of the loop may stop while a virtual machine is
+        # frozen. If the clock of the machine is set, a connection is only replaced too early or too late.
         elif not self._calls and self._used_at and abs(time.time() - self._used_at) > self._max_idle:
             self._queue.drop_connection(f"it was not used for {self._max_idle:g} s")
         return self._queue

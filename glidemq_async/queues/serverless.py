@@ -27,7 +27,7 @@ class ServerlessPool:
     the same hosts and options in another order have the same fingerprint. Objects, such as a Storage or a serializer,
     are equal only to themselves.
 
-    All methods but `close_all` are without a connection and an event loop. The pool can be used after `close_all`.
+    All methods except `close_all` work without a connection and an event loop. The pool can be used after `close_all`.
     `serverless_pool` is one pool for the whole process.
     """
 

@@ -29,7 +29,7 @@ class Signals(QueuePart[Data, Result]):
 
         A job that is suspended and waits for this name runs again with the signal. In any other state the mailbox keeps
         the signal until the job is suspended and waits for it. Signals arrive in the order in which they were sent, and
-        each is consumed once. A call that is retried after a lost reply delivers its signal once.
+        the job receives each one once. A call that is retried after a lost reply delivers its signal once.
 
         - `data` is a payload of at most 64 KiB when encoded.
         - `ttl`: seconds after which a signal that the job has not received is forgotten.
@@ -74,7 +74,7 @@ class Signals(QueuePart[Data, Result]):
           process has died or whose timeout is over can be repeated.
         - `reply_type`: a class with `@mq.signal`. Its instance is returned. Without it, the payload is.
 
-        A reply that was recorded before this call listened is found, and it is recorded once, however often the run is
+        This also finds a reply that was recorded before the call. A run records its reply once, even if the run is
         repeated. Raises NoReply if the job ends without a reply, ResultTimeout, JobNotFound, JobStateError if the job
         has ended, MailboxFull, PayloadTooLarge, SerializationError, and TypeError or ValueError for a bad argument.
         """

@@ -23,7 +23,7 @@ async def test_a_paused_worker_claims_nothing_until_it_is_resumed(queue: AnyQueu
         await described(queue, worker, "paused")
         job = await queue.add("job")
         found = (await queue.explain(job.id)).gates[0]
-        assert (found.kind, found.text) == ("no-worker", "waits for a worker: 1 is paused or stops")
+        assert (found.kind, found.text) == ("no-worker", "waits for a worker: 1 is paused or stopping")
         assert await job.get_state() == "waiting"
         worker.resume()
         await ended(job)
