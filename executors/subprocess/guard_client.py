@@ -29,7 +29,8 @@ _END_SECONDS: Final = 5.0
 
 
 class Ending(NamedTuple):
-    """The end of a process: its exit status, negative for a signal. None and `why` if it did not start."""
+    """The end of a process: its exit status, negative for a signal. It is None if the process did not start; see
+    `why`."""
 
     status: int | None
     why: str = ""

@@ -12,7 +12,7 @@ from glidemq_async.stored.record import STATES, State
 
 
 class FilterPlan:
-    """The compiled terms of a filter, and what they tell about the place of the matching jobs."""
+    """The compiled terms of a filter, and the states, queues and ids that matching jobs can have."""
 
     def __init__(self, wanted: Filter) -> None:
         # Payloads are read only for the jobs that meet all other terms.

@@ -88,7 +88,7 @@ class AddedChild:
             self.jobs.append(job_of_flow(client, request, job_id, reply.now, ref, options, waits=waits))
 
     def note_known(self) -> None:
-        """Keep the child that the parent has been given before."""
+        """Note that the parent already has this child."""
         queue, request, _ = self.prepared[0]
         job = job_of_gone(client_of(queue), request.id)
         job.outcome = "duplicate"

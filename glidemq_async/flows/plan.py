@@ -178,7 +178,8 @@ def refs_of(
 
 
 def check_ids(plan: Sequence[PlannedNode], requests: Sequence[AddRequest]) -> list[str]:
-    """Return the ids that nodes other than the root bring into its queue. Raises ValueError for ids that do not fit."""
+    """Return the custom ids of the nodes other than the root in the queue of the root. Raises ValueError for ids that
+    do not fit."""
     if len(requests[0].id.encode()) > MOST_ROOT_ID_BYTES:
         raise ValueError(
             f"the job_id of the root of a flow has at most {MOST_ROOT_ID_BYTES} bytes, got {requests[0].id[:40]!r}…; "

@@ -163,7 +163,7 @@ class FlowProducer(Connectable):
         return {planned.node.name: job for planned, job in zip(plan, jobs, strict=False)}
 
     async def add_children(self, job: AnyJob, children: Iterable[FlowJob]) -> list[JobNode]:
-        """Give a running job children; only its handler can do that. Return their nodes.
+        """Add children to a running job, in its handler. Return their nodes.
 
         The children start immediately. `await job.move_to_waiting_children()` then ends the run, and the job runs again
         when all of its children have ended. A job that ends without that cancels the children that have not ended.

@@ -11,7 +11,7 @@ from glidemq_async.stored.flow import JobRef
 
 @dataclass(frozen=True, slots=True)
 class CallFailure:
-    """Why a call of a flow ended without a result: the first argument of the task of `FlowCall.otherwise`.
+    """The failure of a call of a flow: the first argument of the task of `FlowCall.otherwise`.
 
     `queue` and `job_id` name the job of the call. `error_type` is the class name of its error, and `message` the text.
     A job that never failed itself has the cause as its `error_type`, for example "revoked" or "expired".

@@ -136,7 +136,8 @@ class Declaring:
           the job has another `key`.
         - `concurrency`, `rate_limit`, `token_bucket`: the limits of the keys of its jobs, as in `queue.set_key_limits`.
           With a fixed `key` they apply to this key, and with a function to each key of the queue that has no limits of
-          its own, also to keys of other tasks. Workers store them when they start, and an operator's limits hold.
+          its own, also to keys of other tasks. Workers store them when they start. The limits of an operator apply
+          instead.
         - the options of JobOptions: defaults for its jobs, which override the defaults of the app. `job_id` and `at`
           are not allowed, because they belong to a single job.
 

@@ -41,7 +41,7 @@ class TaskSettings:
 
 
 class TaskDefinition:
-    """The function of a task and everything that is known about it."""
+    """The function of a task, its options, and the conversion of its calls."""
 
     def __init__(self, function: Callable[..., Any], settings: TaskSettings) -> None:
         self.function = function

@@ -256,7 +256,7 @@ class _Window(Generic[R]):
 
 
 async def _available(calls: AsyncIterable[Call], most: int) -> AsyncGenerator[list[Call]]:
-    """Yield the calls in pieces of those that are there, so that a slow source does not delay them."""
+    """Yield the available calls in pieces of at most `most`, so that a slow source does not delay them."""
     line: asyncio.Queue[Any] = asyncio.Queue(most)
 
     async def read() -> None:

@@ -38,8 +38,8 @@ async def export_runs(queue: Queue[Any, Any], wanted: str = IN_FLIGHT) -> AsyncI
 async def check_exported(mq: GlideMQ[Any], runs: Iterable[ExportedRun]) -> list[RunReplay]:
     """Replay exported runs with the workflows of an app, one after another. Needs no server.
 
-    Steps are not executed: recorded ones answer from the journal, and a run stops where it asks for another one. Code
-    of a workflow outside of its steps is executed.
+    Steps are not executed: recorded ones return their recorded results, and a run stops where it asks for another one.
+    Code of a workflow outside of its steps is executed.
     """
     return [await _check(mq, run) for run in runs]
 

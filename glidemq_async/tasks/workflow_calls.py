@@ -29,7 +29,7 @@ class AppChildren:
     flow_of: Callable[[FlowCall[Any]], Awaitable[FlowJob]]
 
     async def add(self, calls: Sequence[tuple[FlowCall[Any], str]]) -> None:
-        """Give the job these children; see `Children.add`. Raises the errors of `FlowProducer.add_children`."""
+        """Add these children to the job; see `Children.add`. Raises the errors of `FlowProducer.add_children`."""
         flows = [await self.flow_of(_with_id(call, child_id)) for call, child_id in calls]
         await FlowProducer(self.app).add_children(self.job, flows)
 
@@ -73,7 +73,7 @@ async def call_child(
 
 
 def _arguments(call: FlowCall[Any]) -> list[Any]:
-    """Return what identifies a call: its arguments, and the calls before it."""
+    """Return the values that identify a call: its arguments, and the calls before it."""
     data = call.data
     before = [[child.definition.name, *_arguments(child)] for child in call.children]
     return [data.get("a", data.get("rest", [])), dict(sorted(data["k"].items())), *([before] if before else [])]

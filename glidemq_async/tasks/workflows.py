@@ -182,7 +182,7 @@ class Workflow(Generic[P, R]):
 
 
 def given_to(job: Job[Any, Any]) -> Given:
-    """Return what the resume of a job gives to its present run."""
+    """Return the values that the resume of a job gives to its present run."""
     return Given(job.resumed_by, job.step_name or "", job.signals) if job.resumed_by else Given()
 
 
@@ -196,7 +196,7 @@ _bodies: Final[weakref.WeakSet[Callable[..., Any]]] = weakref.WeakSet()
 
 
 def is_body(function: Callable[..., Any]) -> bool:
-    """Return whether the function of a task is the one of a workflow."""
+    """Return whether the function of a task is the function of a workflow."""
     return function in _bodies
 
 

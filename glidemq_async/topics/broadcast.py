@@ -12,7 +12,7 @@ __all__ = ["Broadcast"]
 class Broadcast(Topic):
     """A Topic under the name that glide-mq gives it. A BroadcastWorker receives its messages.
 
-    Every option and method is the one of Topic: `publish(subject, data)`, `max_messages`, `info()`.
+    It has the options and methods of Topic, for example `publish(subject, data)`, `max_messages` and `info()`.
     """
 
     @override

@@ -63,7 +63,7 @@ class FeedSource:
         return functions_of(self.open_topic())
 
     async def join(self) -> TopicPosition:
-        """Register the subscription, or describe it again. Return its position."""
+        """Register the subscription, or store its changed queue and patterns. Return its position."""
         topic = self.open_topic()
         await topic.connect()
         return await functions_of(topic).topics.join(self.name, self.queue, self.patterns, self.start)

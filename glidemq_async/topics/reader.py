@@ -1,4 +1,4 @@
-"""Readers of a topic that nothing waits for: each process, or each iteration, gets all messages itself."""
+"""Readers of a topic without a subscription. Each process, or each iteration, gets all messages that are still kept."""
 
 from __future__ import annotations
 

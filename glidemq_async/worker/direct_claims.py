@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 FEWEST: Final = 8
-"""The number of jobs of the last claim from which on the next one is direct.
+"""If the last claim had this number of jobs or more, the next one is direct.
 
 A transaction costs the server as much as it saves for some four jobs."""
 REFUSED_CALLS: Final = 32

@@ -177,7 +177,7 @@ class Worker(Runs, Generic[Data, Result]):
         delay), returned(job), lease_lost(job), stalled(recovered ids, failed ids), drained(), disconnected(),
         reconnected(), error(exception), closing() and closed(). `completed`, `failed` and `retrying` follow after the
         store has accepted the outcome. `drained` follows the end of the last run, when a claim finds no further job.
-        `disconnected` tells that the subscription for wake-ups is lost.
+        `disconnected` follows the loss of the subscription for wake-ups.
         """
         self._listeners.add(event, listener)
 
@@ -189,9 +189,9 @@ class Worker(Runs, Generic[Data, Result]):
         return self._paused
 
     def pause(self) -> None:
-        """Claim no more jobs until `resume`. Running jobs continue, and the other workers of the queue go on.
+        """Claim no more jobs until `resume`. Running jobs continue, and so do the other workers of the queue.
 
-        Jobs whose claim is on its way start. Returns immediately.
+        Jobs whose claim is in flight still start. Returns immediately.
         """
         self._set_paused(True)
 

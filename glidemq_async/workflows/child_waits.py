@@ -44,7 +44,7 @@ class ChildWait:
         self._following.add_done_callback(self._followed)
 
     def stop(self) -> None:
-        """Follow the child no longer."""
+        """Stop following the child."""
         following, self._following = self._following, None
         if following is not None:
             following.cancel()
@@ -78,7 +78,7 @@ class ChildWaits:
 
     def __init__(self) -> None:
         self.known_ends = 0
-        """How many children of the job have ended, as far as the run knows."""
+        """The number of children of the job that have ended, as far as the run knows."""
         self.read: Callable[[], Awaitable[Known]] = _no_children
         """Reads the children of the job."""
         self._open: dict[ChildWait, None] = {}
@@ -89,7 +89,7 @@ class ChildWaits:
 
     @property
     def is_reading(self) -> bool:
-        """Whether the run still reads how its children have ended."""
+        """True while the run reads how its children have ended."""
         return self._reading is not None and not self._reading.done()
 
     def open(self, child_id: str, follow: Callable[[], Awaitable[End]], future: asyncio.Future[Any]) -> ChildWait:

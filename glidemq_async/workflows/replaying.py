@@ -1,4 +1,4 @@
-"""Replay exported runs with the present code of a workflow, without a server. Steps answer from the journal."""
+"""Replay exported runs with the present code of a workflow, without a server. Steps return their recorded results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN: Final = MsgpackSerializer()
 _TURNS: Final = 50
 """Turns of the event loop without a call of a step. After them, a run that waits for steps makes no more calls."""
 _PATIENCE: Final = 1.0
-"""Seconds that a run gets for awaits that are no steps."""
+"""Time in seconds that a run gets for awaits other than steps."""
 _REPLAYS_FROM: Final = 2
 """The number of the run that the replay stands for. The first one would not read the journal."""
 

@@ -18,14 +18,14 @@ CALLED: Final = "workflow.call"
 """The step that records the id of a child."""
 _SEPARATOR: Final = "\x1f"
 _LONG: Final = 100
-"""Characters from which on the id of a run is replaced by a digest in the ids of its children."""
+"""Length in characters from which the id of a run is replaced by a digest in the ids of its children."""
 
 
 class Children(Protocol):
     """The children of the job of a run, as its app stores them. `call` is a call of a task."""
 
     async def add(self, calls: Sequence[tuple[Any, str]]) -> None:
-        """Give the job these children, each with its id. A child that the job has already is not added again."""
+        """Add these children to the job, each with its id. A child that the job already has is not added again."""
         ...
 
     async def known(self) -> Known:

@@ -1,4 +1,4 @@
-"""The waits of one run: for signals and for instants. A run that only waits is suspended, and gives its slot back."""
+"""The waits of one run: for signals and for instants. A run that only waits is suspended, and frees its slot."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class Given(NamedTuple):
-    """What the resume of a job gives to its runs."""
+    """The values that the resume of a job gives to its runs."""
 
     cause: str = ""
     token: str = ""
@@ -49,7 +49,7 @@ class _OpenWait:
     names: frozenset[str] | None
     deadline: int | None
     is_call: bool = False
-    """Whether it is a wait for the end of a child."""
+    """True for a wait for the end of a child."""
     expiry: asyncio.TimerHandle | None = None
     future: asyncio.Future[list[Any] | Received] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
@@ -57,7 +57,7 @@ class _OpenWait:
 
     @property
     def is_step(self) -> bool:
-        """Whether the wait is a step that executes."""
+        """True if the wait is a step that executes."""
         return self.is_call or self.names != frozenset()
 
 
@@ -103,7 +103,7 @@ class _MailReader:
             self._is_reading = False
 
 
-# A signal is consumed once, although a run may be repeated. The resume hands it over to all runs until the job is
+# A job receives a signal once, although a run may be repeated. The resume hands it over to all runs until the job is
 # suspended again, and the journal tells which of these signals a run has received. A recorded receipt names the
 # suspension by its token, and the signal by its position. A signal that no run has received when the job is suspended
 # again returns to the mailbox in the same call.
@@ -181,7 +181,7 @@ class Waiting:
         return found if one.question is None else [*found, one.question]
 
     # A signal that comes while the run executes is in the mailbox. The call that records its receipt takes it out of
-    # there, so it is consumed once.
+    # there, so the job receives it once.
     def _receive(self, mailbox: Sequence[BufferedSignal]) -> None:
         """Give signals of the mailbox to the waits, in their order."""
         if self._suspended.done():
@@ -247,7 +247,7 @@ class Waiting:
         self._outer = outer
 
     # A worker may keep a function for a suspension that is over: another worker has run the job since, or an operator
-    # has started it again. The function must then not go on, because it does not know what happened meanwhile:
+    # has started it again. The function must then not continue, because it does not know what has happened since:
     #
     # - The token of the suspension contains the number of its run. A job that was suspended again has another token.
     # - The fencing token counts the claims. If it has increased by more than one, another run has received the same
@@ -376,7 +376,7 @@ def _hand_out(
 
 
 def _reason(names: tuple[str, ...] | None, calls: int) -> str:
-    """Return for what a run waits, "" for an instant."""
+    """Return a text that names the signals and calls for which a run waits, "" for an instant."""
     awaited = ["any signal"] if names is None else list(names)
     if calls:
         awaited.append("a called task" if calls == 1 else f"{calls} called tasks")

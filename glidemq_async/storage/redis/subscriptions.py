@@ -178,7 +178,7 @@ class SubscriberLink:
         await self._running.close()
         self.reset("closed")
 
-    # The life of the link
+    # Connecting and reading replies
 
     async def _run(self) -> None:
         backoff, logins = RetryPauses(), RetryPauses(longest=LONGEST_LOGIN_PAUSE)
