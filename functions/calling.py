@@ -68,6 +68,18 @@ class TransactionStore(FunctionStore, Protocol):
         ...
 
 
+@runtime_checkable
+class BatchStore(FunctionStore, Protocol):
+    """A storage that can also send the same reading call to many queues together."""
+
+    async def read_each(self, function: str, keys: Sequence[str], args: Sequence[Arg]) -> list[object]:
+        """Try once to call a function that only reads for each base key, and return the replies.
+
+        The reply is None for a call that was refused, lost or not sent. Call it with `call` to get the reason.
+        """
+        ...
+
+
 class RequestChannel:
     """A request channel: a sequence of numbered calls, of which at most one is in flight.
 

@@ -45,22 +45,37 @@ do
     return total
   end
 
-  -- Return { minute since 1970, n }… for each of the last minutes (at most 60) in which jobs ended in a state.
-  function metrics.last_minutes(base, state, minutes, now)
-    local last, rows = math.floor(now / MINUTE_MS), {}
-    local first = last - minutes + 1
-    for hour = math.floor(first / 60), math.floor(last / 60) do
-      local fields, numbers = {}, {}
-      for minute = math.max(first, hour * 60), math.min(last, hour * 60 + 59) do
-        fields[#fields + 1], numbers[#numbers + 1] = digits(minute % 60) .. ':n', minute
-      end
-      local key = key_of(base, state, hour)
-      local found = exists(key) and redis.call('HMGET', key, unpack(fields)) or {}
-      for i, n in ipairs(found) do
-        if n then rows[#rows + 1] = {numbers[i], tonumber(n)} end
-      end
+  -- Return the field and the number of each minute of an hour from `first` to `last`.
+  local function fields_of(hour, first, last)
+    local fields, minutes = {}, {}
+    for minute = math.max(first, hour * 60), math.min(last, hour * 60 + 59) do
+      fields[#fields + 1], minutes[#minutes + 1] = digits(minute % 60) .. ':n', minute
     end
-    return rows
+    return fields, minutes
+  end
+
+  local function read_hour(base, state, hour, fields, minutes, rows)
+    local key = key_of(base, state, hour)
+    if not exists(key) then return end
+    for i, n in ipairs(redis.call('HMGET', key, unpack(fields))) do
+      if n then rows[#rows + 1] = {minutes[i], tonumber(n)} end
+    end
+  end
+
+  -- Return { minute since 1970, n }… of the completed jobs and of the failed ones, for each of the last 60 minutes in
+  -- which jobs ended. A queue in which none did costs one command.
+  function metrics.last_hour(base, now)
+    local last, completed, failed = math.floor(now / MINUTE_MS), {}, {}
+    local first = last - 59
+    local h, hour = math.floor(first / 60), math.floor(last / 60)
+    if redis.call('EXISTS', key_of(base, 'completed', h), key_of(base, 'failed', h), key_of(base, 'completed', hour),
+      key_of(base, 'failed', hour)) == 0 then return completed, failed end
+    for each = h, hour do
+      local fields, minutes = fields_of(each, first, last)
+      read_hour(base, 'completed', each, fields, minutes, completed)
+      read_hour(base, 'failed', each, fields, minutes, failed)
+    end
+    return completed, failed
   end
 
   register('getMetrics', function(base, args)

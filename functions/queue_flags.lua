@@ -91,6 +91,12 @@ function queue_flags.pause_of(value)
   return tonumber(string.match(value, '^1 (%d+)$') or nil) or true
 end
 
+-- Return true if a queue is paused now. value: the field `paused`.
+function queue_flags.is_paused(value, now)
+  local ends = value and value ~= '0' and queue_flags.pause_of(value)
+  return ends == true or (ends and ends > now) or false
+end
+
 -- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
 -- features, shortest_lease, horizon, regrouped, special, <structure> = true if it exists }. limited: keys have limits,
 -- see keyed.lua. lane_lost: `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see
@@ -133,6 +139,14 @@ function queue_flags.some(base, features, names)
     if names[name] then found[name] = exists(base .. ':' .. name) end
   end
   return found
+end
+
+-- Return <structure> = true for each structure that exists. features: the field of `meta2`. For readers that need no
+-- other part of queue_flags.at.
+function queue_flags.existing(base, features)
+  local letters, seen = features and compared[base] and features or ALL, {}
+  if letters ~= '' then look_up(base, letters, seen) end
+  return seen
 end
 
 -- Return the store key of a structure that the caller may create now, and set its flag. seen: the table of

@@ -23,21 +23,25 @@ reading.DEEP_STEP = 300          -- for jobs that cost several commands each
 local DEEP_STEP = reading.DEEP_STEP
 local LOG_STEP = 20
 
-function reading.counts(base)
-  local fifo, limited = base .. ':fifo', redis.call('ZCARD', base .. ':sleeping')
-  local running, kept = entries.pending_count(fifo), redis.call('HLEN', base .. ':results')
+-- Return flat { state, count }. seen: the structures that exist; group: the fields of XINFO GROUPS of `fifo`.
+function reading.counts(base, seen, group)
+  local function size(name)
+    return seen[name] and redis.call('ZCARD', base .. ':' .. name) or 0
+  end
+
+  local running, limited = group.pending or 0, size('sleeping')
+  local kept = seen.results and redis.call('HLEN', base .. ':results') or 0
   return {
-    'waiting', redis.call('XLEN', fifo) - running - kept + redis.call('ZCARD', base .. ':returned')
-      + redis.call('ZCARD', base .. ':lifo'),
+    'waiting', redis.call('XLEN', base .. ':fifo') - running - kept + size('returned') + size('lifo'),
     'active', running + entries.pending_count(base .. ':lane'),
-    'delayed', redis.call('ZCARD', base .. ':scheduled'),
-    'prioritized', redis.call('ZCARD', base .. ':prioritized'),
+    'delayed', size('scheduled'),
+    'prioritized', size('prioritized'),
     'key-waiting', redis.call('ZCARD', base .. ':keyed') - limited,
     'rate-limited', limited,
     'completed', redis.call('ZCARD', base .. ':completed') + kept,
     'failed', redis.call('ZCARD', base .. ':failed'),
-    'waiting-children', redis.call('ZCARD', base .. ':parents'),
-    'suspended', redis.call('ZCARD', base .. ':suspended'),
+    'waiting-children', size('parents'),
+    'suspended', size('suspended'),
   }
 end
 
@@ -269,7 +273,10 @@ register('version', function() return VERSION end, {'no-writes'})
 
 register('now', function() return clock.now() end, {'no-writes'})
 
-register('countJobs', reading.counts, {'no-writes'})
+register('countJobs', function(base)
+  local features = redis.call('HGET', base .. ':meta2', 'features')
+  return reading.counts(base, queue_flags.existing(base, features), entries.group_of(base .. ':fifo'))
+end, {'no-writes'})
 
 -- The fields of a record without its payload.
 local OUTLINE = {'name', 'opts', 'place', 'route', 'claim', 'added', 'failures', 'stalls', 'ended', 'reason', 'error',

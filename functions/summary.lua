@@ -27,9 +27,8 @@ do
     return tonumber(string.match(found[3] or '', '%-(%d+)$') or nil)
   end
 
-  local function next_in_fifo(base)
-    local fifo = base .. ':fifo'
-    local rows = redis.call('XRANGE', fifo, '(' .. entries.last_delivered(fifo), '+', 'COUNT', '1')
+  local function next_in_fifo(base, group)
+    local rows = redis.call('XRANGE', base .. ':fifo', '(' .. (group['last-delivered-id'] or '0-0'), '+', 'COUNT', '1')
     return rows[1] and tonumber(string.match(rows[1][1], '%d+$'))
   end
 
@@ -41,11 +40,25 @@ do
     return oldest
   end
 
-  local function oldest_ready(base)
-    local oldest = earlier(next_in_fifo(base), oldest_of(base, 'returned', 1))
-    oldest = earlier(oldest, oldest_of(base, 'prioritized', 17))
-    oldest = earlier(oldest, oldest_of(base, 'lifo', 1))
+  local function oldest_ready(base, seen, group)
+    local oldest = earlier(next_in_fifo(base, group), seen.returned and oldest_of(base, 'returned', 1))
+    oldest = earlier(oldest, seen.prioritized and oldest_of(base, 'prioritized', 17))
+    oldest = earlier(oldest, seen.lifo and oldest_of(base, 'lifo', 1))
     return earlier(oldest, oldest_of(base, 'keyed', 1))
+  end
+
+  local function limits_of(base, seen)
+    local limits = seen.limits and redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate',
+      'max_waiting') or {}
+    for i = 1, 5 do limits[i] = limits[i] or '' end
+    return limits
+  end
+
+  local function schedules_of(base)
+    local first = redis.call('ZRANGE', base .. ':schedules', '0', '0', 'WITHSCORES')
+    if not first[1] then return {0, ''} end
+    local fire = tonumber(first[2])
+    return {redis.call('ZCARD', base .. ':schedules'), fire < 1e15 and fire or ''}
   end
 
   local function infos_of(base, now, most)
@@ -58,21 +71,16 @@ do
   end
 
   register('summarize', function(base, args)
-    local meta = redis.call('HMGET', base .. ':meta2', 'layout', 'dead_letter')
+    local meta = redis.call('HMGET', base .. ':meta2', 'layout', 'dead_letter', 'features', 'paused')
     if not meta[1] and layout.find(base) == 'old' then layout.require_migration(base) end
     local most, now = math.min(math.max(integer('workers', args[1]), 1), MOST_WORKERS), clock.now()
-    local limits_of = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate',
-      'max_waiting')
-    for i = 1, 5 do limits_of[i] = limits_of[i] or '' end
+    local seen, group = queue_flags.existing(base, meta[3]), entries.group_of(base .. ':fifo')
     local infos, alive = infos_of(base, now, most)
-    local first = redis.call('ZRANGE', base .. ':schedules', 0, 0, 'WITHSCORES')
-    local fire = tonumber(first[2] or nil)
+    local completed, failed = metrics.last_hour(base, now)
     return {
-      now, reading.counts(base), wakeup.paused(base) and 1 or 0,
-      oldest_ready(base) or '', limits_of,
-      metrics.last_minutes(base, 'completed', MINUTES, now), metrics.last_minutes(base, 'failed', MINUTES, now),
-      infos, alive, {redis.call('ZCARD', base .. ':schedules'), fire and fire < 1e15 and fire or ''},
-      meta[2] or '',
+      now, reading.counts(base, seen, group), queue_flags.is_paused(meta[4], now) and 1 or 0,
+      oldest_ready(base, seen, group) or '', limits_of(base, seen), completed, failed, infos, alive,
+      schedules_of(base), meta[2] or '',
     }
   end, {'no-writes'})
 end

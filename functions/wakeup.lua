@@ -24,9 +24,7 @@ end
 local send = wakeup.send
 
 function wakeup.paused(base)
-  local value = redis.call('HGET', base .. ':meta2', 'paused')
-  local ends = value and value ~= '0' and queue_flags.pause_of(value)
-  return ends == true or (ends and ends > clock.now()) or false
+  return queue_flags.is_paused(redis.call('HGET', base .. ':meta2', 'paused'), clock.now())
 end
 
 -- Push jobs to an idle worker, or wake it. Return the number of receivers of the message; nil when the caller may not

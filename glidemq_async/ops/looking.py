@@ -12,7 +12,8 @@ from glidemq_async.ops.audit import AuditLog
 from glidemq_async.ops.bulk.methods import read_operations
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.live import TICK_SECONDS, Live
-from glidemq_async.ops.overview import Overview, Overviews, QueueDetail, QueueSummary, QueueWorker, ScheduleRow
+from glidemq_async.ops.overview import Overview, Overviews
+from glidemq_async.ops.queue_rows import QueueDetail, QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.server_info import ServerInfo, read_server
 
 AUDIT_LINES: Final = 10

@@ -14,7 +14,7 @@ from glidemq_async.filters.filter import Filter
 from glidemq_async.ops.documents import as_document
 from glidemq_async.ops.listing import JobSelection
 from glidemq_async.ops.live import LOST
-from glidemq_async.ops.overview import READY
+from glidemq_async.ops.queue_rows import READY
 from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.stored.call import named_call
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from glidemq_async.ops.overview import Overview, QueueDetail
+from glidemq_async.ops.overview import Overview
+from glidemq_async.ops.queue_rows import QueueDetail
 from glidemq_async.ops.server_info import ServerInfo
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, Reply
 from glidemq_async.web.replies import QueueList, ScheduleList, Who, WorkerList

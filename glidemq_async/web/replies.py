@@ -11,7 +11,7 @@ from glidemq_async.ops.alerts.webhooks import WebhookReply
 from glidemq_async.ops.bulk.documents import Operation
 from glidemq_async.ops.failures import FailureGroup
 from glidemq_async.ops.history import HistoryEntry
-from glidemq_async.ops.overview import QueueSummary, QueueWorker, ScheduleRow
+from glidemq_async.ops.queue_rows import QueueSummary, QueueWorker, ScheduleRow
 from glidemq_async.ops.settings import Setting
 
 

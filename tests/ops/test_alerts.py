@@ -13,7 +13,7 @@ from glidemq_async.functions.alerts import Holds, Observation
 from glidemq_async.ops import AlertNotFound, Ops, QueueNotFound, verify_webhook
 from glidemq_async.ops.alerts.delivery import delivery_worker
 from glidemq_async.ops.alerts.evaluator import Evaluator
-from glidemq_async.ops.overview import judge
+from glidemq_async.ops.verdicts import judge
 from glidemq_async.storage import Storage
 from tests.ops.receiver import Receiver, receiving
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed

@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import Job, Queue
 from glidemq_async.ops import Actor, Ops
-from glidemq_async.ops.overview import judge
+from glidemq_async.ops.verdicts import judge
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, ended, worker_of
 from tests.support.stores import RunningStore
@@ -61,6 +61,26 @@ async def test_requests_at_the_same_time_share_readings(storage: Storage, queue:
         assert others[0].totals["waiting"] == 1
         await queue.add("n")
         assert (await ops.overview()).totals["waiting"] == 2
+
+
+async def test_queues_are_read_together(storage: Storage, queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+    await queue.add("n")
+    other = f"{queue.name}-paused"
+    alone: list[str] = []
+    call = storage.call
+
+    async def recorded(function: str, *args: Any, **options: Any) -> object:
+        alone.append(function)
+        return await call(function, *args, **options)
+
+    async with Queue[object, object](other, storage) as paused, Ops(storage) as ops:
+        await paused.pause()
+        monkeypatch.setattr(storage, "call", recorded)
+        rows = {each.name: each for each in await ops.queues([queue.name, other])}
+        monkeypatch.undo()
+        assert (rows[queue.name].counts["waiting"], rows[queue.name].paused) == (1, None)
+        assert rows[other].paused is not None
+        assert alone == ["getSettings"]
 
 
 async def test_dead_letters_that_wait_for_people_are_no_stopped_work(storage: Storage, queue: AnyQueue) -> None:

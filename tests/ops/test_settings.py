@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import JobOptions, KeepJobs, QueueFull, RateLimit, TokenBucket
 from glidemq_async.functions.settings import Author
 from glidemq_async.ops import Actor, NoSuchHold, Ops, Setting, WrongTicket
-from glidemq_async.ops.overview import Pause
+from glidemq_async.ops.queue_rows import Pause
 from glidemq_async.queues.limits import change_limits
 from glidemq_async.queues.retention import hold_retention
 from tests.support.clocked_queue import Timed

@@ -12,7 +12,8 @@ from typing import Final, Literal, TypeAlias
 
 from glidemq_async.durations import LONGEST_SECONDS, parse_duration
 from glidemq_async.ops.alerts.episodes import AlertVerdict
-from glidemq_async.ops.overview import FEW_FAILURES, LATE_SECONDS, QueueSummary, spoken
+from glidemq_async.ops.queue_rows import LATE_SECONDS, QueueSummary
+from glidemq_async.ops.verdicts import FEW_FAILURES, spoken
 
 Kind: TypeAlias = Literal["duration", "share", "count", "size", "flag"]
 DEFAULT_HOLD: Final = 60.0

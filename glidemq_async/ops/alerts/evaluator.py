@@ -24,7 +24,8 @@ from glidemq_async.ops.alerts.episodes import MOST_OPEN, packed_document
 from glidemq_async.ops.alerts.rules import StoredRule, rules_of
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.failures import FailureGroup, read_failures
-from glidemq_async.ops.overview import Overviews, QueueSummary
+from glidemq_async.ops.overview import Overviews
+from glidemq_async.ops.queue_rows import QueueSummary
 from glidemq_async.ops.server_info import ServerNode, read_server
 from glidemq_async.options.stored_options import stored_form
 

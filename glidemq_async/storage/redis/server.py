@@ -22,6 +22,7 @@ from glidemq_async._internal.connectable import Connectable
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
 from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
+from glidemq_async.storage.redis.batch_reads import read_each
 from glidemq_async.storage.redis.durability import call_confirmed
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.node import Node
@@ -202,6 +203,13 @@ class ServerStorage(Connectable):
         packed = b"".join([MULTI, *(pack(*command) for command in commands), EXEC])
         reply = await wire.send(packed, loop.time() + idle_timeout, idle_timeout, replies=len(commands) + 2)
         return as_list(reply)
+
+    async def read_each(self, function: str, keys: Sequence[str], args: Sequence[Arg]) -> list[object]:
+        """Try once to call a function that only reads for each key; see `BatchStore.read_each`."""
+        if asyncio.get_running_loop() is not self._servers.home:
+            return [None] * len(keys)
+        idle_timeout = min(self._call_timeout, self._try_seconds or TRY_SECONDS)
+        return await read_each(self._servers, _function_name(function), keys, args, idle_timeout)
 
     async def _confirmed(self, function: str, key: str, packed: bytes, timeout: float, wait: Wait) -> object:
         self._servers.bind()

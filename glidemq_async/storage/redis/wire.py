@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias, cast
 
 import hiredis
@@ -55,6 +55,25 @@ _MISSING: Final = _Missing()
 _NEVER: Final = float("inf")
 
 
+class _Gathering:
+    """Takes the place of the futures of several requests, and completes one future with all of their replies."""
+
+    __slots__ = ("_count", "_future", "_replies")
+
+    def __init__(self, future: asyncio.Future[list[Reply]], count: int) -> None:
+        self._future = future
+        self._count = count
+        self._replies: list[Reply] = []
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: Reply) -> None:
+        self._replies.append(reply)
+        if len(self._replies) == self._count and not self._future.done():
+            self._future.set_result(self._replies)
+
+
 class Wire(asyncio.Protocol):
     """A connection that `dial` in `connections` has opened."""
 
@@ -66,7 +85,7 @@ class Wire(asyncio.Protocol):
         self.where = where
         self._keep = keep  # lives as long as the connection; see `handover`
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
-        self._pending: deque[tuple[asyncio.Future[Reply], float, float]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Reply] | _Gathering, float, float]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._check_at = _NEVER
         self._progress = 0.0
@@ -115,6 +134,18 @@ class Wire(asyncio.Protocol):
         if deadline < self._check_at:
             self._check_again(deadline)
         self._transport.write(packed)
+        return future
+
+    def send_each(self, packed: Sequence[bytes], deadline: float, idle_timeout: float) -> asyncio.Future[list[Reply]]:
+        """Send several packed requests together and return the future of their replies; see `send`."""
+        future: asyncio.Future[list[Reply]] = self._loop.create_future()
+        if self.lost.done():
+            future.set_result([self.lost.result()] * len(packed))
+            return future
+        self._pending.extend([(_Gathering(future, len(packed)), deadline, idle_timeout)] * len(packed))
+        if deadline < self._check_at:
+            self._check_again(deadline)
+        self._transport.write(b"".join(packed))
         return future
 
     async def writable(self) -> None:

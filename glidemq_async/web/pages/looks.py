@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from glidemq_async.ops.history import HistoryEntry
-from glidemq_async.ops.overview import QueueWorker, ScheduleRow
+from glidemq_async.ops.queue_rows import QueueWorker, ScheduleRow
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,10 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from glidemq_async.ops.overview import BEHIND_SECONDS, Overview, QueueSummary, QueueWorker, judge, only
+from glidemq_async.ops.overview import Overview, only
+from glidemq_async.ops.queue_rows import QueueSummary, QueueWorker
 from glidemq_async.ops.settings import Setting
+from glidemq_async.ops.verdicts import BEHIND_SECONDS, judge
 from glidemq_async.web.context import identity_of, ops_of
 from glidemq_async.web.pages import formats
 from glidemq_async.web.pages.handling import visible_queue
