@@ -303,6 +303,8 @@ class Session:
                 return
             self._stopping.add(run.job)
         finally:
+            # The task and its context end now, not when the outcome is stored.
+            run.task = None
             self._slots.release(run)
         self.loop.wake()
         self._listeners.notify("lease_lost", run.job)
