@@ -14,7 +14,7 @@ import pytest
 from glidemq_async import Queue
 from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from tests.support import stores as all_stores
-from tests.support.clocked_queue import Timed, store_of
+from tests.support.clocked_queue import Timed
 from tests.support.clocked_queue import timed as timed_queue
 from tests.support.leak_check import Resources, held, left_since, tasks_left, verify
 from tests.support.servers import redis7_binary
@@ -98,15 +98,36 @@ async def queue(storage: Storage, name: str) -> AsyncIterator[Queue[Any, Any]]:
         yield opened
 
 
+@pytest.fixture(scope="session")
+def clocked_server(stores: RunningStores) -> RunningStore:
+    """The server of this test process whose clock the tests move."""
+    return stores.get(all_stores.CLOCKED)
+
+
 @pytest.fixture
-async def timed(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
-    """An open queue on a new server whose clock the test can move. At the end it must be sound."""
+async def timed(name: str, clocked_server: RunningStore, request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
+    """An open queue on an empty server whose clock the test can move. At the end it must be sound."""
+    untidy = request.node.get_closest_marker("untidy") is not None
+    async with MemoryStorage(clocked_server.name, testing=True) as opened:
+        made = timed_queue(opened, name)
+        try:
+            async with made.queue:
+                yield made
+            await verify(opened, clocked_server, workers_gone=not untidy)
+        finally:
+            await made.clock.reset()
+            await clocked_server.command("FLUSHALL")
+
+
+@pytest.fixture
+async def timed_alone(name: str, request: pytest.FixtureRequest) -> AsyncIterator[Timed]:
+    """The same on a server that has just started, for a test in which the time since its start matters."""
     untidy = request.node.get_closest_marker("untidy") is not None
     async with MemoryStorage(testing=True) as opened:
         made = timed_queue(opened, name)
         async with made.queue:
             yield made
-        await verify(opened, store_of(opened), workers_gone=not untidy)
+        await verify(opened, made.store, workers_gone=not untidy)
 
 
 @pytest.fixture

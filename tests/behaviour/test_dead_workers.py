@@ -165,7 +165,8 @@ async def test_after_a_server_restart_a_new_worker_leaves_time_to_renew() -> Non
             assert recovered == [job.id]
 
 
-async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed: Timed) -> None:
+async def test_a_new_worker_after_a_failover_leaves_time_to_renew(timed_alone: Timed) -> None:
+    timed = timed_alone
     await timed.queue.add("n", 1)
     worker, lease = await claim_and_renew(timed)
     await pass_unrenewed(timed, worker, lease, MINUTE)

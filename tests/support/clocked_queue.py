@@ -30,10 +30,14 @@ class Clock:
         self._shift += ms
         await self._storage.call("testControl", self._base, ["clock_shift", self._shift])
 
+    async def reset(self) -> None:
+        """Let the clock show the present time."""
+        await self.advance(-self._shift)
+
 
 @dataclass(frozen=True)
 class Timed:
-    """A queue on a new server, that server's clock, and one fake worker."""
+    """A queue on an empty server, that server's clock, and one fake worker."""
 
     queue: AnyQueue
     clock: Clock

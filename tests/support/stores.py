@@ -21,6 +21,8 @@ from tests.support.servers import Server
 
 ON_TWO = ("memory", "redis7")
 EVERYWHERE = ("memory", "redis7", "redis", "unix", "file", "cluster", "sentinel")
+CLOCKED = "clocked"
+"""The name of the embedded server whose clock the tests move."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,12 @@ async def _memory() -> AsyncGenerator[RunningStore]:
 
 
 @asynccontextmanager
+async def _clocked() -> AsyncGenerator[RunningStore]:
+    async with MemoryStorage(CLOCKED, testing=True) as holder:
+        yield RunningStore(CLOCKED, holder.url, (Endpoint(path=holder.socket),))
+
+
+@asynccontextmanager
 async def _file() -> AsyncGenerator[RunningStore]:
     with tempfile.TemporaryDirectory(prefix="gmq-") as directory:
         async with FileStorage(directory, linger=0.2) as holder:
@@ -127,6 +135,7 @@ async def _sentinel() -> AsyncGenerator[RunningStore]:
 
 _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[RunningStore]]] = {
     "memory": _memory,
+    CLOCKED: _clocked,
     "redis7": _redis7,
     "redis": _redis,
     "unix": _unix,
