@@ -206,6 +206,10 @@ class Library:
         for declared in self._declared:
             self._enter(declared, only)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Return the facts without the state of the execution, which has deep cycles."""
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
     # -- statements -----------------------------------------------------------------------------------------------
 
     def _block(self, statements: Sequence[Statement], scope: Scope, state: State, frame: Frame) -> State:
@@ -324,6 +328,8 @@ class Library:
                 return UNKNOWN
 
     def _evaluate(self, expression: Expression, scope: Scope, state: State) -> tuple[State, Value]:
+        if _is_plain(expression):
+            return state, self._look(expression, scope)
         match expression:
             case Function():
                 return state, Value((Closure(expression, scope),))
@@ -385,10 +391,10 @@ class Library:
             # A recursion is not followed, so no call below it has a complete result.
             self._cut = min(self._cut, self._running.index(key))
             return state, UNKNOWN
-        known = (*key, self._caught > 0)
+        # The writes of a helper of `common` are noted for the file that calls it.
+        known = (*key, self._caught > 0, self._calling_file() if function.scope.file == self._common else "")
         before = (*map(_described, values),)
-        # A helper of `common` runs again for each caller, so that its writes are noted for all of them.
-        if (known, before) in self._known and function.scope.file != self._common:
+        if (known, before) in self._known:
             return self._known[known, before]
         scope = Scope(function.scope, function.scope.file)
         parameters = function.code.parameters
@@ -482,8 +488,13 @@ class Library:
             position = [value.text for value in values].index("STREAMS") + 1
         key = values[min(position, len(values) - 1)]
         texts = (*key.texts, "?") if key.is_open else key.texts
-        files = [closure.scope.file for closure, _ in self._running if closure.scope.file != self._common]
-        self.writers.update((text.removeprefix(FLAGGED), files[-1]) for text in texts if files)
+        file = self._calling_file()
+        self.writers.update((text.removeprefix(FLAGGED), file) for text in texts if file)
+
+    def _calling_file(self) -> str:
+        """Return the file of the innermost running function that is not a helper of `common`."""
+        files = (closure.scope.file for closure, _ in reversed(self._running))
+        return next((file for file in files if file != self._common), "")
 
     def _can_fail(self, step: str, where: str, state: str) -> None:
         if state and not self._caught:
@@ -502,6 +513,30 @@ class Library:
             if end:
                 self.writing[name] = end
         self._root = outer
+
+
+_plain: Final[dict[int, bool]] = {}
+"""Whether each expression is plain, by its identity. `_parsed` keeps all expressions."""
+
+
+def _is_plain(expression: Expression) -> bool:
+    """Return whether an expression calls nothing and creates nothing."""
+    known = _plain.get(id(expression))
+    if known is None:
+        known = _plain[id(expression)] = _calls_nothing(expression)
+    return known
+
+
+def _calls_nothing(expression: Expression) -> bool:
+    match expression:
+        case Name() | Constant():
+            return True
+        case Index(of, key):
+            return _is_plain(of) and _is_plain(key)
+        case Operation(_, operands):
+            return all(map(_is_plain, operands))
+        case _:
+            return False
 
 
 def _dotted(expression: Expression) -> str:

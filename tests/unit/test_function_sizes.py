@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,7 +31,12 @@ def test_no_function_has_more_than_60_lines() -> None:
     assert [function for function in _functions() if function.lines > 60] == []
 
 
-def _functions() -> Iterator[Function]:
+@cache
+def _functions() -> tuple[Function, ...]:
+    return tuple(_find_functions())
+
+
+def _find_functions() -> Iterator[Function]:
     paths = [path for source in SOURCES for path in (ROOT / source).rglob("*.py")]
     for path in paths:
         if not any(path.is_relative_to(link) for link in LINKS):

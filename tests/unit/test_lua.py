@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from glidemq_async.functions import loader
 from tests.lua import writers
 from tests.lua.effects import Fault, Library
 from tests.lua.syntax import parse
+from tests.support.shared_result import shared_result
 
 FUNCTIONS = Path(loader.__file__).resolve().parent
 
@@ -38,9 +38,10 @@ def texts() -> dict[str, str]:
     return {name: (FUNCTIONS / f"{name}.lua").read_text(encoding="utf-8") for name in loader.FILES}
 
 
-@cache
-def library() -> Library:
-    return Library(texts().items())
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    """The analysis of the complete library."""
+    return shared_result(tmp_path_factory, "lua_effects", lambda: Library(texts().items()))
 
 
 def changed(file: str, old: str, new: str, function: str) -> Library:
@@ -60,28 +61,28 @@ def unexpected(checked: Library) -> list[str]:
     return sorted(str(fault) for fault in checked.faults if named(fault) not in ALLOWED)
 
 
-def test_nothing_that_can_fail_follows_the_first_write() -> None:
-    assert not unexpected(library())
+def test_nothing_that_can_fail_follows_the_first_write(library: Library) -> None:
+    assert not unexpected(library)
 
 
-def test_each_exception_is_used() -> None:
-    assert {named(fault) for fault in library().faults} == set(ALLOWED)
+def test_each_exception_is_used(library: Library) -> None:
+    assert {named(fault) for fault in library.faults} == set(ALLOWED)
 
 
-def test_every_call_is_resolved() -> None:
-    found = {tuple(re.sub(r":\d+", "", one).split(" ", 1)) for one in library().unresolved}
+def test_every_call_is_resolved(library: Library) -> None:
+    found = {tuple(re.sub(r":\d+", "", one).split(" ", 1)) for one in library.unresolved}
     assert found == set(FOREIGN)
 
 
-def test_every_function_is_analysed_and_readers_write_nothing() -> None:
+def test_every_function_is_analysed_and_readers_write_nothing(library: Library) -> None:
     text = "\n".join(texts().values())
-    assert set(library().functions) == set(re.findall(r"register\('(\w+)'", text))
-    assert len(library().functions) > 70
-    assert not {name for name, readonly in library().functions.items() if readonly and name in library().writing}
-    assert "settleAndClaim" in library().writing
+    assert set(library.functions) == set(re.findall(r"register\('(\w+)'", text))
+    assert len(library.functions) > 70
+    assert not {name for name, readonly in library.functions.items() if readonly and name in library.writing}
+    assert "settleAndClaim" in library.writing
 
 
-def test_each_command_is_declared_for_the_permission_check() -> None:
+def test_each_command_is_declared_for_the_permission_check(library: Library) -> None:
     listed = re.search(r"local COMMANDS = \{(.*?)\n\}", texts()["access"], re.DOTALL)
     assert listed is not None
     lines = [line.split() for line in re.findall(r"'([^']*)'", listed[1])]
@@ -89,7 +90,7 @@ def test_each_command_is_declared_for_the_permission_check() -> None:
     asked = {" ".join(words[:2]) if words[0] in containers else words[0] for words in lines}
     # These may be missing: wake-ups have a separate check, an add without PUBSUB wakes a worker instead of pushing to
     # it, and INFO only lets a sweep detect a restart.
-    assert asked == library().commands - {"SPUBLISH", "PUBSUB SHARDNUMSUB", "INFO"}
+    assert asked == library.commands - {"SPUBLISH", "PUBSUB SHARDNUMSUB", "INFO"}
 
 
 # Commands that may create a key and do not name it by queue_flags.create, although it may be a structure with a flag.
@@ -138,12 +139,12 @@ def unflagged(checked: Library) -> set[tuple[str, str, str]]:
     return {each for each in checked.created if each[1] in keys or each[1] == "unpack"}
 
 
-def test_every_command_that_creates_a_structure_sets_its_flag() -> None:
-    assert unflagged(library()) == set(UNFLAGGED)
+def test_every_command_that_creates_a_structure_sets_its_flag(library: Library) -> None:
+    assert unflagged(library) == set(UNFLAGGED)
 
 
-def test_each_structure_is_changed_only_by_the_files_that_the_documents_list() -> None:
-    found = writers.writers_of(library())
+def test_each_structure_is_changed_only_by_the_files_that_the_documents_list(library: Library) -> None:
+    found = writers.writers_of(library)
     assert writers.written_table() == writers.table_of(found), "run `python -m tests.lua.writers`, and check the change"
     # The client itself writes `confirm`.
     assert writers.documented_structures() - {"confirm"} <= set(found)
