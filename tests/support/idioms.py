@@ -7,14 +7,12 @@ repository.
 from __future__ import annotations
 
 import ast
-import io
 import re
 import sys
-import tokenize
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 ROOT = Path(__file__).parents[2]
 CODE = ("glidemq_async", "pyspark_glidemq", "functions", "executors", "demo", "tests", "benchmarks", "examples")
@@ -62,28 +60,54 @@ def python_prose(text: str, *, with_texts: bool = True) -> Iterator[str]:
     A text is a string literal of several words, for example a message or a help text. `with_texts=False` leaves texts
     out, for tests, where they are data.
     """
-    nodes = [*ast.walk(ast.parse(text))]
-    for node in nodes:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield from _docstrings(node)
+    tree = ast.parse(text)
+    for node in _definitions(tree):
+        yield from _docstrings(node)
     if with_texts:
-        yield from _texts(nodes)
-    if "#" not in text:
-        return
+        yield from _texts(ast.walk(tree))
     run: list[str] = []
     last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            if token.start[0] != last + 1 and run:
-                yield " ".join(run)
-                run = []
-            run.append(token.string.lstrip("# "))
-            last = token.start[0]
+    for line, comment in _comments(text):
+        if line != last + 1 and run:
+            yield " ".join(run)
+            run = []
+        run.append(comment.lstrip("# "))
+        last = line
     if run:
         yield " ".join(run)
 
 
-def _docstrings(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+_Definition: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def _definitions(tree: ast.Module) -> Iterator[_Definition]:
+    """Yield the module and each class and function, without a visit of the expressions."""
+    found: list[ast.AST] = [tree]
+    while found:
+        node = found.pop()
+        if isinstance(node, _Definition):
+            yield node
+        for field in _BLOCKS:
+            found.extend(getattr(node, field, ()))
+
+
+_BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The fields of a syntax tree that contain statements."""
+_COMMENT = re.compile(r"""("{3}|'{3}|["'])(?:\\.|.)*?\1|(#[^\n]*)""", re.DOTALL)
+"""A string literal or a comment, which is the second group. It takes a tenth of the time of `tokenize`."""
+
+
+def _comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the line number and the text of each comment of a Python source."""
+    line, position = 1, 0
+    for match in _COMMENT.finditer(text):
+        if match[2]:
+            line += text.count("\n", position, match.start())
+            position = match.start()
+            yield line, match[2]
+
+
+def _docstrings(node: _Definition) -> Iterator[str]:
     for child in node.body:
         if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
             yield from child.value.value.split("\n\n")
