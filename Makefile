@@ -112,6 +112,8 @@ test-spark-versions:
 crash: $(STAMP)
 	$(BIN)/python -m pytest -m "crash and not slow" -p no:xdist tests/crash $(ARGS)
 
+nightly: export GLIDEMQ_MODEL_STEPS ?= 100000
+nightly: export GLIDEMQ_WORKFLOW_RUNS ?= 40000
 nightly: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) -m "not crash and not spark" $(ARGS)
 	$(BIN)/python -m pytest -p no:xdist -m spark tests/spark

@@ -40,7 +40,7 @@ from tests.support.random_workflows import (
     signal_names,
 )
 
-RUNS: Final = int(os.environ.get("GLIDEMQ_WORKFLOW_RUNS", "20000"))
+RUNS: Final = int(os.environ.get("GLIDEMQ_WORKFLOW_RUNS", "8000"))
 SECONDS: Final = 60
 """Processor time after which the test starts no more programs."""
 LEAST: Final = 5_000

@@ -15,8 +15,10 @@ from tests.model.running import library
 
 STEPS: Final = 150
 SEEDS: Final = 20
-PARTS: Final = 8
-"""Parts of a test that may run in different processes."""
+FLOWS: Final = 6_000
+"""Random flows of a day, divided into parts that may run in different processes. A night has three times as many."""
+PARTS: Final = 4
+NIGHT_PARTS: Final = 12
 MUTANT_SEEDS: Final = 60
 RARE: Final = frozenset(
     {
@@ -38,10 +40,12 @@ def test_random_flows_come_to_their_end(driver: Driver, seed: int) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("part", range(PARTS))
-def test_twenty_thousand_random_flows_come_to_their_end(driver: Driver, part: int) -> None:
+@pytest.mark.parametrize(
+    "part", [pytest.param(part, marks=pytest.mark.slow) if part >= PARTS else part for part in range(NIGHT_PARTS)]
+)
+def test_thousands_of_random_flows_come_to_their_end(driver: Driver, part: int) -> None:
     load(driver, [])
-    run_many(driver, 20_000 // PARTS, 1_000_000 * (part + 1), is_quick=True)
+    run_many(driver, FLOWS // PARTS, 1_000_000 * (part + 1), is_quick=True)
 
 
 @pytest.mark.slow
