@@ -74,18 +74,18 @@ def _cell(document: Document, field: str) -> object:
     value = documents.cell_value(document, field)
     if field in _INSTANTS:
         return tables.age_of(None if value is None else str(value))
-    # A payload of 0 or false is a content, and an attempt that was not made is none.
+    # A table leaves out a value of 0, such as attempts that were not made. A payload of 0 or false is shown as a text.
     return output.text(value) if field == "data" else value
 
 
 def show_listed_jobs(document: Document, target: CommandTarget, *, every_queue: bool) -> None:
-    """Print a list of jobs, and how many there are beside it."""
+    """Print a list of jobs, and the number of jobs that it does not show."""
     show_jobs(document["jobs"], JOB, target, empty="no jobs", every_queue=every_queue)
     hint_at_more(document, "jobs", "jobs", "a higher --limit, or --offset with --state, shows more")
 
 
 def hint_at_more(document: Document, field: str, things: str, remedy: str) -> None:
-    """Print how many things are not shown, if there are any. `total` is their number, if it is known."""
+    """Print that more things exist, if so. `total` of the document is their number, None if unknown."""
     # It goes to standard error, so it is not part of the table in a pipe.
     if not document["more"]:
         return

@@ -10,11 +10,11 @@ from typing import Any, Final
 from glidemq_async.cli.options import CommandTarget, target_of
 
 _SECONDS: Final = 2.0
-"""A shell that waits longer for a suggestion is worse than none."""
+"""Maximum time for suggestions. A shell that waits longer is worse than one without them."""
 
 
 def complete_queue(typed: Mapping[str, Any], incomplete: str) -> list[str]:
-    """Return the names of the queues of the target that begin with a text. Without a server there are none."""
+    """Return the names of the queues of the target that begin with a text, none without a server."""
     try:
         names = asyncio.run(_names(typed))
     # A shell shows whatever this prints in the middle of the line that the user types, so every error is no suggestion.

@@ -31,8 +31,8 @@ def job_document(job: Job[Any, Any], tasks: TaskParameters) -> Document:
     A payload that cannot be decoded is null. `unreadable` has the reason, and `sealed` names the payloads that codecs
     refused.
     """
-    # Each payload is read separately. A job whose data cannot be decoded must still be shown, because such a job is
-    # often the reason for the look.
+    # Each payload is read separately. A job whose data cannot be decoded must still be shown, because users often look
+    # for exactly such a job.
     unreadable: dict[str, str] = {}
     sealed: list[str] = []
 

@@ -186,7 +186,7 @@ def _show_job(document: Document) -> None:
     apart, payloads = {"logs", "stacktrace", "sealed", "unreadable"}, {"data", "return_value"}
     shown = {name: documents.cell_value(document, name) for name in document if name not in apart}
     why = {f"why no {name}": reason for name, reason in document["unreadable"].items()}
-    # A counter of 0 and a flag that is not set say nothing. A payload of 0 or false does.
+    # A counter of 0 and a flag that is not set are left out. A payload of 0 or false is shown.
     stated = {name: value for name, value in shown.items() if name in payloads or (value is not False and value != 0)}
     output.print_fields(stated | why)
     trace = document["stacktrace"]

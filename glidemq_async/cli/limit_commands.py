@@ -40,7 +40,7 @@ Bucket = Annotated[
 MaxWaiting = Annotated[
     str | None,
     typer.Option(
-        "--max-waiting", metavar="N|none", help="Number of waiting jobs of the queue that refuses further adds."
+        "--max-waiting", metavar="N|none", help="Maximum number of waiting jobs. The queue refuses further adds."
     ),
 ]
 

@@ -16,7 +16,7 @@ from glidemq_async.options.table import Flag
 def with_flags(
     flags: Mapping[str, tuple[Flag, object]], after: str, note: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator that adds flags to a command, behind its parameter `after`.
+    """Return a decorator that adds flags to a command, directly after its parameter `after`.
 
     `flags` has the flag and the shown default of each option; `note` is appended to each help text. The command
     receives the options that were typed as keywords, by the names of the options.

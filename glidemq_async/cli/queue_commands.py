@@ -121,7 +121,7 @@ def obliterate(
 ) -> None:
     """Remove a queue with all of its jobs. The first call prints a preview with a ticket, and removes nothing.
 
-    The ticket is refused if the queue has been created again, or has grown by more than a tenth and 100 jobs.
+    The ticket is refused if the queue has been created again, or has grown by more than a tenth of its jobs plus 100.
     """
     from glidemq_async.cli import targets
     from glidemq_async.cli.exits import REFUSED, CommandError

@@ -36,7 +36,7 @@ def retention(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the held retention of a queue, or hold another one over the options of its jobs.
+    """Show the held retention of a queue, or hold one that overrides the options of its jobs.
 
     `glidemq settings QUEUE --release keep_completed` ends a hold.
     """

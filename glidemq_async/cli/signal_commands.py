@@ -26,7 +26,9 @@ def signal(
     resume: Annotated[bool, typer.Option("--resume", help="Resume a suspended job without a signal.")] = False,
     wait: Annotated[
         float | None,
-        typer.Option("--wait", min=0.001, help="Wait so many seconds for the reply of the workflow, and print it."),
+        typer.Option(
+            "--wait", min=0.001, help="Wait up to this many seconds for the reply of the workflow, and print it."
+        ),
     ] = None,
     reason: Reason = "",
     as_json: AsJson = False,

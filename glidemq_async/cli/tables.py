@@ -13,7 +13,7 @@ import typer
 from glidemq_async.cli import output
 
 _LONGEST_CELL: Final = 60
-"""Maximum number of columns of the terminal for a cell. A longer one would push the cells behind it out of sight."""
+"""Maximum number of columns of the terminal for a cell. A longer one would push the next cells out of sight."""
 _SHORTEST: Final = 8
 """Number of columns of the terminal that each shortened cell keeps."""
 _GAP: Final = "  "
@@ -84,7 +84,7 @@ def _lines(
 
 
 def age(instant: datetime | None, now: datetime) -> str | None:
-    """Return how long ago an instant was, for example `5m`, or `in 5m` if it is in the future. Changes nothing else."""
+    """Return the age of an instant, for example `5m`, or `in 5m` if it is in the future. None stays None."""
     if instant is None:
         return None
     seconds = (now - instant).total_seconds()

@@ -72,7 +72,7 @@ def refuse_open_door(host: str, auth: str) -> None:
 
     if auth == "loopback" and not (host in LOOPBACK_HOSTS or is_loopback(host)):
         raise CommandError(
-            f"--host {host} can be reached by other machines, and nobody has to authenticate; add --auth tokens "
+            f"--host {host} can be reached by other machines without authentication; add --auth tokens "
             "(`glidemq ui token create` makes one) or --auth proxy, or use --host 127.0.0.1",
             USAGE,
         )

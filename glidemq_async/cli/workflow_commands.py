@@ -1,4 +1,4 @@
-"""The commands of `glidemq workflows`: look at runs, send signals to them, and put them right."""
+"""The commands of `glidemq workflows`: look at runs, send signals to them, and repair them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Matching = Annotated[
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of runs that --filter selects.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Change the runs that --filter selects. Otherwise list them.")]
 
-workflows = typer.Typer(no_args_is_help=True, help="Look at runs of workflows, send signals to them, put them right.")
+workflows = typer.Typer(no_args_is_help=True, help="Look at runs of workflows, send signals to them, and repair them.")
 
 workflows.command("send")(signal)
 workflows.command()(export)

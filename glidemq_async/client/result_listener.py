@@ -232,7 +232,7 @@ class ResultListener:
         if tied:
             self._background.start(self.functions.jobs.abandon(job_id, self.channel, CALLER_LEFT))
         else:
-            # The server need not publish the result. If this call fails, it publishes a result that nobody reads.
+            # The server need not publish the result. If this call fails, it publishes a result that no client reads.
             self._background.start(self.functions.job_waiters.remove(job_id, self.channel))
 
     def in_background(self, work: Coroutine[Any, Any, object]) -> None:

@@ -52,7 +52,7 @@ class SignalLink:
 
 
 class SignalLinks:
-    """Makes and verifies signed links. The links can be read by everybody who has them, and changed by nobody.
+    """Makes and verifies signed links. Everybody who has a link can read its content. A changed link is refused.
 
     - `secret`: at least 32 random bytes that only the application knows. Of several secrets the first one signs, and
       all of them verify, so that a secret can be replaced.

@@ -56,7 +56,7 @@ class Identity:
 
     @classmethod
     def owner(cls, name: str) -> Identity:
-        """Return an admin of every queue who sees payloads."""
+        """Return the identity of an admin who may see all queues and all payloads."""
         return cls(name, "admin", payloads=True)
 
     @property
@@ -69,7 +69,7 @@ class Identity:
         return any(fnmatchcase(queue, pattern) for pattern in self.queues)
 
     def visible(self, queues: Iterable[str]) -> list[str]:
-        """Return the queues that it may see."""
+        """Return the ones of these queues that it may see, in their order."""
         return list(queues) if self.sees_all else [queue for queue in queues if self.sees(queue)]
 
     def has(self, role: Role) -> bool:

@@ -49,11 +49,11 @@ CHANGE_KINDS: Final[Mapping[str, ChangeKind]] = {
         "edit_and_replay", _JOB, "Change the data of a job, and run it again if it has failed.", "admin"
     ),
     "signal": ChangeKind("signal", _JOB, "Send a signal to a job."),
-    "pause": ChangeKind("pause", _QUEUE, "Pause a queue, also over deploys."),
+    "pause": ChangeKind("pause", _QUEUE, "Pause a queue. A deploy does not end the pause."),
     "resume": ChangeKind("resume", _QUEUE, "End the pause of a queue."),
     "set_limits": ChangeKind("set_limits", _QUEUE, "Set limits of a queue. null removes a limit.", "admin"),
     "set_retention": ChangeKind(
-        "set_retention", _QUEUE, "Hold how many ended jobs a queue keeps, over the options of the jobs.", "admin"
+        "set_retention", _QUEUE, "Set how many ended jobs a queue keeps. It overrides the options of the jobs.", "admin"
     ),
     "set_events": ChangeKind("set_events", _QUEUE, "Set rules of the events of a queue. null removes a rule.", "admin"),
     "drain": ChangeKind("drain", _QUEUE, "Remove the waiting jobs of a queue.", "admin", is_dangerous=True),
@@ -69,11 +69,11 @@ CHANGE_KINDS: Final[Mapping[str, ChangeKind]] = {
     "resume_key": ChangeKind("resume_key", _KEY, "End the pause of an ordering key."),
     "set_key_limits": ChangeKind("set_key_limits", _KEY, "Set limits of an ordering key.", "admin"),
     "fire_schedule": ChangeKind("fire_schedule", _SCHEDULE, "Add a job of a schedule now."),
-    "pause_schedule": ChangeKind("pause_schedule", _SCHEDULE, "Pause a schedule, also over deploys."),
+    "pause_schedule": ChangeKind("pause_schedule", _SCHEDULE, "Pause a schedule. A deploy does not end the pause."),
     "resume_schedule": ChangeKind("resume_schedule", _SCHEDULE, "Resume a schedule."),
     "remove_schedule": ChangeKind("remove_schedule", _SCHEDULE, "Remove a schedule.", "admin", is_dangerous=True),
-    "pause_worker": ChangeKind("pause_worker", _WORKER, "Let a worker claim no more jobs."),
-    "resume_worker": ChangeKind("resume_worker", _WORKER, "Let a paused worker claim jobs again."),
+    "pause_worker": ChangeKind("pause_worker", _WORKER, "Pause a worker: it claims no more jobs."),
+    "resume_worker": ChangeKind("resume_worker", _WORKER, "End the pause of a worker: it claims jobs again."),
     "set_worker_concurrency": ChangeKind(
         "set_worker_concurrency", _WORKER, "Change the concurrency of a worker.", "admin"
     ),

@@ -20,9 +20,9 @@ from glidemq_async.tasks.app import GlideMQ, core_of
 
 Part = TypeVar("Part")
 NAMES_SECONDS: Final = 5.0
-"""Time for which the list of queues is used again."""
+"""Seconds for which the list of queues is used again."""
 NAMES_SHARE: Final = 0.05
-"""The share of the time that is spent on reading the list of queues at most, on a server with millions of keys."""
+"""Largest share of the time that is spent on reading the list of queues. A server with millions of keys reaches it."""
 
 
 @runtime_checkable
@@ -119,9 +119,9 @@ class Connections:
         return Functions(self.storage, QueueKeys(self.prefix, name).base)
 
     async def searched_queues(self, plan: FilterPlan, *, known: bool = False) -> list[str]:
-        """Return the names of the queues in which a filter can find jobs, with `known` from the list of `known_names`.
+        """Return the names of the queues in which a filter can find jobs. `known` permits names of `known_names`.
 
-        Raises QueueNotFound if the filter names one queue, which does not exist.
+        Raises QueueNotFound if the filter names one queue that does not exist.
         """
         if plan.only_queue is None:
             names = await (self.known_names() if known else self.queue_names())
@@ -147,7 +147,7 @@ class Connections:
             return names if names and time.monotonic() < until else await self.queue_names()
 
     async def open_system_queue(self, name: str = SYSTEM_QUEUE) -> None:
-        """Create a queue of the library itself if it does not exist, because a call adds a job to it."""
+        """Create a queue of the library itself if it does not exist, before a function adds a job to it."""
         if name not in self._system_queues:
             queue = Queue[Any, Any](name, self.storage, prefix=self.prefix)
             await queue.connect()

@@ -115,7 +115,10 @@ class Ops(
         return await read_flow_graph(await self.queue(queue), job_id)
 
     async def waterfall(self, queue: str, job_id: str) -> Waterfall:
-        """Return what a run has done and when, also of any job with steps. Raises QueueNotFound and JobNotFound."""
+        """Return the attempts, steps and waits of a run, or of any job with steps, and their times.
+
+        Raises QueueNotFound and JobNotFound.
+        """
         return await read_waterfall(await self.queue(queue), job_id)
 
     async def failures(self, queue: str | None = None) -> list[FailureGroup]:

@@ -23,11 +23,11 @@ class QueueNotFound(GlideMQError, LookupError):
 
 
 class NoSuchHold(GlideMQError, LookupError):
-    """Raised when a setting is to be released that no operator holds; `held` are the held settings of the queue."""
+    """Raised for the release of a setting that no operator holds. `held` are the held settings of the queue."""
 
     def __init__(self, queue: str, setting: str, held: Sequence[str] = ()) -> None:
         known = f"held are {', '.join(map(repr, held))}" if held else "no setting of this queue is held"
-        super().__init__(f"nobody holds the setting {setting!r} of queue {queue!r}: {known}")
+        super().__init__(f"no operator holds the setting {setting!r} of queue {queue!r}: {known}")
         self.queue = queue
         self.setting = setting
         self.held = tuple(held)
@@ -48,7 +48,7 @@ class SettingsChanged(GlideMQError):
 
 
 class WrongTicket(GlideMQError, ValueError):
-    """Raised when a change is to be made with a ticket that does not belong to a preview of this state."""
+    """Raised for a change whose ticket does not belong to a preview of the present state."""
 
 
 class OperationNotFound(GlideMQError, LookupError):

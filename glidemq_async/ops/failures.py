@@ -17,7 +17,7 @@ MOST_GROUPS: Final = 20
 MOST_QUEUES: Final = 50
 """Maximum number of queues whose groups are read for an overview."""
 KEPT_SECONDS: Final = 5.0
-"""Time for which the groups of an overview are used again."""
+"""Seconds for which the groups of an overview are used again."""
 
 
 async def read_failures(queues: Sequence[Queue[Any, Any]], fingerprint: str | None = None) -> list[FailureGroup]:

@@ -16,8 +16,8 @@ _SWEEPS: Final = 4
 def levels_of(count: int, edges: Sequence[Edge]) -> list[int]:
     """Return the level of each node: the length of the longest path that ends there.
 
-    A node without predecessors is moved next to its successors. A cycle, which only damaged data can contain, does not
-    hang: its nodes keep the level that was found last.
+    A node without predecessors is moved next to its successors. Only damaged data can contain a cycle. Its nodes keep
+    the level that was found last.
     """
     after: list[list[int]] = [[] for _ in range(count)]
     missing = [0] * count

@@ -115,7 +115,7 @@ class _FlowReader:
                 self._is_complete = False
 
     async def read_states(self) -> None:
-        """Read the states of the jobs that have not ended, and the children that jobs have added, of these too."""
+        """Read the states of the jobs that have not ended, and the children that these and added jobs have added."""
         seen: set[JobRef] = set()
         while len(self._plans) < _MOST_PLANS:
             few = len(self.nodes) <= _ADDED_LOOKED_UP

@@ -1,4 +1,4 @@
-"""Live documents: one reader for each process, however many viewers, and none without viewers."""
+"""Live documents. All viewers of a process share one reader, and it stops when there are no viewers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from glidemq_async.errors import GlideMQError
 from glidemq_async.ops.documents import as_document
 
 TICK_SECONDS: Final = 1.0
-"""Interval between two readings."""
+"""Seconds between two readings."""
 MOST_SHARE: Final = 0.02
 """The share of a processor that the readings take at most. The interval grows if they need more."""
 LONGEST_PAUSE: Final = 10.0
-"""Longest interval. The time of a reading includes other work of the thread, for example many pages that open."""
+"""Longest interval in seconds. The time of a reading includes other work of the thread, such as pages that open."""
 LINGER_SECONDS: Final = 10.0
-"""Time after the last viewer has left for which the readings go on."""
+"""Seconds after the last viewer has left for which the readings continue."""
 MOST_TOPICS: Final = 500
 """Maximum number of topics that are read. Topics without viewers are forgotten first."""
 LOST: Final = "lost"

@@ -21,12 +21,12 @@ AUDIT_LINES: Final = 10
 OPERATIONS: Final = 50
 """Number of bulk operations whose progress is watched."""
 RECENT_SECONDS: Final = 30.0
-"""Greatest age of a reading for pages that only follow what viewers see."""
+"""Greatest age in seconds of a reading that `recent_overview` returns again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pulse:
-    """The state of all queues, for viewers who only ask whether it has changed: its time does not count."""
+    """The state of all queues, for viewers who wait for a change. Readings that differ only in their time are equal."""
 
     overview: Overview
 
@@ -59,7 +59,7 @@ class Looking:
         return await self._connections.part(Watched).overview()
 
     async def recent_overview(self) -> Overview:
-        """Return the state of all queues as the viewers of this process have seen it last, or a new one without any."""
+        """Return the last state that viewers of this process have seen, 30 seconds old at most, or a new one."""
         return await self._connections.part(Watched).recent_overview()
 
     async def queue_detail(self, name: str) -> QueueDetail:
@@ -130,7 +130,7 @@ class Watched:
             return found
 
     async def recent_overview(self) -> Overview:
-        """Return the state of all queues as viewers have seen it last, if there are viewers."""
+        """Return the last reading while there are viewers and it is recent. Otherwise read the state of all queues."""
         if self._recent is not None and self.live.is_reading and time.monotonic() - self._recent[0] < RECENT_SECONDS:
             return self._recent[1]
         return await self.overview()

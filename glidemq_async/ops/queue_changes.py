@@ -39,7 +39,7 @@ class ObliteratePreview:
 class QueueChanges(OpsPart):
     """The methods of Ops that change whole queues.
 
-    A pause, a limit and a retention that are set here hold over the declarations of the code, until they are released.
+    A pause, a limit and a retention that are set here override the declarations of the code until they are released.
     All methods raise QueueNotFound, and `reason` becomes a part of the audit line.
     """
 
@@ -124,7 +124,7 @@ class QueueChanges(OpsPart):
         note: str = "",
         reason: str = "",
     ) -> None:
-        """Hold the number and age of the ended jobs of a queue over the options `keep_completed` and `keep_failed`.
+        """Set the retention of ended jobs, which overrides the options `keep_completed` and `keep_failed` of the jobs.
 
         A job that ends applies the held retention, until `release_hold(queue, "keep_completed")`. Jobs with their own
         `result_ttl` keep it. None leaves the retention as it is.
@@ -196,7 +196,8 @@ class QueueChanges(OpsPart):
     ) -> int:
         """Run ended jobs again, the newest first, and return their number; see `Queue.retry_jobs`.
 
-        Unlike a bulk operation, it writes nothing in the histories of the jobs. So do the next two methods.
+        Unlike a bulk operation, this method, `promote_jobs` and `replay_dead_letters` write nothing in the histories of
+        the jobs.
         """
         opened = await self.queue(queue)
         async with self.changing("retry", queue, f"state:{state}", reason=reason, limit=limit) as change:
@@ -238,7 +239,8 @@ class QueueChanges(OpsPart):
         """Remove a queue with all its jobs, and return their number; see `Queue.obliterate`.
 
         `ticket` comes from `preview_obliterate`. Raises WrongTicket if it belongs to another queue of this name, or if
-        the queue has grown by more than a tenth and 100 jobs since. Raises QueueBusy while jobs run, unless `force`.
+        the queue has since grown by more than a tenth of its jobs plus 100. Raises QueueBusy while jobs run, unless
+        `force`.
         """
         opened = await self.queue(queue)
         async with self.changing("obliterate", queue, reason=reason, force=force) as change:
@@ -261,7 +263,7 @@ class QueueChanges(OpsPart):
             return await opened.trigger_job_scheduler(scheduler_id)
 
     async def pause_schedule(self, queue: str, scheduler_id: str, *, note: str = "", reason: str = "") -> bool:
-        """Pause a scheduler, also over deploys. Return False if it does not exist.
+        """Pause a scheduler. A deploy does not end the pause. Return False if the scheduler does not exist.
 
         `note` tells other operators why.
         """

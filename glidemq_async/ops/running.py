@@ -108,8 +108,8 @@ class RunningMethods(OpsPart):
         """Return a worker that runs bulk operations, evaluates alert rules, and sends their notifications.
 
         Any number of processes may have one. If a process is killed, another one continues each of its operations after
-        `lock_duration` seconds. One process at a time evaluates the rules, every `alert_interval` seconds; None leaves
-        that to others. `webhook_hosts` are patterns of the only hosts that may receive webhooks (default:
+        `lock_duration` seconds. One process at a time evaluates the rules, every `alert_interval` seconds. With None,
+        this worker never does. `webhook_hosts` are patterns of the only hosts that may receive webhooks (default:
         $GLIDEMQ_WEBHOOK_HOSTS, or all).
         """
         interval = None if alert_interval is None else positive_seconds("alert_interval", alert_interval)

@@ -23,7 +23,7 @@ from glidemq_async.queues.finding import matching, page_of, present_of
 MOST_SEARCHED: Final = 10_000
 """Number of jobs that one page looks at."""
 LONGEST_SECONDS: Final = 2.0
-"""Time after which a page ends, although fewer jobs than its limit were found."""
+"""Seconds after which a page ends, although fewer jobs than its limit were found."""
 AT_ONCE: Final = 100
 NAMED_AT_ONCE: Final = 300
 """Number of jobs that the server looks at in one step of a search by name."""
@@ -31,9 +31,9 @@ NAMED_AT_ONCE: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class JobPage:
-    """Found jobs. `cursor` continues the search, None at its end. `searched` is the number of jobs it looked at.
+    """Found jobs. `cursor` continues the search, None at its end. `searched` is the number of jobs that were looked at.
 
-    A page can have fewer jobs than its limit, or none, and a cursor: its search was long enough.
+    A page that has a cursor can have fewer jobs than its limit, or none, because the work of one search is limited.
     """
 
     jobs: list[JobRow]
@@ -44,7 +44,7 @@ class JobPage:
 
 @dataclass(slots=True)
 class SearchPlace:
-    """Where a search goes on: a queue, the number of a state, the cursor of the list, and the jobs to skip there."""
+    """The place at which a search continues: queue, number of the state, cursor of the list, and jobs to skip there."""
 
     queue: str = ""
     state: int = 0
@@ -53,13 +53,13 @@ class SearchPlace:
 
     @property
     def text(self) -> str:
-        """The opaque form."""
+        """The text that callers get as the cursor. They do not read it."""
         packed = json.dumps([self.queue, self.state, self.cursor, self.skip]).encode()
         return base64.urlsafe_b64encode(packed).decode().rstrip("=")
 
     @classmethod
     def parse(cls, text: str | None) -> SearchPlace:
-        """Return the place of its opaque form. Raises ValueError."""
+        """Return the place of a cursor. Raises ValueError if no search has returned it."""
         if not text:
             return cls()
         try:
@@ -95,7 +95,7 @@ class Search:
             try:
                 is_complete = await self._search_queue(name)
             except (IncompatibleQueueError, QueueNotFound):
-                continue  # a queue of another program, or one that was removed meanwhile, does not hide the others
+                continue  # a queue of another program, or one that was removed now, does not hide the others
             if not is_complete:
                 break
         return JobPage(self._found, None if is_complete else self._place.text, self._searched, as_of)

@@ -67,7 +67,7 @@ class Settings(OpsPart):
         """Release a setting that an operator holds: the value that the code declares applies again, or none.
 
         A released pause ends, also the one of a "schedule", whose id is `key`. Raises QueueNotFound, and NoSuchHold if
-        nobody holds the setting.
+        no operator holds the setting.
         """
         setting = name if key is None else f"{name} {key}"
         opened = await self.queue(queue)

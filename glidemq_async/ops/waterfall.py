@@ -39,8 +39,8 @@ class Waterfall(WaterfallParts):
 async def read_waterfall(queue: Queue[Any, Any], job_id: str) -> Waterfall:
     """Return the waterfall of a job: of a run of a workflow, or of any job with steps or children.
 
-    The journal contains the times. The library does not store when a job was suspended. A wait that has ended begins at
-    the last end of a step in an earlier run, at the earliest. Raises JobNotFound.
+    The journal contains the times. The library does not store the time at which a job was suspended. A wait that has
+    ended is therefore shown from the last end of a step in an earlier run. Raises JobNotFound.
     """
     job = await queue.get_job(job_id)
     if job is None:
@@ -112,7 +112,7 @@ def _receipt(step: RecordedStep, since: datetime) -> Iterator[WaterfallRow]:
 
 
 def _waited_since(receipt: RecordedStep, steps: Sequence[RecordedStep], job: Job[Any, Any]) -> datetime:
-    """Return when a wait began: a run that is resumed makes the call again, so its own time is later."""
+    """Return the time at which a wait began. The time of its receipt may be later: a resumed run repeats the call."""
     earlier = [step.finished_at for step in steps if step.run < receipt.run]
     if earlier:
         return min(max(earlier), receipt.started_at)
@@ -150,7 +150,7 @@ async def _children(queue: Queue[Any, Any], job: Job[Any, Any], steps: Sequence[
 
 
 def _child(job: Job[Any, Any] | None, job_id: str, outcome: str, call: RecordedStep | None) -> Iterator[WaterfallRow]:
-    """Return the row of a child. Without its record, the step that has called it has the times."""
+    """Return the row of a child. If its record is gone, its times are the ones of the step that has called it."""
     if job is not None:
         began = _added_at(job) if call is None else min(_added_at(job), call.started_at)
         state = job.state if outcome == "waiting" else outcome

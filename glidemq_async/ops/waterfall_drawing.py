@@ -10,11 +10,11 @@ from glidemq_async.ops.drawings import box, clean, css_name, fitted, frame, text
 from glidemq_async.ops.waterfall_parts import WaterfallParts, WaterfallRow
 
 MOST_ROWS: Final = 500
-"""Number of rows after which a drawing ends with the number of the others."""
+"""Maximum number of rows of a drawing. Its last line has the number of the others."""
 _LABELS: Final = 250.0
 _BARS: Final = 640.0
 _END: Final = 90.0
-"""The space behind the last bar, for its duration."""
+"""The space after the last bar, for its duration."""
 _ROW: Final = 24.0
 _BAR: Final = 12.0
 _TOP: Final = 34.0
@@ -51,7 +51,7 @@ def _axis(span: float, bottom: float) -> Iterator[str]:
 
 
 def _step(span: float) -> float:
-    """Return the distance of two marks of the axis in seconds."""
+    """Return the distance between two marks of the axis in seconds."""
     least = span / _MOST_TICKS
     scale = 0.001
     while scale < 1:

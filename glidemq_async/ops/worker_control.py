@@ -25,11 +25,11 @@ class WorkerControl(OpsPart):
         await self._tell("resume worker", queue, name, "resume", reason)
 
     async def stop_worker(self, queue: str, name: str, *, reason: str = "") -> None:
-        """Stop a worker as SIGTERM does: its running jobs may end within its `shutdown_timeout`, the others return."""
+        """Stop a worker as SIGTERM does. Jobs that exceed its `shutdown_timeout` return to the queue."""
         await self._tell("stop worker", queue, name, "stop", reason)
 
     async def set_worker_concurrency(self, queue: str, name: str, concurrency: int, *, reason: str = "") -> None:
-        """Change the concurrency of a worker; see `Worker.set_concurrency`. A worker that cannot reports an error.
+        """Change the concurrency of a worker; see `Worker.set_concurrency`. If it cannot, the worker reports an error.
 
         Raises TypeError or ValueError unless `concurrency` is an integer of at least 1.
         """

@@ -48,12 +48,12 @@ def operations_app(
     Mount it in FastAPI or Starlette, `app.mount("/queues", operations_app(mq))`, or serve it alone with `glidemq ui`.
 
     - `storage` is a GlideMQ app, or a URL or Storage as for Queue; `prefix` belongs to a URL or Storage.
-    - `access` decides who may use it: an Access, or a function that returns the Identity of a request. Without it only
-      clients of this machine may, through no proxy, and they are admins.
+    - `access` decides who may use it: an Access, or a function that returns the Identity of a request. Without it, only
+      clients of this machine that use no proxy may, and they are admins.
     - `read_only` refuses every change, also of admins.
     - `limits` are the limits of requests.
-    - `mcp` offers tools for language models at `/mcp`: "read" those that only read, "all" also those that change
-      something. They have the rights of the user. Needs the extra `mcp`.
+    - `mcp` offers tools for language models at `/mcp`: with "read" the ones that only read, with "all" also the ones
+      that change something. They have the rights of the user. Needs the extra `mcp`.
 
     The first request connects. A mounted app gets no lifespan events, so enter `running(app)` in the lifespan of the
     host application to close the connections at its end.

@@ -55,7 +55,7 @@ class Authentication:
         return await self._tokens.identity(token) if token else None
 
     async def _by_loopback(self, connection: HTTPConnection, address: str) -> Identity | None:
-        # A token that is refused must not become the rights of an admin.
+        # A client whose token is refused must not get the rights of an admin.
         if not self._access.open_on_loopback or "authorization" in connection.headers:
             return None
         is_direct = not any(name in connection.headers for name in _FORWARDED)

@@ -61,7 +61,7 @@ async def _expected(call: ApiCall, queue: str) -> str:
         return ""
     tags = [tag.strip().removeprefix("W/").strip('"') for tag in wanted.split(",")]
     if len(tags) > 1:
-        # The server compares one version. Which of several it is may be decided before.
+        # The server compares one version only. If the header has several, the present one of them is chosen here.
         current = (await call.ops.settings_and_version(queue))[1]
         tags = [tag for tag in tags if tag == current]
     if not tags or not tags[0]:

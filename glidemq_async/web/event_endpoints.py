@@ -113,7 +113,7 @@ class LiveResponse(Response):
 
 
 def event_of(document: LiveDocument) -> bytes:
-    """Return a live document as an event. JSON has no line breaks outside of its texts, and none within."""
+    """Return a live document as an event. Its JSON has no line breaks, so it fits into one field of the event."""
     name = "snapshot" if document.is_snapshot else "update"
     data = f'{{"topic":{json.dumps(document.topic)},"document":{document.text}}}'
     return f"id: {document.id}\nevent: {name}\ndata: {data}\n\n".encode()

@@ -1,4 +1,4 @@
-"""Filters that a user may apply: they select only visible queues, and ask about payloads only with the right to."""
+"""Filters that a user may apply: only to visible queues, and to payloads only with the right to see them."""
 
 from __future__ import annotations
 

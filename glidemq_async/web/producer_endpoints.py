@@ -64,7 +64,7 @@ async def result(call: ApiCall) -> Reply:
 
 
 async def ended(queue: str, job: Job[Any, Any], seconds: float) -> EndedJob:
-    """Return the state of a job after up to `seconds`."""
+    """Return the state of a job when it has ended, or after `seconds`."""
     try:
         if seconds or job.state in FINAL:
             value = await job.result(timeout=seconds or 0.5)

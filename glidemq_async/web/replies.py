@@ -39,7 +39,8 @@ class ScheduleList:
 
 @dataclass(frozen=True, slots=True)
 class AddedJob:
-    """The outcome of adding a job. "duplicate" and "completed" name an earlier job that stands for it."""
+    """The outcome of adding a job. With "duplicate" and "completed", `id` names the earlier job that is used
+    instead."""
 
     queue: str
     id: str

@@ -1,4 +1,4 @@
-"""The server of `glidemq ui`: it listens, and ends in order at SIGTERM and SIGINT."""
+"""The server of `glidemq ui`. At SIGTERM and SIGINT it ends its requests before it stops."""
 
 from __future__ import annotations
 

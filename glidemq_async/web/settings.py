@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from glidemq_async.ops.access import Identity
 
 Authenticate: TypeAlias = Callable[[HTTPConnection], "Identity | Awaitable[Identity | None] | None"]
-"""Returns the identity of a request, or None for a request of nobody. It may be asynchronous."""
+"""Returns the identity of a request, or None if the user is not known. It may be asynchronous."""
 
 
 @dataclass(frozen=True, slots=True)

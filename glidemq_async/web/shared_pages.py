@@ -19,7 +19,7 @@ class SharedPages:
     async def get(self, key: Hashable, kept: float, make: Callable[[], Awaitable[bytes | None]]) -> bytes | None:
         """Return the page of a key, or make it and keep it for `kept` seconds.
 
-        A page that is None is not kept, and raised errors are not either.
+        None and raised errors are not kept.
         """
         _, lock, _ = self._pages.setdefault(key, (0.0, asyncio.Lock(), b""))
         async with lock:

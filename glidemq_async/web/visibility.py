@@ -39,7 +39,7 @@ def _overview(document: Overview, identity: Identity) -> Overview:
 
 
 def _node(node: GraphNode, identity: Identity) -> GraphNode:
-    """Return a node of a graph. Of a job in a queue that the user does not see, only the state is left."""
+    """Return a node of a graph. A job in a queue that the user does not see keeps only its state."""
     if not identity.sees(node.queue):
         return replace(node, queue="", id="", name="hidden", reason="")
     return node if identity.payloads else replace(node, reason="")
@@ -74,7 +74,7 @@ HIDDEN: Final[Mapping[str, object]] = {
     "options": {},
     "dead_letter": None,
 }
-"""The fields with payloads, and what stands for them."""
+"""The fields with payloads, and the value that replaces each."""
 PRIVATE_ARGUMENTS: Final = frozenset({"data", "options"})
 """The arguments of changes that have payloads."""
 

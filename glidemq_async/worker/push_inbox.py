@@ -16,8 +16,8 @@ FRESH_SHARE: Final = 0.25
 # - A push has the number of the worker's last call that the server knew. The worker's next call either says that it has
 #   the push, or its reply contains the jobs. So a push is valid only while the worker has sent no call with a higher
 #   number. A push with the number of the call in flight has overtaken the reply, and waits for it here.
-# - Nobody renews the lease of a push that is on its way. So a push that is older than a quarter of the lease is
-#   dropped. The worker calls instead, and the reply contains the jobs that it may still start. The age is the
+# - The lease of a push is not renewed while the push is on its way. So a push that is older than a quarter of the lease
+#   is dropped. The worker calls instead, and the reply contains the jobs that it may still start. The age is the
 #   difference between two times of the server: the time of the push, and the present, counted from the last reply.
 class PushInbox:
     """Keeps a push until the claim loop starts its jobs."""

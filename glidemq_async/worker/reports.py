@@ -51,7 +51,7 @@ class Reports:
 
     def settled(self, runs: Sequence[Run], refused: Mapping[int, str]) -> None:
         """Report that the store has accepted the outcomes of these runs, or refused some as "stale" or "missing"."""
-        # Nobody is notified of most completed runs. They cost no call of a function.
+        # Most completed runs have no client that is notified. They cost no call of a function.
         if not refused and not self._instruments and not self._listeners.wants("completed"):
             settle_as_completed([(run.job, run.outcome.result) for run in runs if isinstance(run.outcome, Completed)])
             runs = [run for run in runs if not isinstance(run.outcome, Completed)]

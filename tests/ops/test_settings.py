@@ -49,7 +49,7 @@ async def test_a_limit_of_an_operator_survives_the_declaration_of_a_deploy(ops: 
     assert (await named(ops, queue, "rate")).value == "10 per 60 s"
     await ops.release_hold(queue.name, "concurrency")
     assert await queue.get_global_concurrency() == 8
-    with pytest.raises(NoSuchHold, match="nobody holds the setting 'concurrency'"):
+    with pytest.raises(NoSuchHold, match="no operator holds the setting 'concurrency'"):
         await ops.release_hold(queue.name, "concurrency")
     lines = (await ops.audit.read()).lines
     assert [(line.action, line.result[:2]) for line in lines] == [

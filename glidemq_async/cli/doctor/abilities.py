@@ -44,7 +44,8 @@ async def check_loading(wire: Wire, *, needed: bool) -> Check:
 
 async def check_channels(wire: Wire) -> Check:
     """Check whether the server has sharded channels, which wake workers and announce results."""
-    # Nobody subscribes to this channel. A cluster may reply with the node of the channel, which shows the command too.
+    # No client subscribes to this channel. A cluster may reply with the node of the channel, which shows the command
+    # too.
     reply = await attempt(wire, "SPUBLISH", "glide:{doctor}:wake:doctor", "")
     if is_unknown(reply):
         return warn("channels", "the server has no sharded channels", "workers find jobs only when they poll")

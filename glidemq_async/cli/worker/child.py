@@ -51,8 +51,8 @@ def main() -> None:
             elif not process.release_jobs_from_thread():
                 os._exit(_ORPHANED)
         # The socket has closed: the supervisor is dead, even if it was killed by SIGKILL. This thread notices that
-        # although the event loop may be blocked. Nobody could stop or restart this process any more, so it releases its
-        # jobs and ends.
+        # although the event loop may be blocked. Nothing could stop or restart this process any more, so it releases
+        # its jobs and ends.
         if process.release_jobs_from_thread():
             # A blocked loop, or a blocked exit of the interpreter, is tolerated for this long.
             time.sleep(ORPHAN_SECONDS)

@@ -75,9 +75,9 @@ class WorkerRun:
 
     async def _start(self, found: object, opened: AsyncExitStack) -> Runnable | None:
         """Create the worker and start it. Return None if a stop was requested during the start, which may hang."""
-        # A start may wait for a server or a lifespan for ever, so a signal must be able to end it. The timeout without
-        # a time is the means: `_give_up_start` reschedules it to now. That ends only the start, and the exit stack in
-        # `_work` closes everything that has been opened so far.
+        # A start may wait for a server or a lifespan for ever, so a signal must be able to end it. Therefore it has a
+        # timeout without a time, which `_give_up_start` reschedules to now. That ends only the start, and the exit
+        # stack in `_work` closes everything that has been opened so far.
         settings, starting = self._settings, asyncio.timeout(None)
         try:
             async with starting:

@@ -76,7 +76,7 @@ class Supervisor:
             try:
                 await self._supervise()
             finally:
-                # Also after an error: a worker without a supervisor would have nobody to restart or stop it.
+                # Also after an error: nothing would restart or stop a worker without a supervisor.
                 self._kill()
                 if self._killer is not None:
                     self._killer.cancel()

@@ -17,10 +17,10 @@ from glidemq_async.ops.verdicts import FEW_FAILURES, spoken
 
 Kind: TypeAlias = Literal["duration", "share", "count", "size", "flag"]
 DEFAULT_HOLD: Final = 60.0
-"""Seconds for which a condition must hold if it does not say so."""
+"""Seconds for which a condition must hold if its text has no `for`."""
 NEW_GROUP: Final = "new_failure_group"
 NEW_GROUP_SECONDS: Final = 3_600.0
-"""Time after its first failure for which a failure group is new."""
+"""Seconds after its first failure during which a failure group is new."""
 MEMORY: Final = "memory"
 
 _COMPARE: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -159,7 +159,7 @@ def _compared(name: str, measure: Measure, comparison: str, limit: str) -> tuple
         comparison, limit = measure.default[0], measure.default[1:]
     if measure.kind == "flag":
         if comparison:
-            raise ValueError(f"{name} is true or false and compared with nothing; write {name!r} alone")
+            raise ValueError(f"{name} is true or false and has no limit; write {name!r} alone")
         return "", 0.0, "flag"
     if not comparison:
         raise ValueError(f"{name} needs a limit, for example '{name} > {_EXAMPLES[measure.kind]}'")

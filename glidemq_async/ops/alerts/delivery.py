@@ -28,7 +28,7 @@ class NotDelivered(GlideMQError):
 
 
 def delivery_worker(connections: Connections, hosts: Sequence[str] | None) -> Worker[Any, Any]:
-    """Return a worker that sends the notifications, to these hosts only if they are given."""
+    """Return a worker that sends the notifications. With `hosts`, it sends them to these hosts only."""
 
     async def run(job: Job[Any, Any]) -> str:
         return await deliver(connections, job, hosts)

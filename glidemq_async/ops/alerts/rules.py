@@ -125,7 +125,7 @@ class StoredRule:
 
     @property
     def holds(self) -> Holds:
-        """The times before an episode opens and closes."""
+        """The times in ms for which the condition must be true before an episode opens, and false before it closes."""
         hold = round(self.condition.hold * 1000)
         return Holds(hold, hold)
 

@@ -99,7 +99,7 @@ class ActionCall:
         return state in self.kind.states(self.is_forced)
 
     def argument(self, target_base: str = "") -> str:
-        """Return the argument of the server's function."""
+        """Return the argument of the server's function. `target_base` is the base key of the target of a move."""
         if self.name == "cancel":
             return self.reason
         if self.name == "delay":

@@ -44,7 +44,7 @@ class FailureWatch:
         return b"" if self._share is None or not self._restarted else msgpack.packb(self._restarted)
 
     def restore(self, packed: bytes) -> None:
-        """Go on with the jobs that an earlier runner has stored."""
+        """Continue with the jobs that an earlier runner has stored."""
         if packed:
             self._restarted = [
                 RestartedJob(*row) for row in cast("list[tuple[str, str, int]]", msgpack.unpackb(packed))
@@ -57,7 +57,7 @@ class FailureWatch:
             del self._restarted[:-SAMPLE]
 
     async def check(self) -> str | None:
-        """Return why the operation must stop, None if it can go on."""
+        """Return the reason for which the operation must stop, None if it can continue."""
         if self._share is None or len(self._restarted) < LEAST or time.monotonic() < self._next:
             return None
         self._next = time.monotonic() + PERIOD

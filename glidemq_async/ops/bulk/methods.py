@@ -74,7 +74,8 @@ class OperationMethods(OpsPart):
         """Start a previewed operation. A second start with the same ticket returns the same operation.
 
         `rate` is the maximum number of jobs per second. The operation stops by itself when more than the share
-        `stop_if_failing` of its restarted jobs fail again; None never stops. A process with `ops.worker()` runs it.
+        `stop_if_failing` of its restarted jobs fail again; with None it never does. A process with `ops.worker()` runs
+        it.
 
         Raises OperationNotFound, OperationRefused for a wrong ticket or an ended operation, and ValueError.
         """
@@ -128,7 +129,7 @@ class OperationMethods(OpsPart):
         return await self.operation(operation_id)
 
     async def wait_operation(self, operation_id: str, timeout: float | None = None) -> Operation:
-        """Wait until an operation has ended, and return it. Raises TimeoutError, OperationNotFound."""
+        """Wait up to `timeout` seconds for the end of an operation. Raises TimeoutError, OperationNotFound."""
         async with asyncio.timeout(optional_seconds("timeout", timeout)):
             while True:
                 found = await self.operation(operation_id)

@@ -1,12 +1,12 @@
 """The runner of bulk operations: the handler of the jobs of the queue `system/ops`."""
 
-# A runner may be killed between any two calls, and a new one goes on with the position that is stored. Two things make
-# each job of the operation count once:
+# A runner may be killed between any two calls, and a new one continues at the stored position. Two things make each job
+# of the operation count once:
 # 1. The server of the queue stores the reply of each step by its position. A step that was carried out and not noted is
 #    sent again, and gets the same reply without a second effect.
-# 2. A step is noted only if the stored position is the one at which it began. If two runners are active, because one
-#    was taken for dead, both get the same reply, and the first one notes it. The other reads the position and goes on
-#    there, or its step is refused as outdated.
+# 2. A step is noted only if the stored position is the one at which it began. If two runners are active, because one of
+#    them lost the lease of its job, both get the same reply, and the first one notes it. The other one reads the
+#    position and continues there, or its step is refused as outdated.
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class OperationRunner:
             chunk += len(ids)
 
     async def _step(self, name: str, ids: list[str], position: int, chunk: int, length: int) -> tuple[str, int]:
-        """Handle some jobs, and note it. Return the state and the position of the operation."""
+        """Handle some jobs, and note the new position. Return the state and the position of the operation."""
         try:
             queue = await self._connections.queue(name)
             statuses = await self._change(queue, ids, position)
@@ -169,7 +169,7 @@ async def run_operation(connections: Connections, job: Job[Any, Any]) -> dict[st
     try:
         await runner.run()
     except FunctionError as error:
-        if error.code != "REPLAY":  # another runner has gone on meanwhile
+        if error.code != "REPLAY":  # another runner has continued the operation
             raise
     ended: Operation = (await stored_operation(connections, operation_id)).document
     return {"state": ended.state, "done": ended.done, "refused": dict(ended.refused)}

@@ -98,7 +98,7 @@ class TargetSearch:
             )
 
     async def _store(self, queue: str, least: int) -> None:
-        """Store the found jobs if there are at least so many."""
+        """Store the found jobs if there are at least `least` of them."""
         while len(self._chunk) >= least:
             ids, self._chunk = self._chunk[:CHUNK], self._chunk[CHUNK:]
             await self._operations.add_targets(self._id, self.size, msgpack.packb([queue, ids]))

@@ -123,7 +123,7 @@ class Wire(asyncio.Protocol):
             return future
         if idle_timeout is None:
             idle_timeout = deadline - self._loop.time()
-        # The replies before the last one belong to futures that nobody reads. They may all be the same one.
+        # The replies before the last one belong to futures that are not read. They may all be the same one.
         if replies > 1:
             unread: asyncio.Future[Reply] = self._loop.create_future()
             self._pending.extend([(unread, deadline, idle_timeout)] * (replies - 1))

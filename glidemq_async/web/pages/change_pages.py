@@ -119,7 +119,7 @@ async def _form(
 
 
 async def _ticket(ops: Ops, name: str, target: Mapping[str, str]) -> str:
-    """Return the ticket of what the form shows, so that it cannot be used for a queue that has changed much."""
+    """Return the ticket of what the form shows. The server refuses it when the queue has changed much."""
     if name != "obliterate":
         return ""
     return str((await ops.preview_obliterate(target["queue"])).ticket)

@@ -25,7 +25,7 @@ from glidemq_async.web.pages.form_values import (
 _NOTHING: Final = "nothing"
 """The choice of a form for events without content."""
 _BESIDE: Final = frozenset({"note", "version"})
-"""Arguments of limits that are no limits."""
+"""Arguments of a change of limits that are not limits themselves."""
 
 
 async def run_change(ops: Ops, name: str, form: Form) -> str:
@@ -45,12 +45,12 @@ async def _arguments(ops: Ops, change: ChangeForm, form: Form) -> Mapping[str, A
     before = change.arguments(await change.present(ops, form))
     changed = {name: argument for name, argument in given.items() if name in _BESIDE or argument != before[name]}
     if not changed.keys() - _BESIDE:
-        raise BadField("no field has another value than now")
+        raise BadField("no field was changed")
     return changed
 
 
-# A limit that is sent becomes the operator's, and holds over the code. So only changed limits are sent. The version
-# lets the server refuse the form if somebody has changed the limits since it was shown.
+# A limit that is sent is held by the operator, and overrides the code. Therefore only changed limits are sent. The
+# version lets the server refuse the form if somebody has changed the limits since it was shown.
 def _limits(form: Form) -> Mapping[str, Any]:
     limits = {**limit_values(form), "max_waiting": whole(form, "waiting")}
     return {**limits, "note": form.get("note", ""), "version": form.get("version", "")}
@@ -156,7 +156,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "revoke": ChangeForm(
         title="Cancel job {job}",
-        text="A waiting job fails at once. A running job is told to stop.",
+        text="A waiting job fails immediately. A running job is asked to stop.",
         verb="Cancel the job",
         done="Job {job} is cancelled.",
     ),
@@ -179,7 +179,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
         text="Jobs with a smaller number start first.",
         verb="Change",
         arguments=lambda form: {"priority": needed(whole(form, "priority"), "the priority")},
-        done="Job {job} has another priority.",
+        done="The priority of job {job} is changed.",
         fields=(FormField("priority", "Priority", kind="number", value="0", required=True),),
         present=_priority_now,
     ),
@@ -230,7 +230,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "set_limits": ChangeForm(
         title="Limits of {queue}",
-        text="Your limits hold over deploys until an operator releases them.",
+        text="Your limits override the code until an operator releases them.",
         verb="Set the limits",
         arguments=_limits,
         done="The limits of {queue} are set, and stay until an operator releases them.",
@@ -258,7 +258,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "set_events": ChangeForm(
         title="Events of {queue}",
-        text="Your rules hold over deploys until an operator releases them. They apply to later events.",
+        text="Your rules override the code until an operator releases them. They apply to later events.",
         verb="Set the rules",
         arguments=_event_rules,
         done="The rules of the events of {queue} are set, and stay until an operator releases them.",
@@ -362,7 +362,7 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "pause_worker": ChangeForm(
         title="Pause {worker}",
-        text="The worker takes no new jobs. Jobs that run continue, and other workers go on.",
+        text="The worker takes no new jobs. Jobs that run continue, and so do other workers.",
         verb="Pause",
         done="Worker {worker} takes no new jobs.",
     ),
@@ -383,13 +383,13 @@ CHANGES: Final[Mapping[str, ChangeForm]] = {
     ),
     "stop_worker": ChangeForm(
         title="Stop {worker}",
-        text="The worker stops as with SIGTERM: running jobs may end in its shutdown timeout, the others go back.",
+        text="The worker stops as with SIGTERM: running jobs that exceed its shutdown timeout return to the queue.",
         verb="Stop",
         done="Worker {worker} stops. Its running jobs may end within its shutdown timeout.",
     ),
     "cancel_operation": ChangeForm(
         title="Cancel the operation",
-        text="Jobs that were changed stay changed. The rest is left alone.",
+        text="Jobs that were changed stay changed. The other jobs are not changed.",
         verb="Cancel the rest",
         done="The operation is cancelled. Jobs that it has changed stay changed.",
     ),

@@ -1,4 +1,4 @@
-"""Icons, colours and words for states, gates and entries of a history. No colour stands without an icon or a text."""
+"""Icons, colours and words for states, gates and entries of a history. Each colour comes with an icon or a text."""
 
 from __future__ import annotations
 

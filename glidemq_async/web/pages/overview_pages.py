@@ -22,12 +22,12 @@ _FIRST: Final = 6
 MOST_ROWS: Final = 25
 """Number of queues in the overview."""
 PAGE: Final = 100
-"""Number of queues on a page of them."""
+"""Number of queues on one page of the list of queues."""
 _READY: Final = ("waiting", "prioritized", "key-waiting", "rate-limited")
 
 
 async def show_overview(request: Request) -> Response:
-    """Show whether the work is done in time, and why not."""
+    """Show whether the work is done in time, and otherwise the reasons."""
     view = await _overview(request)
     groups = [group for group in view.failures if identity_of(request).sees(group.queue)]
     running = sum(each.running for each in view.queues)
@@ -78,7 +78,7 @@ async def show_queues(request: Request) -> Response:
 
 
 def _by_need(queue: QueueSummary) -> tuple[object, ...]:
-    """Return the place of a queue in the overview: first the queues that need somebody."""
+    """Return the sort key of a queue in the overview: first the queues that need an operator."""
     needs = judge([queue])[0] != "ok"
     return not needs, -(queue.oldest_waiting_seconds or 0.0), -queue.ready, -queue.out_rate, queue.name
 
