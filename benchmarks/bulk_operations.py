@@ -1,8 +1,8 @@
 """Bulk operations under load, whose runners are killed twice: `make bench-operations`.
 
-Delayed jobs are promoted in bulk, and failed jobs are retried. Meanwhile a producer adds other jobs of the same kind, a
-client removes some of the previewed ones, and a worker runs what is changed. Each previewed job must run once or be
-refused, and no later job may be changed.
+Delayed jobs are promoted in bulk, and failed jobs are retried. At the same time a producer adds other jobs of the same
+kind, a client removes some of the previewed ones, and a worker runs the changed jobs. Each previewed job must run once
+or be refused, and no later job may be changed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Outcome:
 
 
 class OperationLoad:
-    """The jobs of the measurement, and what else happens during the operation."""
+    """The jobs of the measurement, and the other changes of the queue during the operation."""
 
     def __init__(self, queue: Queue[Any, Any], action: str) -> None:
         self._queue = queue

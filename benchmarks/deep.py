@@ -35,7 +35,6 @@ CHUNK: Final = 500
 CHUNKS: Final = 40
 SHALLOW: Final = 1_000
 LEASE_MS: Final = 600_000
-# The field of a claimed job that holds its route: for a keyed job that never ran, and for any other job.
 CHANGES: Final = {"revoke": "revokeJob", "change_priority": "changePriority", "remove": "removeJob"}
 DATA: Final[bytes] = msgpack.packb(PAYLOAD)
 COMPLETED: Final = Completed(msgpack.packb(RESULT))

@@ -57,7 +57,7 @@ NOT_GROUPED: Final = (
 
 
 def whole_steps() -> Library:
-    """Return the library with steps of bulk changes that do not end early either."""
+    """Return the library without time limits: neither its calls nor its steps of bulk changes end early."""
     text, shorter = without_time_limit().text, "local ENOUGH = 0.002\n"
     assert text.count(shorter) == 1, "budget.lua has another limit of time"
     return Library(text.replace(shorter, "local ENOUGH = 1e9\n"))

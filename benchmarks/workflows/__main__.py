@@ -24,7 +24,7 @@ PART_SECONDS: Final = 3_600.0
 
 
 def parts_of(scale: float, url: str) -> dict[str, Callable[[], Awaitable[list[Figure]]]]:
-    """Return the parts of the benchmark. `scale` is the size to the full one."""
+    """Return the parts of the benchmark. `scale` is the size as a share of the full size."""
 
     def size(full: int) -> int:
         return max(20, round(full * scale))
@@ -50,7 +50,7 @@ async def measure(name: str, scale: float) -> str:
 def main() -> None:
     """Measure, and print the figures. Write the figures of a full-size run into the report."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workflows", description="Measure workflows and flows.")
-    parser.add_argument("--scale", type=float, default=1.0, help="the size to the full one (1)")
+    parser.add_argument("--scale", type=float, default=1.0, help="the size as a share of the full size (1)")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="the parts to measure (all)")
     parser.add_argument("--output", type=Path, help="the page to write (docs/reports/workflows.md at the full size)")
     asked = parser.parse_args()

@@ -19,7 +19,7 @@ class Figure(NamedTuple):
 
     @property
     def is_met(self) -> bool:
-        """Whether the target is met. A figure without a target always is."""
+        """True if the target is met, or if there is none."""
         over = self.most is not None and self.value > self.most
         under = self.least is not None and self.value < self.least
         return not over and not under

@@ -45,7 +45,7 @@ async def _graph(url: str, nodes: int) -> list[Figure]:
 
 
 async def _make(url: str, graph: list[DagNode]) -> tuple[float, float]:
-    """Return the seconds of the longest call, and those until the whole graph is made."""
+    """Return the seconds of the longest call, and the seconds until the whole graph is made."""
     async with connected(url) as wire, Queue[Any, Any](QUEUE, url) as queue, FlowProducer(url) as producer:
         began = time.perf_counter()
         async with durations_of(wire) as taken:

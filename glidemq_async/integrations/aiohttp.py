@@ -20,7 +20,7 @@ from glidemq_async.integrations.sse import HEADERS, ChunkEvents, Encode
 __all__ = ["QUEUES", "get_queue", "queues_context", "stream_response"]
 
 _LOOK_SECONDS: Final = 1.0
-"""Interval at which a stream without chunks looks whether its client is still connected."""
+"""Seconds after which a stream without chunks checks that its client is still connected."""
 
 QUEUES: Final = web.AppKey("glidemq", Queues)
 """The app key of the queues: `app[QUEUES].get("emails")`."""

@@ -84,7 +84,8 @@ class SignalLinks:
         """Return a link that sends a signal to a job. `data` is a JSON value.
 
         The link can be used for `expires` seconds, and once. A job accepts one answer to a `question`, so links with
-        the same question, such as "yes" and "no", exclude each other. Without a question each link stands alone.
+        the same question, such as "yes" and "no", exclude each other. Without a question, links do not exclude each
+        other.
 
         Raises TypeError or ValueError for a bad argument.
         """

@@ -51,7 +51,7 @@ class Looking:
         return await self._figures.names()
 
     async def queues(self, names: Sequence[str] | None = None) -> list[QueueSummary]:
-        """Return the figures of these queues, or of all: one call to the server for each, 200 at a time."""
+        """Return the figures of these queues, or of all. One request to the server reads 40 queues."""
         return await self._figures.summaries(names)
 
     async def overview(self) -> Overview:

@@ -130,7 +130,7 @@ class Overviews:
 
 
 def only(overview: Overview, names: Iterable[str]) -> Overview:
-    """Return the part of an overview about some of its queues. Its throughput is of all queues."""
+    """Return the part of an overview about some of its queues. Its throughput still counts all queues."""
     wanted = set(names)
     queues = tuple(each for each in overview.queues if each.name in wanted)
     alerts = tuple(each for each in overview.alerts if each.queue in wanted)

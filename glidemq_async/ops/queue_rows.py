@@ -14,9 +14,9 @@ from glidemq_async.schedules.schedule import schedule_text
 from glidemq_async.stored.record import State
 
 READY: Final[tuple[State, ...]] = ("waiting", "prioritized", "key-waiting", "rate-limited")
-"""States of jobs that wait for a worker, and for nothing else but limits."""
+"""States of jobs that wait only for a worker or for a limit."""
 LATE_SECONDS: Final = 10.0
-"""Time after a fire time after which a scheduler is late."""
+"""Seconds after a fire time from which on a scheduler is late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,9 @@ class LimitsShown:
 class QueueSummary:
     """The figures of one queue.
 
-    - `oldest_waiting_seconds` is the age of the job that has waited longest among the next ones of each order.
-    - `in_rate` and `out_rate` are jobs a second. `out_rate` is measured over the last 5 minutes. `in_rate` needs two
+    - `oldest_waiting_seconds` is the age of the oldest job among the ones that start next: the first one in FIFO order,
+      and up to 20 of each other order.
+    - `in_rate` and `out_rate` are jobs per second. `out_rate` is measured over the last 5 minutes. `in_rate` needs two
       readings of the queue by this process, and is None until then.
     - `failure_ratio` is the share of failures among the jobs that ended in the last hour, 0 without any.
     - `backlog_seconds` is the time in which the ready jobs end at the present rate, None if none ends.
@@ -116,8 +117,8 @@ class QueueWorker:
 class ScheduleRow:
     """A job scheduler of one queue.
 
-    `late_seconds` is the time since its next fire time, if that is over. `paused` says who has paused it and why.
-    `origin` is "operator" for a scheduler that is paused, otherwise "code" if an app declares it with `mq.cron`.
+    `late_seconds` is the time since its next fire time, if this is in the past. `paused` says who has paused it and
+    why. `origin` is "operator" for a scheduler that is paused, otherwise "code" if an app declares it with `mq.cron`.
     """
 
     queue: str
@@ -152,7 +153,7 @@ def worker_row(queue: str, info: WorkerInfo) -> QueueWorker:
 
 
 def schedule_row(queue: str, found: JobScheduler[Any], now: int, stored: StoredSettings) -> ScheduleRow:
-    """Return a job scheduler of a queue as a row. now: the time of the server in ms."""
+    """Return a job scheduler of a queue as a row. `now` is the time of the server in ms."""
     setting = setting_of_schedule(stored, found.id)
     late = None if found.next_at is None else now / 1000 - found.next_at.timestamp()
     return ScheduleRow(

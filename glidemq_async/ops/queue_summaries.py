@@ -21,7 +21,8 @@ from glidemq_async.stored.names import QueueKeys
 from glidemq_async.stored.record import State
 
 AT_ONCE: Final = 40
-"""Number of queues that are read together: 2 ms of the server's time, in which it answers nobody else."""
+"""Number of queues that one request reads. It takes 2 ms of the server's time, in which no other client gets a
+reply."""
 PARTS_AT_ONCE: Final = 2
 """Number of such readings in flight. The server reads the next queues while this process handles the last ones."""
 CHART_MINUTES: Final = 60
@@ -34,7 +35,7 @@ _NO_LIMITS: Final = LimitsShown()
 
 @dataclass(slots=True)
 class _Seen:
-    """What the last reading of a queue has shown: its time in ms, the jobs that had not ended, and the ends."""
+    """The last reading of a queue: its time in ms, the number of jobs that had not ended, and the number of ends."""
 
     at: int
     open_jobs: int

@@ -10,7 +10,7 @@ from glidemq_async.ops.queue_rows import QueueSummary
 
 Verdict: TypeAlias = Literal["ok", "behind", "failing", "stopped"]
 BEHIND_SECONDS: Final = 60.0
-"""Age of the oldest ready job above which a queue is behind."""
+"""Age in seconds of the oldest ready job above which a queue is behind."""
 FAILING_RATIO: Final = 0.1
 """Share of failures among the jobs of the last hour above which a queue is failing."""
 FEW_FAILURES: Final = 5

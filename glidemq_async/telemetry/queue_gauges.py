@@ -115,7 +115,7 @@ class QueueGauges:
         sources = self._sources()
         self._readings = {queue: reading for queue, reading in self._readings.items() if queue in sources}
         # A program may collect in the event loop itself, for example when it flushes the metrics at its end. The loop
-        # cannot reply then, so such a collection has the figures of the one before.
+        # cannot reply then, so such a collection returns the figures of the previous one.
         earlier = {queue: self._readings[queue] for queue in self._readings if sources[queue].loop is here}
         for queue, source in sources.items():
             if queue not in self._readings or self._readings[queue].done():

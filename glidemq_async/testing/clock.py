@@ -44,8 +44,8 @@ class MovableClock:
         """
         # The server stops the clock at each fire time of a job scheduler. It cannot compute the next one, so this
         # process fires the scheduler and then moves the clock on. Moving it in one step would make all fire times but
-        # one look missed. The same rest and the same queues twice in a row mean that a scheduler did not advance, and
-        # the loop would never end.
+        # one look missed. If the remaining time and the queues are the same twice in a row, a scheduler did not
+        # advance, and the loop would never end.
         left, before = to_ms("seconds", seconds), None
         while True:
             reply = await self._storage.call("testAdvance", _NO_QUEUE, [left])

@@ -42,7 +42,7 @@ class JobChange:
 
     @property
     def lines(self) -> list[str]:
-        """Return the widgets below the title of the dialog."""
+        """The lines below the title of the dialog."""
         shown = [f"{job.queue} {job.id}  {job.name}  {job.state}" for job in self.jobs[:5]]
         more = [f"and {len(self.jobs) - 5} more"] if len(self.jobs) > 5 else []
         refused = [f"not changed: {count} {state}" for state, count in self.refused]
@@ -76,7 +76,7 @@ class PauseChange:
 
     @property
     def lines(self) -> list[str]:
-        """Return the widgets below the title of the dialog."""
+        """The lines below the title of the dialog."""
         return [f"{jobs(self.waiting)} wait in it. Running jobs continue."]
 
     async def make(self, source: TopSource, reason: str) -> str:

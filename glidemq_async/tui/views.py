@@ -33,7 +33,7 @@ class TableView:
 
     @property
     def title(self) -> str:
-        """The view in the line of the path."""
+        """The text that names the view in the second line of the screen."""
         if self.job_id is not None:
             return f"{self.tab} of {self.job_id}"
         parts = [self.kind, *([f"of {self.queue}"] if self.queue else []), *([self.wanted] if self.wanted else [])]
