@@ -81,8 +81,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  redis.call('HDEL'",
     ),
     "the outcomes of plain jobs count as waiting jobs": (
-        "    'waiting', redis.call('XLEN', fifo) - running - kept + redis",
-        "    'waiting', redis.call('XLEN', fifo) - running + redis",
+        "    'waiting', redis.call('XLEN', base .. ':fifo') - running - kept + size",
+        "    'waiting', redis.call('XLEN', base .. ':fifo') - running + size",
     ),
     "a repeated claim returns no plain job": ("and plain.look(base, id) == 'active' then", "and false then"),
     "a plain job is found under a lower number": (
