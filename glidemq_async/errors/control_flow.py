@@ -47,7 +47,7 @@ class RetryLater(_Wait):
 
     By default the run does not count as an attempt, so a job can be postponed indefinitely. With `count=True` it
     counts, and the job fails when its `attempts` are used up. Raise this `from` another exception to record that
-    exception as the failure of the job.
+    exception as the failure of the job. Raises TypeError or ValueError for a bad `delay` or `count`.
     """
 
     _announcement = "retry in"

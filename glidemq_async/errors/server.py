@@ -28,7 +28,8 @@ class IncompatibleQueueError(GlideMQError):
 class OldWorkersRunning(IncompatibleQueueError):
     """Raised on connect when a queue has to be migrated and workers of an older version are running.
 
-    `workers` are their names; at most ten of them. Nothing is written in this case.
+    `workers` are their names, at most ten. `seconds_ago` is the time since the last sign of life of any of them.
+    Nothing is written in this case.
     """
 
     def __init__(self, queue: str, workers: tuple[str, ...], seconds_ago: float) -> None:

@@ -48,7 +48,8 @@ class FlowProducer(Connectable):
 
     `source` is a GlideMQ app, whose queues and settings apply, or the `storage` of a Queue: a URL, a Storage, a client
     of redis.asyncio, or None. With a storage, `prefix`, `default_options`, `serializer`, `codecs`, `payload_limit` and
-    `timeout` have the same meaning as for Queue, and apply to all queues. With an app they are not allowed.
+    `timeout` have the same meaning as for Queue, and apply to all queues. With an app they are not allowed. Raises
+    TypeError or ValueError for bad settings.
 
     Use it as an async context manager, or call `connect()` and `close()`. Closing it does not close an app.
     """
@@ -89,7 +90,7 @@ class FlowProducer(Connectable):
         return f"<FlowProducer of {self._app if self._app is not None else self._storage.url}>"
 
     async def connect(self) -> None:
-        """Do nothing except to check that the producer is open: queues connect when a flow needs them."""
+        """Check that the producer is open. Queues connect when a flow needs them. Raises QueueClosed after `close`."""
         if self._closed:
             raise QueueClosed("the FlowProducer is closed; create a new one")
 

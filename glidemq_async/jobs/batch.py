@@ -146,7 +146,7 @@ class JobBatch(list[Job[Data, Result]], Generic[Data, Result]):
 
         If jobs failed or are missing, raises BatchFailed after all jobs have ended. With `on_failure="return"` the list
         has a JobOutcome for each job instead, and failures raise nothing. Raises ResultTimeout after `timeout` seconds.
-        The jobs continue then, and their results can be awaited again.
+        The jobs continue then, and their results can be awaited again. Raises ValueError for any other `on_failure`.
         """
         if on_failure not in {"raise", "return"}:
             raise ValueError(f'on_failure must be "raise" or "return", got {on_failure!r}')

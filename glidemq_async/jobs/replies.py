@@ -66,7 +66,7 @@ class Question:
         """The job has ended before the signal was sent. An earlier call with the same `once` may have sent it."""
 
     async def reply(self, seconds: float | None) -> Any:
-        """Return the reply. Raises NoReply if the job ends without one, ResultTimeout, JobStateError."""
+        """Wait up to `seconds` for the reply. Raises NoReply (ended without one), ResultTimeout, JobStateError."""
         try:
             async with asyncio.timeout(seconds):
                 packed = await self._next_reply()

@@ -48,7 +48,8 @@ class Ops(
     `Ops.of(mq)` is the same. `actor` names the person in audit lines (default: the user of this process). A storage
     that is passed as an object stays open too.
 
-    Nothing here creates a queue. Raises StorageUnavailable.
+    Nothing here creates a queue. All methods raise StorageUnavailable if the server cannot be reached. The constructor
+    raises ValueError for a storage together with an app.
     """
 
     def __init__(

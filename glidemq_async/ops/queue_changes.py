@@ -152,8 +152,9 @@ class QueueChanges(OpsPart):
     ) -> None:
         """Hold rules of a queue's events, as in EventRules. None holds the absence of a rule; the others stay.
 
-        A rule applies to later events until `release_hold(queue, "events_off")`, and so on for "max_events",
-        "progress_interval" and "event_content". Results, `job.watch` and the figures of queues do not need events.
+        `progress_interval` is in seconds. A rule applies to later events until `release_hold(queue, "events_off")`, and
+        so on for "max_events", "progress_interval" and "event_content". Results, `job.watch` and the figures of queues
+        do not need events.
 
         Raises TypeError or ValueError for a bad rule, and TypeError without one.
         """

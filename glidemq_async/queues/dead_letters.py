@@ -39,7 +39,7 @@ class DeadLetters(Inspection[Data, Result]):
         Jobs moved from other queues come first, then the ones that failed in this queue; the newest of each come first.
         `job.failure_cause` and `job.failed_reason` contain the cause. `job.dead_letter` contains the origin of a moved
         job. `cause` selects the jobs with this cause. A high `start` is slow, because the server reads all jobs before
-        it.
+        it. Raises ValueError for bad positions or an unknown cause.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")

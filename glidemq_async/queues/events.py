@@ -211,7 +211,10 @@ class QueueEvents(Connectable):
         return SyncQueueEvents(self, self._client.home)
 
     async def connect(self) -> None:
-        """Connect, and fix the start position of a reader that reads new events. Idempotent."""
+        """Connect, and fix the start position of a reader that reads new events. Idempotent.
+
+        Raises QueueClosed after `close`, StorageUnavailable and IncompatibleQueueError.
+        """
         if self._closed:
             raise QueueClosed(f"the event reader of queue {self._client.queue!r} is closed; create a new QueueEvents")
         await self._client.open()

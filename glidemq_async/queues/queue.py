@@ -99,8 +99,8 @@ class Queue(
 
     A queue belongs to the event loop that first uses it.
 
-    Raises ValueError for a bad name, StorageUnavailable when the server cannot be reached, and IncompatibleQueueError
-    when the stored queue belongs to another library, layout or mode.
+    Raises TypeError or ValueError for a bad name or option. Connecting raises StorageUnavailable when the server cannot
+    be reached, and IncompatibleQueueError when the stored queue belongs to another library, layout or mode.
     """
 
     _is_lean: ClassVar = False
@@ -164,7 +164,10 @@ class Queue(
         return SyncQueue(self, self._client.home)
 
     async def connect(self) -> None:
-        """Connect and check the stored queue. Idempotent; every other method connects when needed."""
+        """Connect and check the stored queue. Idempotent; every other method connects when needed.
+
+        Raises QueueClosed after `close`, StorageUnavailable and IncompatibleQueueError.
+        """
         if self._closed:
             raise QueueClosed(f"queue {self.name!r} is closed; create a new Queue")
         await self._client.open()

@@ -54,7 +54,8 @@ def open_storage(
     Nothing is connected yet. `timeout` is the number of seconds for which a call is tried before it raises
     StorageUnavailable; the default is the URL's option `timeout`, or else 30. `require_url`, or `$GLIDEMQ_REQUIRE_URL`
     set to 1, forbids the embedded default: connecting then raises StorageUnavailable if `$GLIDEMQ_URL` is not set.
-    Raises `ValueError` for a URL of an unknown form, and for a timeout of a storage that exists already.
+    Raises ValueError for a URL of an unknown form, and for a timeout of a storage that exists already. Raises TypeError
+    for an object of another type.
     """
     seconds = optional_positive_seconds("timeout", timeout)
     given = storage

@@ -196,7 +196,10 @@ class AppCore:
         return self.settings.shared
 
     def topic(self, name: str, settings: TopicSettings | None = None) -> Topic:
-        """Return one of the app's topics, always the same object. It is closed together with the app."""
+        """Return one of the app's topics, always the same object. It is closed together with the app.
+
+        Raises ValueError for settings that differ from earlier ones.
+        """
         if settings:
             if self._topic_settings.setdefault(name, settings) != settings:
                 raise ValueError(f"topic {name!r} has other settings in this app: {self._topic_settings[name]}")

@@ -52,7 +52,8 @@ class TaskMap(Generic[R]):
     and at most `at_once` of their jobs are live at a time. So the items may come from a generator of any length, and
     neither this process nor the server holds more than a window of them.
 
-    If the caller stops, is cancelled, or the items raise, the jobs that have not ended are revoked.
+    If the caller stops, is cancelled, or the items raise, the jobs that have not ended are revoked. Raises ValueError
+    for a task with the option `job_id`, and TypeError or ValueError for a bad `at_once`.
     """
 
     def __init__(
@@ -94,7 +95,8 @@ class TaskMap(Generic[R]):
         """Return the results in the order of the items.
 
         If jobs failed, raises BatchFailed after all jobs have ended. With `on_failure="return"` the list has a
-        JobOutcome for each item instead. Raises what the items, the add and the wait raise.
+        JobOutcome for each item instead. Raises what the items, the add and the wait raise, and ValueError for any
+        other `on_failure`.
         """
         if on_failure not in {"raise", "return"}:
             raise ValueError(f'on_failure must be "raise" or "return", got {on_failure!r}')

@@ -50,7 +50,7 @@ class RunHandle(Generic[R]):
         return self.job.id
 
     async def result(self, timeout: float | timedelta | None = None) -> R:
-        """Wait until the run has ended, and return its result. Raises the errors of `Job.result`."""
+        """Wait up to `timeout` seconds for the result of the run. Raises the errors of `Job.result`."""
         return await self.job.result(timeout)
 
     async def state(self) -> State:
@@ -168,8 +168,8 @@ class Workflow(Generic[P, R]):
         """Start a run with these arguments, and return its handle.
 
         If a job with this `id` exists, in any state, no run is started: "return" returns the handle of that job, and
-        "refuse" raises WorkflowExists. Raises TypeError, which names the argument, if the arguments do not fit, and the
-        errors of `Queue.add`.
+        "refuse" raises WorkflowExists. Raises TypeError, which names the argument, if the arguments do not fit,
+        ValueError for any other `on_conflict`, and the errors of `Queue.add`.
         """
         if on_conflict not in get_args(OnConflict):
             raise ValueError(f'on_conflict must be "return" or "refuse", got {on_conflict!r}')

@@ -132,7 +132,7 @@ class Harness(Connectable):
         the loop of a web service under test, its jobs run there. Executors start when the first job needs them. Jobs
         that are delayed, suspended, wait for a retry, or are held by a limit or a pause do not run: move the clock or
         send a signal, and drain again. A failed job is returned and raises nothing; read its `failed_reason` or call
-        `job.result()`.
+        `job.result()`. Raises TypeError for a queue without a processor.
         """
         options = {"concurrency": _CONCURRENCY, "handle_signals": False} | options
         if isinstance(jobs, GlideMQ):

@@ -123,7 +123,7 @@ class Topic(Connectable):
         return self._storage
 
     async def connect(self) -> None:
-        """Connect. Idempotent; every other method connects when needed."""
+        """Connect. Idempotent; every other method connects when needed. Raises QueueClosed after `close`."""
         if self._closed:
             raise QueueClosed(f"topic {self._name!r} is closed; create a new one")
         if self._loop is None:

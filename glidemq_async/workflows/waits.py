@@ -58,7 +58,8 @@ async def receive(*kinds: type | str, timeout: Duration | None = None, key: str 
     before the call. Each one is received once: later runs of the job return the same signal from the journal. A run
     that only waits holds no slot.
 
-    - `timeout` is counted from the first run that made this call. Then it raises TimeoutError, in later runs too.
+    - `timeout` is a Duration, counted from the first run that made this call. Then it raises TimeoutError, in later
+      runs too.
     - `key` identifies the call. Without it, calls with equal arguments are interchangeable.
 
     Raises TypeError for a class without `@mq.signal`, ValueError for a bad name or timeout, and SerializationError for

@@ -211,7 +211,7 @@ class MemoryStorage(ServerStorage):
     """An embedded server in memory: private without a name, shared inside the process with one.
 
     The server starts at the first use and ends with the last storage of its name, or with the process.
-    `testing=True` loads the switches for a movable clock.
+    `testing=True` loads the switches for a movable clock. `timeout` is in seconds, as for `open_storage`.
     """
 
     _connect_timeout = START_SECONDS
