@@ -12,6 +12,7 @@
 --     added                creation time, ms. Absent while the id of the first stream entry contains it, and for keyed
 --                          jobs, whose route contains it.
 --     failures, stalls     number of runs that failed; number of leases that expired
+--     undelivered          number of claims that did not reach their worker, see stalled.lua
 --     ended, result, reason, error, progress
 --     revoked              why the job was revoked, if a reason was given
 --     group                fingerprint of the last failure, see failure_groups.lua

@@ -53,6 +53,13 @@ def documented_structures() -> set[str]:
     return {name for row in rows for name in re.findall(r"`B:(\w+)", row)}
 
 
+def documented_fields() -> set[str]:
+    """Return the names of the fields in the table of docs/internals/stored-data.md about the record."""
+    text = PAGE.with_name("stored-data.md").read_text(encoding="utf-8")
+    table = text.partition("## The record\n")[2].partition("\n## ")[0]
+    return {name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+
+
 if __name__ == "__main__":
     head, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
     PAGE.write_text(head + BEGIN + table_of(writers_of(library_of())) + END + rest.partition(END)[2], encoding="utf-8")

@@ -150,6 +150,12 @@ def test_each_structure_is_changed_only_by_the_files_that_the_documents_list(lib
     assert writers.documented_structures() - {"confirm"} <= set(found)
 
 
+def test_the_header_and_the_documents_list_the_same_fields_of_a_record() -> None:
+    listed = re.findall(r"^--     ([a-z_]+(?:, [a-z_]+)*)(?:  |$)", texts()["record"], re.MULTILINE)
+    fields = {field for line in listed for field in line.split(", ")}
+    assert fields == writers.documented_fields()
+
+
 def test_a_write_through_a_helper_belongs_to_the_file_that_calls_it() -> None:
     seeded = """register('seeded', function(base, args)
   in_chunks('SADD', base .. ':revoking', nil, args)
