@@ -115,6 +115,13 @@ def test_every_module_has_a_layer() -> None:
     assert known == FLOORS.keys(), "add a new module to LAYERS, above"
 
 
+def test_the_documents_describe_each_package() -> None:
+    text = (TOP / "docs" / "internals" / "design.md").read_text(encoding="utf-8")
+    rows = text.partition("## Packages")[2].partition("## ")[0]
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert {name for name in packages if f"{name}/`" not in rows} == set()
+
+
 def test_imports_run_downwards() -> None:
     upward = [
         f"{module} imports {imported}"
