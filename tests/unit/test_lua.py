@@ -156,6 +156,16 @@ def test_the_header_and_the_documents_list_the_same_fields_of_a_record() -> None
     assert fields == writers.documented_fields()
 
 
+def test_the_documents_name_each_function() -> None:
+    page = writers.PAGE.read_text(encoding="utf-8")
+    registered = {
+        name
+        for text in texts().values()
+        for name in re.findall(r"^\s*(?:request\.)?register\('(\w+)'", text, re.MULTILINE)
+    }
+    assert {name for name in registered if f"`{name}`" not in page} == set()
+
+
 def test_a_write_through_a_helper_belongs_to_the_file_that_calls_it() -> None:
     seeded = """register('seeded', function(base, args)
   in_chunks('SADD', base .. ':revoking', nil, args)
