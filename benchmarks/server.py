@@ -110,6 +110,12 @@ async def used_bytes(wire: Wire) -> int:
     return int(fields["used_memory"]) - int(fields["mem_clients_normal"])
 
 
+async def main_thread_seconds(wire: Wire) -> float:
+    """Return the processor time of the thread that executes all commands."""
+    fields = _fields(as_text(await ask(wire, "INFO", "cpu")))
+    return float(fields["used_cpu_user_main_thread"]) + float(fields["used_cpu_sys_main_thread"])
+
+
 @dataclass(frozen=True, slots=True)
 class ServerCost:
     """The total cost of the server at one time: seconds of processor time, and calls and seconds by command."""

@@ -72,7 +72,7 @@ from glidemq_async.jobs.chunks import Restarted as Restarted
 from glidemq_async.jobs.context import current_job as current_job
 from glidemq_async.jobs.job import Job as Job
 from glidemq_async.jobs.job import SyncJob as SyncJob
-from glidemq_async.jobs.journal import RecordedStep as RecordedStep
+from glidemq_async.jobs.recorded_steps import RecordedStep as RecordedStep
 from glidemq_async.jobs.signals import Signal as Signal
 from glidemq_async.jobs.signals import Suspension as Suspension
 from glidemq_async.jobs.watching import JobUpdate as JobUpdate

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from glidemq_async.cli.output import Document
     from glidemq_async.jobs.job import Job
-    from glidemq_async.jobs.journal import RecordedStep
+    from glidemq_async.jobs.recorded_steps import RecordedStep
     from glidemq_async.queues.queue import Queue
     from glidemq_async.tasks.workflows import RunHandle
 

@@ -24,7 +24,8 @@ from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, Ser
 from glidemq_async.jobs.children import Dependencies, dependencies_of, read_children, values_of_children
 from glidemq_async.jobs.chunks import StreamItem, read_chunks
 from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
-from glidemq_async.jobs.journal import FORKED_FROM, Journal, RecordedStep, StepCall, check_step, recorded_steps
+from glidemq_async.jobs.journal import FORKED_FROM, Journal, StepCall, check_step
+from glidemq_async.jobs.recorded_steps import RecordedStep, read_stored
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
 from glidemq_async.jobs.signals import SignalMethods
 from glidemq_async.jobs.watching import JobUpdate, watch_job
@@ -179,7 +180,7 @@ class Job(SignalMethods[Data, Result]):
         more than 1 MiB. Raises SerializationError.
         """
         kept = await self._client.read_steps(self.id)
-        return recorded_steps(self._client, self.id, kept.steps.items())
+        return read_stored(self._client, self.id, kept.steps.items())
 
     async def chunks(self, after: str | None = None) -> AsyncGenerator[StreamItem]:
         """Iterate over the chunks that the runs of the job stream, from the first one or after a position.

@@ -6,20 +6,16 @@ functions/journals.lua describes how journals are stored.
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from hashlib import blake2b
 from heapq import heappop, heappush
-from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 import msgpack
 
 from glidemq_async.client.payload_coder import Payloads
-from glidemq_async.durations import from_ms
 from glidemq_async.errors import (
     ControlFlow,
     JournalFull,
@@ -31,14 +27,24 @@ from glidemq_async.errors import (
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.instrumentation import running_step
+from glidemq_async.jobs.recorded_steps import (
+    COMPLETED,
+    FAILED,
+    SEPARATOR,
+    VERSION,
+    RecordedStep,
+    StepCoder,
+    StoredStep,
+    body_of,
+    now_ms,
+    recorded_steps,
+    unpack_step,
+)
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.options.steps import StepLimits
-from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.stored.failure import failure_of
 from glidemq_async.stored.names import check_id
 
-_SEPARATOR: Final = "\x1f"
-_VERSION: Final = 1
 _DIGEST_BYTES: Final = 12
 _SHOWN_BYTES: Final = 4096
 """Arguments up to this size are stored with their step, so that they can be shown."""
@@ -46,8 +52,6 @@ FORKED_FROM: Final = "forked_from"
 """The header of a fork: the id of the job whose journal it began with. Its digests contain that id."""
 ACCEPTED: Final = "workflow.accepted"
 """The name and identity of the step that an operator records to accept the code of a workflow."""
-_COMPLETED: Final = "c"
-_FAILED: Final = "f"
 
 
 # The step that was last asked for in this task. A new task inherits it with its context.
@@ -55,7 +59,7 @@ _last: Final[ContextVar[str]] = ContextVar("glidemq_last_step", default="")
 _executing: Final[ContextVar[str]] = ContextVar("glidemq_executing_step", default="")
 
 
-class StepStore(Protocol):
+class StepStore(StepCoder, Protocol):
     """The part of a client that a journal needs."""
 
     payloads: Payloads
@@ -63,14 +67,6 @@ class StepStore(Protocol):
     @property
     def step_limits(self) -> StepLimits:
         """The limits of the journal of each job."""
-        ...
-
-    def encode(self, value: object, kind: PayloadKind, name: str, job_id: str) -> bytes:
-        """Encode a value. Raises SerializationError or PayloadTooLarge."""
-        ...
-
-    def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str) -> object:
-        """Decode a value. Raises SerializationError."""
         ...
 
     async def read_steps(self, job_id: str) -> StoredJournal:
@@ -101,49 +97,33 @@ class StepCall(NamedTuple):
     code: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedStep:
-    """A recorded step of a job.
-
-    `name` is the name of the step, and `key` the key of its call. `arguments` are the arguments of the call, None if
-    they have more than 4 KiB. `status` is "completed", with a `result`, or "failed", with an `error`. `run` is the
-    fencing token of the run that recorded the step. `code` is the fingerprint of its workflow, "" outside of a
-    workflow. `started_at` and `finished_at` are times of the worker's clock.
-    """
-
-    name: str
-    status: Literal["completed", "failed"]
-    arguments: Any
-    result: Any
-    error: StepFailed | None
-    key: str | None
-    run: int
-    code: str
-    started_at: datetime
-    finished_at: datetime
-
-
-class StoredStep(NamedTuple):
-    """The stored form of a step. `body` is the encoded pair of its arguments and its result.
-
-    `began` and `ended` are in ms, with fractions. Earlier versions stored whole numbers.
-    """
-
-    version: int
-    status: str
-    name: str
-    run: int
-    began: float
-    ended: float
-    code: str
-    body: bytes
-
-
 class Received(NamedTuple):
     """The result of a step that takes a signal out of the mailbox: what is recorded, and the signal as it is stored."""
 
     result: object
     signal: bytes
+
+
+class HandedOver(NamedTuple):
+    """The result of a step that receives a signal from the resume of its job."""
+
+    result: object
+
+
+class _Executed(NamedTuple):
+    """A step that was executed: its exception if it failed, and what the function returned."""
+
+    step: StoredStep
+    error: Exception | None
+    source: object
+
+
+class _Unconfirmed(NamedTuple):
+    """A step whose record has no reply yet. `running` is done when the journal knows the reply."""
+
+    name: str
+    status: asyncio.Future[str]
+    running: asyncio.Future[None]
 
 
 class SignalGone(Exception):
@@ -166,6 +146,11 @@ class Numbers:
         self._next[call] = number + 1
         return number
 
+    def following(self, call: str) -> int:
+        """Return the number that `take` returns next."""
+        free = self._free.get(call)
+        return free[0] if free else self._next.get(call, 0)
+
     def release(self, call: str, number: int) -> None:
         """Return a number whose call has not received a result."""
         heappush(self._free.setdefault(call, []), number)
@@ -174,6 +159,10 @@ class Numbers:
 # A run asks for its steps in any order: tasks of a group run concurrently, and finish at other times in each run. So a
 # step has no position. Its identity is its name, a digest of its arguments, and the number of equal calls before it.
 # Equal calls are interchangeable, because equal inputs are all that distinguishes them for the program.
+#
+# A step that receives a signal from the resume is recorded too, but its run does not wait for the reply. The job keeps
+# the signal until it is suspended again or ends, so a later run finds it without the record. In that run another wait
+# may receive it. So no other step executes, and no run ends, before the record is confirmed.
 #
 # The number belongs to a call until the call has received its result. If the call is cancelled or fails, the next equal
 # call takes the number. Otherwise a program that repeats a call after a timeout would record its success under the
@@ -195,13 +184,15 @@ class Journal:
         """True if the function asked for a step after `close`. It was cancelled, so it cannot continue."""
         self._is_loaded = False
         self._loading = asyncio.Lock()
-        self._kept: dict[str, bytes] = {}
+        self._kept: dict[str, StoredStep] = {}
         self._bytes = 0
         self._accepted = -1
         """The last run whose steps need not be asked for, because an operator has accepted the code; -1 for none."""
         self._numbers = Numbers()
         self._running: dict[str, asyncio.Future[None]] = {}
         """The steps that execute, or whose record has no reply yet. Each future is done afterwards."""
+        self._unconfirmed: list[_Unconfirmed] = []
+        """The steps that have received a signal from the resume, and have no record yet."""
         self.receiving: list[bytes] = []
         """The signals of steps whose record has no reply yet."""
         self._asked: set[str] = set()
@@ -230,7 +221,7 @@ class Journal:
             return self._outcome(*found)
         base = self._base_of(call)
         number = self._numbers.take(base)
-        identity = f"{base}{_SEPARATOR}{number}"
+        identity = f"{base}{SEPARATOR}{number}"
         try:
             found = await self._record_of(identity, call, execute, recorded_failures)
         except BaseException:
@@ -238,6 +229,33 @@ class Journal:
             raise
         _last.set(identity)
         return self._outcome(*found)
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while there are recorded steps that this run has not asked for."""
+        return self._is_loaded and len(self._asked) < len(self._kept)
+
+    def recall(self, call: StepCall) -> tuple[object] | None:
+        """Return the recorded result of a step, None if the step is to be called with `call`. Raises StepFailed.
+
+        A run that starts again asks for thousands of recorded steps. This is the part of `call` that they need.
+        """
+        if self._is_closed:
+            return None
+        base = ""
+        if call.key is not None:
+            identity = identity_of_key(call.name, call.key)
+        else:
+            base = self._base_of(call)
+            identity = f"{base}{SEPARATOR}{self._numbers.following(base)}"
+        step = self._kept.get(identity)
+        if step is None:
+            return None
+        if base:
+            self._numbers.take(base)
+        self._note_asked(identity, step)
+        _last.set(identity)
+        return (self._outcome(step, None),)
 
     async def mailbox(self) -> list[BufferedSignal]:
         """Return the signals that the job has not received yet."""
@@ -261,6 +279,25 @@ class Journal:
         """The number of steps that execute or are being recorded."""
         return len(self._running)
 
+    async def confirm(self) -> None:
+        """Wait until each signal that a step has received is recorded. Raises the errors of `call`."""
+        while self._unconfirmed:
+            step = self._unconfirmed[0]
+            await asyncio.wait([step.running])
+            self._check(step.name, step.status.result())
+            if step in self._unconfirmed:  # another waiter may have been first
+                self._unconfirmed.remove(step)
+
+    def lost_receipt(self) -> Exception | None:
+        """Return the error of a received signal that was not recorded, None without one."""
+        for step in self._unconfirmed:
+            if step.status.done():
+                try:
+                    self._check(step.name, step.status.result())
+                except Exception as error:  # noqa: BLE001 - the caller raises it
+                    return error
+        return None
+
     def close(self) -> None:
         """Refuse further steps, because the run is being suspended. They raise CancelledError."""
         self._is_closed = True
@@ -271,7 +308,7 @@ class Journal:
 
     def results_of(self, name: str) -> list[object]:
         """Return the recorded results of the steps with this name."""
-        kept = [(identity, packed) for identity, packed in self._kept.items() if unpack_step(packed).name == name]
+        kept = [(identity, step) for identity, step in self._kept.items() if step.name == name]
         return [step.result for step in recorded_steps(self._store, self.job_id, kept)]
 
     def new_steps(self) -> list[RecordedStep]:
@@ -298,8 +335,8 @@ class Journal:
                 accepted = self._accepted = unpack_step(marker).run if marker else -1
                 for identity, packed in kept.steps.items():
                     step = unpack_step(packed)
-                    if step.status != _FAILED or step.run > kept.requeued:
-                        self._kept[identity] = packed
+                    if step.status != FAILED or step.run > kept.requeued:
+                        self._kept[identity] = step
                         if step.code and step.run > accepted:
                             self._left.setdefault((step.name, step.code), set()).add(identity)
                     self._bytes += len(identity) + len(packed)
@@ -317,27 +354,30 @@ class Journal:
         # The id makes equal arguments of several jobs look different to a reader of the store.
         job_id = self._origin or self.job_id
         digest = blake2b(job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
-        return f"{call.name}{_SEPARATOR}{digest}"
+        return f"{call.name}{SEPARATOR}{digest}"
 
     async def _record_of(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[bytes, Exception | None]:
-        """Return the stored form of a step, and its exception if it has failed in this run."""
+    ) -> tuple[StoredStep, Exception | None]:
+        """Return a step, and its exception if it has failed in this run."""
         while (kept := self._kept.get(identity)) is None:
             running = self._running.get(identity)
             if running is None:
                 return await self._execute(identity, call, execute, recorded_failures)
             # The other call has the same key, or it was cancelled while its result was being recorded.
             await asyncio.wait([running])
+        self._note_asked(identity, kept)
+        return kept, None
+
+    def _note_asked(self, identity: str, step: StoredStep) -> None:
         if identity not in self._asked:
             self._asked.add(identity)
-            for left in self._left.values():
+            if (left := self._left.get((step.name, step.code))) is not None:
                 left.discard(identity)
-        return kept, None
 
     async def _execute(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[bytes, Exception | None]:
+    ) -> tuple[StoredStep, Exception | None]:
         limits = self._store.step_limits
         if len(self._kept) + len(self._running) >= limits.max_steps:
             raise JournalFull(self.job_id, call.name, f"it has {limits.max_steps} steps", "max_steps")
@@ -345,45 +385,54 @@ class Journal:
         status: asyncio.Future[str] | None = None
         try:
             _executing.set(identity)
-            packed, error, signal = await self._packed(call, execute, recorded_failures)
+            if self._unconfirmed:
+                await self.confirm()
+            step, error, source = await self._executed(call, execute, recorded_failures)
+            packed: bytes = msgpack.packb(step)
             size = len(identity) + len(packed)
             if self._bytes + size > limits.max_bytes:
                 raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
-            status = self._record(identity, packed, signal)
+            status = self._record(identity, packed, source.signal if isinstance(source, Received) else b"")
             self._bytes += size
             recording = status
-            status.add_done_callback(partial(self._recorded, identity, packed, running))
+            status.add_done_callback(partial(self._recorded, identity, step, size, running))
         finally:
             if status is None:
                 self._end(identity, running)
+        if isinstance(source, HandedOver):
+            self._unconfirmed.append(_Unconfirmed(call.name, recording, running))
+            return step, error
         # The step has happened, so a cancellation of the caller must not take its record back.
-        code = await asyncio.shield(recording)
+        self._check(call.name, await asyncio.shield(recording))
+        return step, error
+
+    def _check(self, name: str, code: str) -> None:
+        """Raise the error of a step that was not recorded."""
         if code == "gone":
             raise SignalGone
         if code == "full":
-            raise JournalFull(self.job_id, call.name, "the server has refused the step", "max_steps or max_bytes")
-        check_reply(code, f"record step {call.name!r} of", self.job_id)
-        return packed, error
+            raise JournalFull(self.job_id, name, "the server has refused the step", "max_steps or max_bytes")
+        check_reply(code, f"record step {name!r} of", self.job_id)
 
-    async def _packed(
+    async def _executed(
         self, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[bytes, Exception | None, bytes]:
-        began, error, signal = _now(), None, b""
+    ) -> _Executed:
+        began, error = now_ms(), None
         try:
             with running_step(call.name):
-                result = await execute()
+                source = result = await execute()
         except (ControlFlow, LeaseLost, WorkflowDiverged):
             raise
         except Exception as raised:
             if not isinstance(raised, recorded_failures):
                 raise
-            error, result = raised, list(failure_of(raised)[:3])
-        if isinstance(result, Received):
-            result, signal = result
+            error, source, result = raised, None, list(failure_of(raised)[:3])
+        if isinstance(source, Received | HandedOver):
+            result = source.result
         body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
-        status = _COMPLETED if error is None else _FAILED
-        packed = msgpack.packb(StoredStep(_VERSION, status, call.name, self.run, began, _now(), call.code, body))
-        return packed, error, signal
+        status = COMPLETED if error is None else FAILED
+        step = StoredStep(VERSION, status, call.name, self.run, began, now_ms(), call.code, body)
+        return _Executed(step, error, source)
 
     def _record(self, identity: str, packed: bytes, signal: bytes) -> asyncio.Future[str]:
         if not signal:
@@ -402,34 +451,33 @@ class Journal:
         return call.arguments if size <= _SHOWN_BYTES else None
 
     def _recorded(
-        self, identity: str, packed: bytes, running: asyncio.Future[None], status: asyncio.Future[str]
+        self, identity: str, step: StoredStep, size: int, running: asyncio.Future[None], status: asyncio.Future[str]
     ) -> None:
         if not status.cancelled() and status.exception() is None and status.result() == "ok":
-            self._kept[identity] = packed
+            self._kept[identity] = step
             self._asked.add(identity)
             self._new.append(identity)
         else:
-            self._bytes -= len(identity) + len(packed)
+            self._bytes -= size
         self._end(identity, running)
 
     def _end(self, identity: str, running: asyncio.Future[None]) -> None:
         del self._running[identity]
         running.set_result(None)
 
-    def _outcome(self, packed: bytes, error: Exception | None) -> object:
+    def _outcome(self, step: StoredStep, error: Exception | None) -> object:
         """Return the result of a step, or raise its failure."""
         # The first run decodes its result too. So it gets the value that later runs will get, for example a list
         # instead of a tuple.
-        step = unpack_step(packed)
-        _, result = _body_of(self._store, self.job_id, step)
-        if step.status == _FAILED:
+        _, result = body_of(self._store, self.job_id, step)
+        if step.status == FAILED:
             raise StepFailed(step.name, *cast("list[str]", result)) from error
         return result
 
 
 def identity_of_key(name: str, key: str) -> str:
     """Return the identity of the step with this name and key."""
-    return f"{name}{_SEPARATOR}={key}"
+    return f"{name}{SEPARATOR}={key}"
 
 
 def executing_step() -> str:
@@ -447,60 +495,8 @@ def forget_last_step() -> None:
     _last.set("")
 
 
-def recorded_steps(store: StepStore, job_id: str, kept: Iterable[tuple[str, bytes]]) -> list[RecordedStep]:
-    """Return the steps of a journal in the order in which they ended."""
-    found = [_step(store, job_id, identity, unpack_step(packed)) for identity, packed in kept]
-    return sorted(found, key=lambda step: (step.finished_at, step.started_at))
-
-
-def packed_mark(store: StepStore, job_id: str, name: str, run: int) -> bytes:
-    """Return the stored form of a step without arguments and result, for the run with this fencing token."""
-    body = store.encode([None, None], "step", name, job_id)
-    now = _now()
-    return msgpack.packb(StoredStep(_VERSION, _COMPLETED, name, run, now, now, "", body))
-
-
 def check_step(name: str, key: str | None) -> None:
     """Check the name and the key of a step. Raises TypeError or ValueError."""
     check_id("step name", name)
     if key is not None:
         check_id("step key", key)
-
-
-def _step(store: StepStore, job_id: str, identity: str, step: StoredStep) -> RecordedStep:
-    arguments, result = _body_of(store, job_id, step)
-    has_failed = step.status == _FAILED
-    last = identity.rpartition(_SEPARATOR)[2]
-    return RecordedStep(
-        name=step.name,
-        status="failed" if has_failed else "completed",
-        arguments=arguments,
-        result=None if has_failed else result,
-        error=StepFailed(step.name, *cast("list[str]", result)) if has_failed else None,
-        key=last[1:] if last.startswith("=") else None,
-        run=step.run,
-        code=step.code,
-        started_at=from_ms(step.began),
-        finished_at=from_ms(step.ended),
-    )
-
-
-def unpack_step(packed: bytes) -> StoredStep:
-    """Return a step from its stored form. Raises SerializationError."""
-    try:
-        step = StoredStep(*cast("list[Any]", msgpack.unpackb(packed)))
-    except (ValueError, TypeError) as error:
-        raise SerializationError(f"a recorded step cannot be read: {error!r}") from error
-    if step.version != _VERSION:
-        raise SerializationError(f"a recorded step has the form {step.version}, which a newer version has written")
-    return step
-
-
-def _body_of(store: StepStore, job_id: str, step: StoredStep) -> tuple[object, object]:
-    arguments, result = cast("list[object]", store.decode(step.body, "step", step.name, job_id))
-    return arguments, result
-
-
-def _now() -> float:
-    # With fractions, because several steps can end in one millisecond, and steps are sorted by these times.
-    return time.time() * 1000

@@ -16,7 +16,8 @@ from glidemq_async.errors import WorkflowExists
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.mending import MAX_STEPS
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.journal import ACCEPTED, FORKED_FROM, StoredStep, packed_mark, unpack_step
+from glidemq_async.jobs.journal import ACCEPTED, FORKED_FROM
+from glidemq_async.jobs.recorded_steps import StoredStep, packed_mark, unpack_step
 from glidemq_async.jobs.reply_codes import check_reply, not_found
 from glidemq_async.jobs.snapshot import client_of, job_of_record
 from glidemq_async.options.job_options import replaced

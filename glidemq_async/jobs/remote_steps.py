@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgpack
 
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.journal import unpack_step
+from glidemq_async.jobs.recorded_steps import unpack_step
 from glidemq_async.jobs.snapshot import client_of, entry_of
 from glidemq_async.payloads.serialization import MsgpackSerializer
 

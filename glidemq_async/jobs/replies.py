@@ -17,7 +17,8 @@ from typing_extensions import TypeVar
 from glidemq_async.client.job_tail import ExpectedReply, Feed
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import DuplicateSignal, JobStateError, NoReply, ResultTimeout
-from glidemq_async.jobs.journal import identity_of_key, recorded_steps
+from glidemq_async.jobs.journal import identity_of_key
+from glidemq_async.jobs.recorded_steps import read_stored
 from glidemq_async.jobs.sent_signals import send_signal
 from glidemq_async.jobs.signal_types import decoded, signal_type
 from glidemq_async.options.streams import StreamLimits
@@ -75,7 +76,7 @@ class Question:
                 f"job {self._job_id} has not replied to signal {self._name!r} within {seconds} s. It keeps the signal "
                 "and may still reply; pass once= and repeat the call to wait for the same reply"
             ) from None
-        return recorded_steps(self._client, self._job_id, [(self._awaited.identity, packed)])[0].result
+        return read_stored(self._client, self._job_id, [(self._awaited.identity, packed)])[0].result
 
     async def _next_reply(self) -> bytes:
         awaited, updates = self._awaited, self._feed.updates

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import JobNotFound, SerializationError
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.journal import RecordedStep
+from glidemq_async.jobs.recorded_steps import RecordedStep
 from glidemq_async.jobs.snapshot import job_of_record
 from glidemq_async.ops.waterfall_drawing import waterfall_svg
 from glidemq_async.ops.waterfall_parts import WaterfallParts, WaterfallRow

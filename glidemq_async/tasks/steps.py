@@ -76,6 +76,8 @@ class Step(Generic[P, R]):
     async def _in_run(self, run: WorkflowRun, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> R:
         arguments = self._arguments
         values = self._stored_call(args, kwargs)
+        if (found := run.recall(self.name, values, self._key)) is not None:
+            return cast("R", arguments.read_result(found[0]))
 
         async def once() -> object:
             # Inside of a step the workflow has no steps: they would not be asked for when the step is recorded.
@@ -98,7 +100,7 @@ class Step(Generic[P, R]):
             except TypeError as error:
                 raise TypeError(f"step {self.name!r}{arguments.signature}: {error}") from None
             args, kwargs = bound.args, bound.kwargs
-        stored = arguments.stored(args, dict(sorted(kwargs.items())))
+        stored = arguments.stored(args, dict(sorted(kwargs.items())) if kwargs else {})
         return [stored["a"], stored["k"]]
 
     def _call_in_thread(self, /, *args: P.args, **kwargs: P.kwargs) -> R:

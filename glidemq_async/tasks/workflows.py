@@ -13,7 +13,8 @@ from glidemq_async.errors import WorkflowExists
 from glidemq_async.jobs import mending
 from glidemq_async.jobs.context import current_job
 from glidemq_async.jobs.job import Job, journal_of
-from glidemq_async.jobs.journal import RecordedStep, forget_last_step
+from glidemq_async.jobs.journal import forget_last_step
+from glidemq_async.jobs.recorded_steps import RecordedStep
 from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
 from glidemq_async.jobs.snapshot import client_of
 from glidemq_async.options.job_options import JobOptions

@@ -196,6 +196,12 @@ class _Replay(WorkflowRun):
 
         return await self.journal.call(call, note)
 
+    @override
+    def recall(self, name: str, arguments: object, key: str | None) -> tuple[object] | None:
+        found = super().recall(name, arguments, key)
+        self.calls += found is not None
+        return found
+
     async def settle(self, main: asyncio.Task[Any]) -> None:
         """Return when the function has ended, or makes no more calls of steps."""
         quiet, began = 0, asyncio.get_running_loop().time()

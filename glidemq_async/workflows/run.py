@@ -10,7 +10,8 @@ from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
-from glidemq_async.jobs.journal import Failures, Journal, RecordedStep, StepCall
+from glidemq_async.jobs.journal import Failures, Journal, StepCall
+from glidemq_async.jobs.recorded_steps import RecordedStep
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.task_calls import TaskCalls
 from glidemq_async.workflows.waiting import Given, Waiting
@@ -70,6 +71,10 @@ class WorkflowRun:
 
         call = StepCall(name, arguments, key, self.code)
         return await self.journal.call(call, checked, recorded_failures=recorded_failures)
+
+    def recall(self, name: str, arguments: object, key: str | None) -> tuple[object] | None:
+        """Return the recorded result of a step, None if it is to be asked for with `ask`. Raises StepFailed."""
+        return self.journal.recall(StepCall(name, arguments, key)) if self.journal.is_replaying else None
 
     def note_question(self, signal: object, question: str) -> None:
         """Note that the sender of a received signal waits for a reply."""

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import SerializationError, Suspended
 from glidemq_async.functions.signals import BufferedSignal
-from glidemq_async.jobs.journal import Journal, Received
+from glidemq_async.jobs.journal import HandedOver, Journal, Received
 from glidemq_async.jobs.signals import MOST_NAMES, Signal
 from glidemq_async.workflows.child_waits import ChildWaits, End
 from glidemq_async.workflows.clock import RunClock
@@ -34,6 +34,10 @@ _TOKEN: Final = "workflow "  # noqa: S105
 _log = logging.getLogger(__name__)
 
 
+Found: TypeAlias = list[Any] | Received | HandedOver
+"""The result of a wait. The list is empty if no signal was received."""
+
+
 class Given(NamedTuple):
     """The values that the resume of a job gives to its runs."""
 
@@ -51,9 +55,7 @@ class _OpenWait:
     is_call: bool = False
     """True for a wait for the end of a child."""
     expiry: asyncio.TimerHandle | None = None
-    future: asyncio.Future[list[Any] | Received] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future()
-    )
+    future: asyncio.Future[Found] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
     @property
     def is_step(self) -> bool:
@@ -116,7 +118,7 @@ class Waiting:
         self._given = given if given.token.startswith(_TOKEN) else Given()
         self._left: dict[int, Signal] | None = None
         """The signals that no run has received yet, by position. None until a wait needs them."""
-        self._waits: dict[asyncio.Future[list[Any] | Received], _OpenWait] = {}
+        self._waits: dict[asyncio.Future[Found], _OpenWait] = {}
         self._mail = _MailReader(journal.mailbox, self._receive)
         self.children = ChildWaits()
         self._timer: asyncio.TimerHandle | None = None
@@ -125,11 +127,11 @@ class Waiting:
         """The context in which the function was started, and its own one."""
         self._suspended: asyncio.Future[Suspended] = asyncio.get_running_loop().create_future()
 
-    async def signal(self, names: frozenset[str] | None, deadline: int | None) -> list[Any] | Received:
+    async def signal(self, names: frozenset[str] | None, deadline: int | None) -> Found:
         """Wait for a signal. Return what the journal records, see `_taken`, or [] if the deadline has come."""
         for position, one in self._unreceived().items():
             if names is None or one.name in names:
-                return self._taken(position)
+                return HandedOver(self._taken(position))
         wait = _OpenWait(names, deadline)
         self._mail.look()
         return await self._until(wait)
@@ -149,7 +151,7 @@ class Waiting:
         finally:
             self.children.close(child)
 
-    async def _until(self, wait: _OpenWait) -> list[Any] | Received:
+    async def _until(self, wait: _OpenWait) -> Found:
         if wait.deadline is not None and wait.deadline <= max(self._reached(), self._clock.now_ms()):
             return []
         if len(self._names() | (wait.names or frozenset())) > MOST_NAMES:
@@ -228,13 +230,14 @@ class Waiting:
                 continue
             found = next((at for at, one in self._unreceived().items() if _wants(wait, one)), None)
             if found is not None:
-                wait.future.set_result(self._taken(found))
+                wait.future.set_result(HandedOver(self._taken(found)))
             elif wait.deadline is not None and wait.deadline <= max(self._reached(), clock.now_ms()):
                 wait.future.set_result([])
             else:
                 self._arm(wait)
         self._look_later(GRACE)
-        self._mail.look()
+        if any(not wait.future.done() and wait.names != frozenset() for wait in self._waits.values()):
+            self._mail.look()
         return await self._drive(cast("asyncio.Task[Any]", self._main), keep)
 
     def _renew_context(self) -> None:
@@ -278,6 +281,9 @@ class Waiting:
                 self._timer.cancel()
         if not self._suspended.done():
             self.children.end()
+            if not main.cancelled():
+                main.exception()  # retrieved, in case that `confirm` raises
+            await self._journal.confirm()
             return main.result()
         suspended = self._suspended.result()
         suspended.is_warm = keep()
@@ -302,7 +308,12 @@ class Waiting:
         self._timer = None
         if not self._waits or self._suspended.done():
             return
-        if self._can_suspend():
+        # A suspension would forget a signal that the journal does not have.
+        if (error := self._journal.lost_receipt()) is not None:
+            for future in self._waits:
+                if not future.done():
+                    future.set_exception(error)
+        elif self._can_suspend():
             # In this turn of the loop, because a wait may end in the next one.
             self._suspended.set_result(self._plan())
             self._journal.close()
@@ -361,9 +372,7 @@ def _note_failure(error: BaseException) -> None:
     _log.debug("the mailbox of a run could not be read: %r", error)
 
 
-def _hand_out(
-    future: asyncio.Future[list[Any] | Received], journal: Journal, signal: BufferedSignal, stored: bytes
-) -> None:
+def _hand_out(future: asyncio.Future[Found], journal: Journal, signal: BufferedSignal, stored: bytes) -> None:
     """Give a wait a signal of the mailbox."""
     try:
         data = journal.payload_of(signal)
@@ -394,6 +403,6 @@ def _disarm(wait: _OpenWait) -> None:
         wait.expiry = None
 
 
-def _end_late(future: asyncio.Future[list[Any] | Received]) -> None:
+def _end_late(future: asyncio.Future[Found]) -> None:
     if not future.done():
         future.set_result([])

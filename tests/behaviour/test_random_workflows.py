@@ -247,6 +247,17 @@ def test_the_programs_detect_signals_that_are_received_twice(monkeypatch: pytest
         run_programs(10_000)
 
 
+async def _unconfirmed(_: Journal) -> None:
+    return
+
+
+@pytest.mark.usefixtures("turns")
+def test_the_programs_detect_steps_that_do_not_wait_for_the_record_of_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Journal, "confirm", _unconfirmed)
+    with pytest.raises(AssertionError):
+        run_programs(10_000)
+
+
 @pytest.mark.usefixtures("turns")
 def test_the_programs_detect_signals_that_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
     def kept(self: World, suspended: Suspended, given: Given) -> Given:
