@@ -127,7 +127,7 @@ local function make(base, key, flow, stamp, number, row, known, call)
   known[number] = node
   redis.call('HSET', key, n, cmsgpack.pack(node))
   if children[1] then redis.call('HSET', key, 'w' .. n, digits(#children), 'k' .. n, cmsgpack.pack(children)) end
-  if is_needless(key, parents) then
+  if is_needless(key, parents, {}) then
     note_end(key, number, 'f', 'not started')
     return
   end
@@ -172,8 +172,9 @@ local function fail_parent(base, id, reason, call)
   return true
 end
 
--- Stop a job of this queue that no parent needs any more: a running one is revoked, any other one is removed.
-local function cancel(base, id, call)
+-- Stop a job of this queue that no parent needs any more: a running one is revoked, any other one is removed. Append
+-- the id of a removed job to `removed`. The caller strips these jobs together.
+local function stop(base, id, removed, call)
   local state, entry = record.location(base, id)
   if state == 'active' then
     redis.call('HSET', base .. ':job:' .. id, 'revoked', 'no parent needs it')
@@ -182,31 +183,43 @@ local function cancel(base, id, call)
     redis.call('HSET', base .. ':job:' .. id, 'revoked', 'no parent needs it')
     finish.fail(base, id, locations.leave(base, id, call), 'revoked', call)
   elseif locations.is_unstarted(state) then
-    removal.remove(base, id, 'flow', call)
+    locations.leave(base, id, call)
+    removed[#removed + 1] = id
+    events.note(call.lines, 'removed', id, 'flow')
   end
 end
 
--- Forget the edge of a job to its flow, which does not wait for its end any more. The edge to the plan of the children
--- that it has added stays.
-local function forget_edge(base, id, mark)
-  local _, own = parts_of(mark)
-  if own == '' then
-    redis.call('HDEL', base .. ':flowed', id)
-  else
-    redis.call('HSET', base .. ':flowed', id, RS .. own)
+-- Forget the edges of jobs to their flow, which does not wait for their ends any more. The edge to the plan of the
+-- children that a job has added stays.
+local function forget_edges(base, ids, marks)
+  local gone = {}
+  for i, id in ipairs(ids) do
+    local _, own = parts_of(marks[i])
+    if own == '' then
+      gone[#gone + 1] = id
+    else
+      redis.call('HSET', base .. ':flowed', id, RS .. own)
+    end
   end
+  if gone[1] then redis.call('HDEL', base .. ':flowed', unpack(gone)) end
+end
+
+-- Stop jobs of this queue that no parent needs any more, if they are still the jobs of these edges.
+local function cancel(base, ids, edges, call)
+  local same, own, removed = {}, {}, {}
+  for i, mark in ipairs(redis.call('HMGET', base .. ':flowed', unpack(ids))) do
+    if has_edge(mark, edges[i]) then same[#same + 1], own[#own + 1] = ids[i], mark end
+  end
+  forget_edges(base, same, own)
+  for _, id in ipairs(same) do stop(base, id, removed, call) end
+  if removed[1] then removal.strip(base, removed, call) end
 end
 
 -- Carry out a message about a job of this queue, if it is still the job of that flow.
 local function carry_out(base, message, call)
   local kind, id, edge, value = message[1], message[2], message[3], message[4]
-  local mark = redis.call('HGET', base .. ':flowed', id)
-  local is_same = has_edge(mark, edge)
-  if kind == 'x' then
-    if not is_same then return end
-    forget_edge(base, id, mark)
-    return cancel(base, id, call)
-  end
+  if kind == 'x' then return cancel(base, {id}, {edge}, call) end
+  local is_same = has_edge(redis.call('HGET', base .. ':flowed', id), edge)
   local done = false
   if is_same and kind == 'r' then done = release(base, id, call) end
   if is_same and kind == 'f' then done = fail_parent(base, id, value, call) end
@@ -220,6 +233,20 @@ local function tell(base, flow, stamp, number, node, kind, value, call)
   local home = node[1] == '' and '' or base
   local message = {kind, node[2], edge_of(home, flow, stamp, number), value}
   if node[1] == '' then carry_out(base, message, call) else post(base, node[1], message, call) end
+end
+
+-- Stop the jobs of nodes that no parent needs any more, in whichever queues they are. list: { number, node }…
+function flow_jobs.cancel(base, flow, stamp, list, call)
+  local ids, edges = {}, {}
+  for _, one in ipairs(list) do
+    local number, node = one[1], one[2]
+    if node[1] == '' then
+      ids[#ids + 1], edges[#edges + 1] = node[2], edge_of('', flow, stamp, number)
+    else
+      tell(base, flow, stamp, number, node, 'x', '', call)
+    end
+  end
+  if ids[1] then cancel(base, ids, edges, call) end
 end
 
 flow_jobs.report, flow_jobs.enter, flow_jobs.id_of = report, enter, id_of

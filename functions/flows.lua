@@ -25,8 +25,8 @@ local POSTED_BYTES = 1048576
 
 local key_of, edge_of, parse_edge, has_edge = plans.key_of, plans.edge_of, plans.parse_edge, plans.has_edge
 local push_work, unpacked, node_of, children_of = plans.push_work, plans.unpacked, plans.node_of, plans.children_of
-local has_ended, is_needless, note_end, ended = plans.has_ended, plans.is_needless, plans.note_end, plans.ended
-local cancel_children, resolve_parents = plans.cancel_children, plans.resolve_parents
+local has_ended, is_needless, note_ends, ended = plans.has_ended, plans.is_needless, plans.note_ends, plans.ended
+local resolve_parents = plans.resolve_parents
 local report, enter, make = flow_jobs.report, flow_jobs.enter, flow_jobs.make
 local carry_out, tell = flow_jobs.carry_out, flow_jobs.tell
 
@@ -70,38 +70,68 @@ function work.p(base, key, flow, _, number, at, call)
   resolve_parents(base, key, flow, node, how, at + 1, last, call)
 end
 
--- Return the live children of a node for one step, { number, node }, and the position where the next step begins.
--- Positions count from the end. The first children of a node usually run, and their slots become free when they are
--- revoked. If they came first, another queue would start the next ones before the messages about these arrive.
+-- Return the live children of a node for one step, { number, node, children that it waits for }, and the position where
+-- the next step begins. Positions count from the end. The first children of a node usually run, and their slots become
+-- free when they are revoked. If they came first, another queue would start the next ones before the messages about
+-- these arrive.
 local function live_children(key, children, at)
-  local found, cost = {}, 0
-  while at < #children and cost < CANCEL_STEP do
+  local found, cost, fields, met, read = {}, 0, {}, {}, 0
+  for i = at, math.min(at + CANCEL_STEP, #children) - 1 do
+    local n = digits(children[#children - i])
+    fields[#fields + 1], fields[#fields + 2], fields[#fields + 3] = n, 'e' .. n, 'w' .. n
+  end
+  local values = fields[1] and redis.call('HMGET', key, unpack(fields)) or fields
+  while read < #fields and cost < CANCEL_STEP do
     local child = children[#children - at]
-    at = at + 1
-    local node = not has_ended(key, child) and node_of(key, child)    -- nil: work.m will see that it is needless
-    if node then found[#found + 1] = {child, node} end
+    local node = not values[read + 2] and not met[child] and unpacked(values[read + 1])
+    -- Without a node, the job is not made yet, and work.m will see that it is needless.
+    if node then found[#found + 1] = {child, node, tonumber(values[read + 3] or 0)} end
+    met[child], at, read = true, at + 1, read + 3
     cost = cost + 1 + (node and #node[5] / PARENTS_CHECKED or 0)
   end
   return found, at
 end
 
-function work.c(base, key, flow, stamp, number, at, call)
-  local children = children_of(key, number)
-  local found, last = live_children(key, children, at)
-  -- The rest comes before the work that this step adds, and is done after it: depth first.
-  if last < #children then push_work(base, 'c', number, last, flow, call) end
-  for _, one in ipairs(found) do
-    local child, node = one[1], one[2]
-    if is_needless(key, node[5]) and note_end(key, child, 'f', 'cancelled') then
-      cancel_children(base, key, flow, child, call)
-      tell(base, flow, stamp, child, node, 'x', '', call)
+-- Return the nodes of this list that no parent needs any more, their numbers, and the numbers of the parents among
+-- them.
+local function needless_among(key, list)
+  local found, numbers, parents, known = {}, {}, {}, {}
+  for _, one in ipairs(list) do
+    if is_needless(key, one[2][5], known) then
+      found[#found + 1], numbers[#numbers + 1] = one, one[1]
+      if one[3] > 0 then parents[#parents + 1] = one[1] end
     end
   end
+  return found, numbers, parents
 end
 
 -- Return true if a call should leave the rest of the work to another call.
-local function is_enough(it, call)
-  return budget.has_settled_enough(it) or (call.seen.posted or 0) > POSTED_BYTES or keyed.has_touched_many(call)
+local function is_enough(call)
+  local it = call.flow_budget
+  if (call.seen.posted or 0) > POSTED_BYTES or keyed.has_touched_many(call) then return true end
+  if call.is_flow_step then return budget.is_spent(it) end
+  return budget.has_settled_enough(it)
+end
+
+-- The children are leaves in most steps, so a step goes on with the next ones: it has read the list of all children.
+function work.c(base, key, flow, stamp, number, at, call)
+  local children, live, stops = children_of(key, number), nil, nil
+  repeat
+    live, at = live_children(key, children, at)
+    local found, numbers, parents = needless_among(key, live)
+    stops = at >= #children or parents[1] ~= nil
+    -- The rest comes before the work that this step adds, and is done after it: depth first.
+    if at < #children and stops then push_work(base, 'c', number, at, flow, call) end
+    if found[1] then
+      note_ends(key, numbers, 'fcancelled')
+      for _, parent in ipairs(parents) do push_work(base, 'c', parent, 0, flow, call) end
+      flow_jobs.cancel(base, flow, stamp, found, call)
+    end
+    if not stops and is_enough(call) then
+      push_work(base, 'c', number, at, flow, call)
+      stops = true
+    end
+  until stops
 end
 
 -- Return true if there is work that can be done. Jobs of other queues are not made while the outbox is full. All other
@@ -112,10 +142,11 @@ function wakeup.can_advance(base, seen)
   return string.sub(top, 1, 1) ~= MAKE or not outbox.full(base, seen)
 end
 
--- Do the work that is left, until a millisecond has passed. Sets call.ends_jobs if the rest may cancel jobs. The call
--- then claims nothing, so that no job starts which this work will cancel.
+-- Do the work that is left, until a millisecond has passed, or two if the call does nothing else. Sets call.ends_jobs
+-- if the rest may cancel jobs. The call then claims nothing, so that no job starts which this work will cancel.
 function wakeup.advance_flows(base, call)
-  local key, it = base .. ':flow_work', budget.new()
+  local key = base .. ':flow_work'
+  call.flow_budget = budget.new()
   repeat
     local item = wakeup.can_advance(base, call.seen) and redis.call('RPOP', key)
     if not item then break end
@@ -126,7 +157,7 @@ function wakeup.advance_flows(base, call)
     local top = redis.call('LINDEX', key, -1)
     call.seen.flow_work = top and true or nil
     call.ends_jobs = top and string.sub(top, 1, 1) ~= MAKE
-  until not top or is_enough(it, call)
+  until not top or is_enough(call)
 end
 
 -- Receive an outbox entry of another queue that belongs to a flow. job: as in inbox.lua.
@@ -214,6 +245,7 @@ end)
 register('advanceFlows', function(base)
   local call = queue_flags.call(base)
   if not call.seen.flow_work then return 0 end
+  call.is_flow_step = true
   wakeup.finish(base, call)
   return wakeup.can_advance(base, call.seen) and 1 or 0
 end, {'allow-oom'})

@@ -98,13 +98,18 @@ local function has_ended(key, number)
   return redis.call('HEXISTS', key, 'e' .. digits(number)) == 1
 end
 
--- Return true if no parent of a node needs it any more. Node 0 and the other ends of a graph have no parents.
-local function is_needless(key, parents)
+-- Return true if a parent needs its children no longer.
+local function needs_none(key, parent)
+  return has_ended(key, parent) or (parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1)
+end
+
+-- Return true if no parent of a node needs it any more. Node 0 and the other ends of a graph have no parents. known:
+-- of parents that were looked at before, by number, whether they need no children.
+local function is_needless(key, parents, known)
   if not parents[1] then return false end
   for _, parent in ipairs(parents) do
-    if not has_ended(key, parent) and not (parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1) then
-      return false
-    end
+    if known[parent] == nil then known[parent] = needs_none(key, parent) end
+    if not known[parent] then return false end
   end
   return true
 end
@@ -122,6 +127,14 @@ local function note_end(key, number, ending, value)
   if redis.call('HSETNX', key, 'e' .. digits(number), ending .. value) == 0 then return false end
   if redis.call('HINCRBY', key, 'live', -1) == 0 then redis.call('PEXPIRE', key, KEEP_MS) end
   return true
+end
+
+-- Note that these nodes, which have not ended, end in the same way.
+local function note_ends(key, numbers, how)
+  local write = {}
+  for i, number in ipairs(numbers) do write[2 * i - 1], write[2 * i] = 'e' .. digits(number), how end
+  redis.call('HSET', key, unpack(write))
+  if redis.call('HINCRBY', key, 'live', -#numbers) == 0 then redis.call('PEXPIRE', key, KEEP_MS) end
 end
 
 -- Cancel the children of a node that has ended, unless all of them have ended.
@@ -182,5 +195,6 @@ end
 plans.key_of, plans.edge_of, plans.parse_edge = key_of, edge_of, parse_edge
 plans.parts_of, plans.own_edge, plans.has_edge = parts_of, own_edge, has_edge
 plans.push_work, plans.unpacked, plans.node_of, plans.children_of = push_work, unpacked, node_of, children_of
-plans.has_ended, plans.is_needless, plans.note_end, plans.ended = has_ended, is_needless, note_end, ended
+plans.has_ended, plans.is_needless, plans.ended = has_ended, is_needless, ended
+plans.note_end, plans.note_ends = note_end, note_ends
 plans.cancel_children, plans.resolve_parents = cancel_children, resolve_parents

@@ -50,16 +50,17 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a child is cancelled that another parent needs": (
-        "parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1) then\n      return false\n",
-        "parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1) then\n      return true\n",
+        "    if not known[parent] then return false end\n",
+        "    if not known[parent] then return true end\n",
     ),
     "a cancelled subtree stays below its first node": (
-        "      cancel_children(base, key, flow, child, call)\n",
+        "      for _, parent in ipairs(parents) do push_work(base, 'c', parent, 0, flow, call) end\n",
         "",
     ),
-    "a cancelled job keeps its mark": (
-        "    if not is_same then return end\n    forget_edge(base, id, mark)\n",
-        "    if not is_same then return end\n",
+    "a cancelled job keeps its mark": ("  forget_edges(base, same, own)\n", ""),
+    "nodes that are cancelled together count once": (
+        "redis.call('HINCRBY', key, 'live', -#numbers)",
+        "redis.call('HINCRBY', key, 'live', -1)",
     ),
     "jobs of other queues are not told to stop": (
         "if node[1] == '' then carry_out(base, message, call) else post(base, node[1], message, call) end",
@@ -89,7 +90,7 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if redis.call('HINCRBY', key, 'live', -1) == 0 then",
         "  if redis.call('HINCRBY', key, 'live', 0) == 0 then",
     ),
-    "a node that nobody needs is made": ("  if is_needless(key, parents) then\n", "  if false then\n"),
+    "a node that nobody needs is made": ("  if is_needless(key, parents, {}) then\n", "  if false then\n"),
     "a job that waits for ended children is not released": (
         "if runs == 'f' or left <= 0 then push_work(",
         "if runs == 'f' then push_work(",
@@ -103,16 +104,16 @@ FLOW_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a job that is cancelled forgets the children that it has added": (
-        "  if own == '' then\n    redis.call('HDEL', base .. ':flowed', id)\n",
-        "  if true then\n    redis.call('HDEL', base .. ':flowed', id)\n",
+        "    if own == '' then\n      gone[#gone + 1] = id\n",
+        "    if true then\n      gone[#gone + 1] = id\n",
     ),
     "the children of a run that is revoked start": (
         "  redis.call('HSET', key, plans.REVOKED, '1')\n  plans.cancel_children(base, key, edge.flow, 0, call)\n",
         "  redis.call('HSET', key, plans.REVOKED, '1')\n",
     ),
     "the children of a run that is revoked are needed": (
-        "not (parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1)",
-        "true",
+        "(parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1)",
+        "false",
     ),
     "a run that is revoked starts its first children": (
         "  if is_revoked then redis.call(",
