@@ -349,7 +349,7 @@ def main(given: Sequence[str] | None = None) -> int:
         PAGE.write_text(with_table(PAGE.read_text(), {**stored, **found}))
         return 0
     # Lua collects garbage in steps whose cost depends on everything that ran before, so figures of a part of the kinds
-    # differ by up to 3 % from those of all.
+    # differ by up to 3 % from figures of all kinds.
     problems = [] if asked.only else compare(found, stored)
     print(*problems, sep="\n")
     return 1 if problems else 0

@@ -26,7 +26,7 @@ class BulkChange(NamedTuple):
 class ChangeStep(NamedTuple):
     """A change of many jobs.
 
-    Jobs that were added after `cutoff_ms` stay unchanged. So do jobs in other states than `states`; () permits all
+    The change leaves out jobs that were added after `cutoff_ms`, and jobs in other states than `states`; () permits all
     states. `actor` and `note` become entries in the histories of the changed jobs. Without an actor they get none.
     """
 

@@ -2,8 +2,8 @@
 -- group began at the same time and have one retention policy. Most of them are stored without a record, see
 -- results.lua.
 --
--- As for other runs, the acknowledgement is the fence. Only if it finds fewer pending entries than were named does
--- `refusal` look at each job.
+-- As for other runs, the acknowledgement is the fence. If it finds fewer pending entries than were named, `refusal`
+-- looks at each job.
 
 local completing = {}
 local RECORDS_IN_A_STEP = 16

@@ -12,7 +12,7 @@
 --   listReaders   -> { { name, incarnation, n, ms }… }
 --   listLosses    -> { { ms, name, why, incarnation, from, stop }… }    the oldest first
 -- Results contain no position of another incarnation and no note of a queue that was deleted. A repeated note changes
--- nothing. Of two losses of one reader that begin at the same event, the longer one remains.
+-- nothing. If two losses of one reader begin at the same event, the longer one remains.
 --   positions  hash  reader -> incarnation SEP n SEP ms SEP hold; of at most 1,000 readers, without readers that were
 --              silent for a week when events are trimmed
 --   losses     zset  name SEP why SEP incarnation SEP from SEP stop, by the time of the note; the last 1,000

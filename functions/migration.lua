@@ -19,7 +19,7 @@
 --                                              return later, whose order is the number of their entry.
 --   `added` is derived from the "s…" entry     is stored when the entry changes
 --   hash `schedules_timer`                     hash `schedule_roles`. Schedulers of older clients continue to take the
---                                              roles of the former, but they can fire nothing.
+--                                              roles in `schedules_timer`, but they can fire nothing.
 
 local STEP = 32
 local ALIVE_MS = 60000           -- by then every live worker has given a sign of life, see stalled.lua

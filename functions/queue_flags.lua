@@ -1,7 +1,7 @@
 -- queue_flags: which features a queue uses, read with one command at the start of a call.
--- Every command inside a function costs a microsecond or more, so a feature that a queue does not use must not cost
--- any. The structure of an unused feature does not exist. Each structure that may exist has a flag in `meta2`, and only
--- the flagged ones are looked for.
+-- Every command inside a function costs a microsecond or more, so a call sends no command for an unused feature. The
+-- structure of an unused feature does not exist. Each structure that may exist has a flag in `meta2`, and a call looks
+-- only for structures with a flag.
 --   meta2  features  one letter for each structure that may exist; absent until the queue is opened
 -- A missing flag would hide a structure and its jobs, so every command that may create one of the structures takes its
 -- store key from queue_flags.create, which sets the flag in the same call. (tests/unit/test_lua.py verifies that.)

@@ -69,8 +69,8 @@ local function fits(pattern, tokens)
   return #pattern == #tokens
 end
 
--- Return a function that returns true if a subject is wanted. A subject is wanted if it fits one of the patterns, or if
--- there are none, and if it fits none of the patterns that begin with `!`.
+-- Return a function that returns true if a subject is wanted. It must fit one of the patterns, unless there are none.
+-- It must not fit a pattern that begins with `!`.
 local function filter_of(args, from)
   local wanted, refused, known = {}, {}, {}
   for i = from, #args do

@@ -1,7 +1,7 @@
 -- writes: bulk writes. A bulk write adds many jobs of one writer (a Spark job, a backfill). The writer consists of many
 -- tasks, each of which may run again.
 --   planWrite   channel number -> order
---     The order of a run that is planned now. Of two runs of a write, the one with the greater order is newer.
+--     The order of a run that is planned now. A newer run of a write has a greater order.
 --   openWrite   channel number id token ttl app version [label [order]] -> status
 --     Begin or continue a write. A call with another token takes the write over, and calls with the old token are
 --     refused. status: "open", or "done" when nothing is left to do: the write is committed, or the application `app`
@@ -20,7 +20,7 @@
 --     Count the rows that addToWrite would count as replayed or duplicate, and return which rows must be sent: missing
 --     contains one digit per row, "1" for a row to send. A row is also sent if addToWrite would add it or write an
 --     event for it: an id whose job has outlived the ttl of its result; without quiet, any id that is not in the
---     ledger. Not for rows with a deduplication, which may replace the job of their own id.
+--     ledger. Do not call it for rows with a deduplication, which may replace the job of their own id.
 --   endWrite    channel number id token state partitions -> { status, state }
 --     state: committed | aborted, only from open. status "ok", "missing", "fenced" (another token; '' ends it anyway),
 --     or "state" when it had ended otherwise.

@@ -68,8 +68,8 @@ class SchedulerRunner:
         self._sooner = float("inf")
         self._holds_role = False
         self._failures = 0
-        # Everything due up to this scheduler (fire time, id) cannot be fired here and is not requested again until
-        # then.
+        # This process cannot read the due schedulers up to this one (fire time, id). It does not request them again
+        # before `_behind_until`.
         self._behind: tuple[int, str] | None = None
         self._behind_until = 0.0
         self._unreadable: set[str] = set()

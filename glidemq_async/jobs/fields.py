@@ -248,9 +248,9 @@ class JobFields(Generic[Data, Result]):
     def options(self) -> JobOptions:
         """The options of the job. Options that were not given have their defaults.
 
-        `priority`, `lifo`, `key` and `cost` are the current ones, all other options those of the add. Except in the job
-        that `add` returns, `job_id` is None, because the store does not distinguish given ids from generated ones. A
-        dead letter and a replayed job have the options of the job that failed.
+        `priority`, `lifo`, `key` and `cost` have their current values, and all other options the values of the add.
+        Except in the job that `add` returns, `job_id` is None, because the store does not distinguish given ids from
+        generated ones. A dead letter and a replayed job have the options of the job that failed.
         """
         if self._options is None:
             route, stored = self._route, self._run_options()

@@ -69,7 +69,7 @@ class Identity:
         return any(fnmatchcase(queue, pattern) for pattern in self.queues)
 
     def visible(self, queues: Iterable[str]) -> list[str]:
-        """Return the ones of these queues that it may see, in their order."""
+        """Return the given queues that it may see, in their order."""
         return list(queues) if self.sees_all else [queue for queue in queues if self.sees(queue)]
 
     def has(self, role: Role) -> bool:

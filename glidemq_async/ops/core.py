@@ -137,7 +137,7 @@ class Ops(
         """Return the history of a job, the oldest entry first. Raises QueueNotFound and JobNotFound."""
         opened = await self.queue(queue)
         entries = await opened.get_job_history(job_id)
-        # A job that has not run has no entries, and neither has one that does not exist.
+        # Entries are missing for a job that has not run, and for a job that does not exist.
         if not entries and await opened.get_job(job_id) is None:
             raise JobNotFound(f"queue {queue!r} has no job {job_id!r}; its record may have been removed")
         return entries

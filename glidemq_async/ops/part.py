@@ -41,9 +41,8 @@ class OpsPart:
     ) -> AsyncGenerator[Change]:
         """Write one audit line about the change that the block makes, also if the block raises.
 
-        The line is written before the block, so that no change is without one, and replaced after it. The yielded
-        Change can be completed, for example with the number of changed jobs. Raises StorageUnavailable before the
-        block.
+        The line is written before the block, so that every change has one, and replaced after it. The yielded Change
+        can be completed, for example with the number of changed jobs. Raises StorageUnavailable before the block.
         """
         change = Change(action, queue, target, arguments, reason)
         entry = await self.audit.begin(self.actor, change)

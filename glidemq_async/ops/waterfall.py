@@ -150,7 +150,7 @@ async def _children(queue: Queue[Any, Any], job: Job[Any, Any], steps: Sequence[
 
 
 def _child(job: Job[Any, Any] | None, job_id: str, outcome: str, call: RecordedStep | None) -> Iterator[WaterfallRow]:
-    """Return the row of a child. If its record is gone, its times are the ones of the step that has called it."""
+    """Return the row of a child. If its record is gone, the row has the times of the step that has called it."""
     if job is not None:
         began = _added_at(job) if call is None else min(_added_at(job), call.started_at)
         state = job.state if outcome == "waiting" else outcome

@@ -88,7 +88,7 @@ class CallBuffer(ABC):
     async def add(self, job: AddRequest) -> Added:
         """Add one job. A single caller sends it directly, without a second task."""
         # The direct way saves a task and a turn of the event loop for a program that adds one job after another. It
-        # must not overtake anyone: it is only taken when nothing is in flight and nothing waits in the buffer.
+        # must not overtake other adds, so it is taken only when no call is in flight and the buffer is empty.
         # `_sending` is set before the await, so an add that comes during the call goes into the buffer, and `_send_on`
         # sends it afterwards.
         if self._sending or self._crowded or self._closed:

@@ -86,10 +86,10 @@ class Cleaning(Inspection[Data, Result]):
 
         The age of an ended job (completed, failed) counts from its end, and the oldest are removed first. A result with
         its own `result_ttl` is kept until that has passed. The age of a job that has not started (waiting, prioritized,
-        key-waiting including rate-limited, delayed) counts from its add, and jobs are removed in the order in which
-        they would start, jobs with a key in the order in which they began to wait. Callers that wait for the result of
-        a removed job get JobNotFound. One `cleaned` event contains the number. Raises TypeError or ValueError for a bad
-        argument.
+        key-waiting including rate-limited, delayed) counts from its add. Such jobs are removed in the order in which
+        they would start, and jobs with a key in the order in which they began to wait. Callers that wait for the result
+        of a removed job get JobNotFound. One `cleaned` event contains the number. Raises TypeError or ValueError for a
+        bad argument.
         """
         if state not in get_args(CleanState):
             raise ValueError(f"state must be one of {', '.join(get_args(CleanState))}, got {state!r}")

@@ -310,8 +310,8 @@ def _sentinel(parts: SplitResult, options: Options, base: Endpoint, shown: str, 
     sentinel_login = options.pop("sentinel_username", None), options.pop("sentinel_password", None)
     number = _number("db", options.pop("db", db or "0"))
     base = _with_options(base, options, *_LOGIN_OPTIONS, "db", "sentinel_username", "sentinel_password")
-    # The login of the URL is for the primary. Sentinels have users of their own, and without a login for them they get
-    # none.
+    # The login of the URL is for the primary. Sentinels have separate users. If the URL has no login for them, none is
+    # sent.
     login = replace(base, username=sentinel_login[0], password=sentinel_login[1])
     sentinels = [login.at(*host) for host in _hosts(parts, SENTINEL_PORT)]
     return SentinelStorage(sentinels, unquote(service), replace(base, db=number), shown, timeout=timeout)

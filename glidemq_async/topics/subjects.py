@@ -67,7 +67,7 @@ def _checked(kind: str, value: object) -> str:
 
 
 def fits(patterns: Sequence[str], subject: str) -> bool:
-    """Return whether a subject fits one of these patterns, or there is none, and fits no exclusion."""
+    """Return whether a subject fits no exclusion, and one of the other patterns if there are any."""
     tokens = subject.split(".")
     wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
     refused = [pattern[1:] for pattern in patterns if pattern.startswith("!")]

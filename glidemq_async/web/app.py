@@ -52,8 +52,8 @@ def operations_app(
       clients of this machine that use no proxy may, and they are admins.
     - `read_only` refuses every change, also of admins.
     - `limits` are the limits of requests.
-    - `mcp` offers tools for language models at `/mcp`: with "read" the ones that only read, with "all" also the ones
-      that change something. They have the rights of the user. Needs the extra `mcp`.
+    - `mcp` offers tools for language models at `/mcp`: "read" for tools that only read, "all" for all tools. They have
+      the rights of the user. Needs the extra `mcp`.
 
     The first request connects. A mounted app gets no lifespan events, so enter `running(app)` in the lifespan of the
     host application to close the connections at its end.

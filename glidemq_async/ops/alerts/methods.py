@@ -57,9 +57,9 @@ class AlertMethods(OpsPart):
 
         - `condition` is for example "oldest_age > 60s for 5m"; see docs/alerts.md.
         - `queues` are names of queues or patterns such as "mail-*". Each queue has separate episodes.
-        - `webhooks` are at most 5 URLs. Without them, a rule keeps those it has. An empty list removes them.
-        - `secret` signs the requests. Without it, a rule keeps the one it has, and a new rule with webhooks gets a new
-          one. It is returned then, and cannot be read again.
+        - `webhooks` are at most 5 URLs. If they are left out, a rule keeps its webhooks. An empty list removes them.
+        - `secret` signs the requests. If it is left out, a rule keeps its secret, and a new rule with webhooks gets a
+          new secret. It is returned then, and cannot be read again.
         - `format` is the content of the requests: "json" (default), or "slack" for receivers of Slack's messages.
 
         Episodes of the rule that are open stay open while the new condition is true. Raises TypeError or ValueError for

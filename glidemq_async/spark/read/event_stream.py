@@ -110,7 +110,7 @@ class EventStream(DataSourceStreamReader):
         if self._is_too_little(sum(lags.values())):
             return start
         # A queue with losses must be part of the batch even if its share of the limit is 0: its end records the losses,
-        # and they must be stored before reading continues behind them.
+        # and they must be stored before reading continues after them.
         parts = lags if limit is None else offsets.share(limit, lags)
         ends = dict(known)
         for queue, (bounds, begin, _) in found.items():

@@ -70,8 +70,8 @@ async def _report_of_run(connection: Connection, keys: QueueKeys, app: str, vers
     try:
         return await _report(connection, keys, None, app, version)
     except LookupError:
-        # The planner found the version committed, so the run was a no-op, and no write with its id exists or it has
-        # expired. Any other missing write is an error.
+        # No write has this id, or it has expired. If the planner found the version committed, the run wrote nothing.
+        # Any other missing write is an error.
         last = await connection.functions(keys).writes.get_transaction(app)
         if last is None or last[0] < version:
             raise

@@ -45,7 +45,7 @@ def prefix_of(name: str) -> str:
 
 
 def refused(where: str, rules: str) -> StorageUnavailable:
-    """Return the error for a user that lacks permissions a queue cannot do without."""
+    """Return the error for a user without permissions that every queue needs."""
     return StorageUnavailable(
         f"{where} does not give this user every permission that queues need. Add to the user: {rules} "
         f"(ACL SETUSER <user> {rules}); see {GUIDE}."

@@ -97,8 +97,8 @@ class ClusterServers(Servers):
     async def recheck_node(self, key: str, problem: Exception) -> bool:
         # Two kinds of signs lead here, and they need different reactions:
         #
-        # - MOVED names the new owner. The one cluster slot is corrected immediately, so this call is sent again without
-        #   a pause and without a question. The full map is read in the background, because a failover moves all slots
+        # - MOVED names the new owner. The one cluster slot is corrected immediately, so this call is sent again
+        #   immediately. The full map is read in the background, because a failover moves all slots
         #   of a node, and each queue would otherwise pay for its own redirection.
         # - Any other sign (a lost connection, LOADING, CLUSTERDOWN) names no owner. The map is read before the next
         #   attempt. The call is repeated without a pause only if the slot has another owner now. Otherwise it would
