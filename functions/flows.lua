@@ -71,9 +71,9 @@ function work.p(base, key, flow, _, number, at, call)
 end
 
 -- Return the live children of a node for one step, { number, node, children that it waits for }, and the position where
--- the next step begins. Positions count from the end. The first children of a node usually run, and their slots become
--- free when they are revoked. If they came first, another queue would start the next ones before the messages about
--- these arrive.
+-- the next step begins. Positions count from the end of the list, because the first children usually run already. When
+-- a running child is revoked, its slot becomes free. If the first children were stopped first, another queue would
+-- start the next children before the messages that stop them arrive.
 local function live_children(key, children, at)
   local found, cost, fields, met, read = {}, 0, {}, {}, 0
   for i = at, math.min(at + CANCEL_STEP, #children) - 1 do
@@ -84,7 +84,7 @@ local function live_children(key, children, at)
   while read < #fields and cost < CANCEL_STEP do
     local child = children[#children - at]
     local node = not values[read + 2] and not met[child] and unpacked(values[read + 1])
-    -- Without a node, the job is not made yet, and work.m will see that it is needless.
+    -- A child without a node is not made yet. work.m will find that no parent needs it.
     if node then found[#found + 1] = {child, node, tonumber(values[read + 3] or 0)} end
     met[child], at, read = true, at + 1, read + 3
     cost = cost + 1 + (node and #node[5] / PARENTS_CHECKED or 0)
@@ -113,14 +113,15 @@ local function is_enough(call)
   return budget.has_settled_enough(it)
 end
 
--- The children are leaves in most steps, so a step goes on with the next ones: it has read the list of all children.
+-- Cancel the children of a node from a position on. Most children have no children of their own. A step has read the
+-- list of all children, so it continues with the next part until it meets a child with children or its budget is spent.
 function work.c(base, key, flow, stamp, number, at, call)
   local children, live, stops = children_of(key, number), nil, nil
   repeat
     live, at = live_children(key, children, at)
     local found, numbers, parents = needless_among(key, live)
     stops = at >= #children or parents[1] ~= nil
-    -- The rest comes before the work that this step adds, and is done after it: depth first.
+    -- This work is a stack. The rest is pushed first, so the work that this step adds is done before it: depth first.
     if at < #children and stops then push_work(base, 'c', number, at, flow, call) end
     if found[1] then
       note_ends(key, numbers, 'fcancelled')

@@ -103,8 +103,8 @@ local function needs_none(key, parent)
   return has_ended(key, parent) or (parent == 0 and redis.call('HEXISTS', key, plans.REVOKED) == 1)
 end
 
--- Return true if no parent of a node needs it any more. Node 0 and the other ends of a graph have no parents. known:
--- of parents that were looked at before, by number, whether they need no children.
+-- Return true if no parent of a node needs it any more. Node 0 and the other ends of a graph have no parents. known: a
+-- table by the number of a parent, true if this parent needs no children. The function adds the parents that it reads.
 local function is_needless(key, parents, known)
   if not parents[1] then return false end
   for _, parent in ipairs(parents) do

@@ -160,13 +160,14 @@ class Numbers:
 # step has no position. Its identity is its name, a digest of its arguments, and the number of equal calls before it.
 # Equal calls are interchangeable, because equal inputs are all that distinguishes them for the program.
 #
-# A step that receives a signal from the resume is recorded too, but its run does not wait for the reply. The job keeps
-# the signal until it is suspended again or ends, so a later run finds it without the record. In that run another wait
-# may receive it. So no other step executes, and no run ends, before the record is confirmed.
-#
 # The number belongs to a call until the call has received its result. If the call is cancelled or fails, the next equal
 # call takes the number. Otherwise a program that repeats a call after a timeout would record its success under the
 # number 1, and the next run would execute the call under the number 0 again.
+#
+# A step that receives a signal from the resume is recorded too, but its run does not wait for the reply. If the record
+# is lost, a later run finds the signal all the same, because the job keeps it until it is suspended again or ends. In
+# that run another wait may receive the signal. So no other step executes, and no run ends, before the record is
+# confirmed.
 class Journal:
     """The recorded steps of one job, as its present run uses them."""
 
@@ -289,7 +290,7 @@ class Journal:
                 self._unconfirmed.remove(step)
 
     def lost_receipt(self) -> Exception | None:
-        """Return the error of a received signal that was not recorded, None without one."""
+        """Return the error of a received signal that was not recorded, None if there is no such error."""
         for step in self._unconfirmed:
             if step.status.done():
                 try:

@@ -308,7 +308,7 @@ class Waiting:
         self._timer = None
         if not self._waits or self._suspended.done():
             return
-        # A suspension would forget a signal that the journal does not have.
+        # The run must not be suspended after such an error: the job would forget a signal that the journal lacks.
         if (error := self._journal.lost_receipt()) is not None:
             for future in self._waits:
                 if not future.done():
