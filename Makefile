@@ -26,7 +26,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # benchmarks/ and examples/ once they hold code; pyright follows a link only when it is named (see `types`).
 TYPED := glidemq_async pyspark_glidemq tests $(patsubst %/,%,$(sort $(dir $(wildcard benchmarks/*.py examples/*.py))))
 
-.PHONY: help install demo demo-spark test test-main test-spark test-spark-versions crash bench bench-lean bench-memory bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel check clean
+.PHONY: help install demo demo-spark test test-main test-spark test-spark-versions crash bench bench-lean bench-memory bench-pythons bench-peers bench-operations bench-dashboard bench-spark bench-workflows instructions nightly lint format types release-functions wheel python check clean
 
 help:
 	@echo "make demo     run the demonstration (ARGS='...' passes options to it)"
@@ -54,7 +54,8 @@ help:
 $(STAMP): pyproject.toml setup.py
 	@test -n "$(PYTHON)" || { echo "$(NO_PYTHON)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable '.[cli,dev,spark,spark-connect]'
+# Python compiles each module when it is first imported. To compile all modules here would take longer.
+	$(BIN)/python -m pip install --quiet --no-compile --editable '.[cli,dev,spark,spark-connect]'
 	@touch $@
 
 install: $(STAMP)
@@ -172,6 +173,10 @@ release-functions: $(STAMP)
 wheel: $(STAMP)
 	rm -rf build dist
 	$(BIN)/python -m build
+
+# For scripts: the interpreter of new environments.
+python:
+	@echo $(PYTHON)
 
 check: lint types test
 
