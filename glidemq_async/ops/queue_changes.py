@@ -84,6 +84,8 @@ class QueueChanges(OpsPart):
     ) -> None:
         """Set limits of a queue. None removes a limit, also one that the code declares; what is left out stays.
 
+        `concurrency` is the number of jobs that run at the same time, `rate_limit` the starts in a window, and
+        `max_waiting` the number of waiting jobs from which on adds raise QueueFull. `note` tells other operators why.
         With a `version` of `settings_and_version`, raises SettingsChanged if the limits have changed since. The server
         compares and changes them in one step. Raises TypeError or ValueError for a bad limit, and TypeError without
         one.
@@ -127,7 +129,8 @@ class QueueChanges(OpsPart):
         """Set the retention of ended jobs, which overrides the options `keep_completed` and `keep_failed` of the jobs.
 
         A job that ends applies the held retention, until `release_hold(queue, "keep_completed")`. Jobs with their own
-        `result_ttl` keep it. None leaves the retention as it is.
+        `result_ttl` keep it. None leaves the retention of `completed` or `failed` jobs as it is. `note` tells other
+        operators why.
 
         Raises TypeError or ValueError for a bad retention, and TypeError without one.
         """
@@ -154,7 +157,7 @@ class QueueChanges(OpsPart):
 
         `progress_interval` is in seconds. A rule applies to later events until `release_hold(queue, "events_off")`, and
         so on for "max_events", "progress_interval" and "event_content". Results, `job.watch` and the figures of queues
-        do not need events.
+        do not need events. `note` tells other operators why.
 
         Raises TypeError or ValueError for a bad rule, and TypeError without one.
         """

@@ -107,10 +107,11 @@ class RunningMethods(OpsPart):
     ) -> OpsWorker:
         """Return a worker that runs bulk operations, evaluates alert rules, and sends their notifications.
 
-        Any number of processes may have one. If a process is killed, another one continues each of its operations after
-        `lock_duration` seconds. One process at a time evaluates the rules, every `alert_interval` seconds. With None,
-        this worker never does. `webhook_hosts` are patterns of the only hosts that may receive webhooks (default:
-        $GLIDEMQ_WEBHOOK_HOSTS, or all).
+        Any number of processes may have one. `concurrency` is the number of bulk operations that it runs at the same
+        time. If a process is killed, another one continues each of its operations after `lock_duration` seconds. One
+        process at a time evaluates the rules, every `alert_interval` seconds. With None, this worker never does.
+        `webhook_hosts` are patterns of the only hosts that may receive webhooks (default: $GLIDEMQ_WEBHOOK_HOSTS, or
+        all).
         """
         interval = None if alert_interval is None else positive_seconds("alert_interval", alert_interval)
         return OpsWorker(self._connections, concurrency, lock_duration, interval, permitted_hosts(webhook_hosts))

@@ -25,7 +25,7 @@ class Backoff:
 
     `kind` is the method that created it. `initial` is the wait after the first failure in seconds, and `factor` is the
     growth of an exponential one. `jitter` is a fraction from 0 to 1: the wait varies randomly by this fraction in both
-    directions. `max` bounds every wait. `name` is the name of a custom strategy.
+    directions. `max` is the longest wait in seconds, None for no bound. `name` is the name of a custom strategy.
     """
 
     kind: Literal["fixed", "exponential", "custom"]

@@ -138,8 +138,8 @@ class Cleaning(Inspection[Data, Result]):
     async def retry_jobs(self, state: Literal["failed", "completed"] = "failed", count: int | None = None) -> int:
         """Run at most `count` ended jobs again with fresh attempts, the newest first. Return their number.
 
-        Affects the jobs that had ended when this was called. A job that fails again during the call is not started
-        twice.
+        Affects the jobs in `state` that had ended when this was called. A job that fails again during the call is not
+        started twice. Raises TypeError or ValueError for a bad argument.
         """
         _check_final(state, "retried")
         if count is not None:

@@ -80,7 +80,7 @@ class DeadLetters(Inspection[Data, Result]):
         this queue starts in this queue. A moved job goes back to its queue: its failed record there starts again, or
         the job is added anew if the retention has removed the record. The copy in this queue is then deleted. If the
         job was already retried, or added again under the same id, only the copy is deleted. Copies that a worker of
-        this queue is running are not touched.
+        this queue is running are not changed. `cause` selects the jobs with this cause.
 
         Works in bounded steps. After an interruption, call it again: no job runs twice. Raises IncompatibleQueueError
         if the queue of a moved job has since got a `mode` that the job does not fit; that job stays here.

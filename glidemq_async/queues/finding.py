@@ -24,7 +24,7 @@ class JobSearch(Inspection[Data, Result]):
     async def find(
         self, wanted: str | Filter, limit: int = 100, *, newest_first: bool | None = None
     ) -> list[Job[Data, Result]]:
-        """Return up to `limit` jobs that match a filter, in the order of `get_jobs`, state by state.
+        """Return up to `limit` jobs that match a filter, state by state. `newest_first` is as for `get_jobs`.
 
         The filter is a text such as `state:failed name:resize error:"TimeoutError" added:>1h data.to:ada@x`, or a
         Filter; docs/finding.md describes it. Ages are measured by the server's clock. A job with a payload that

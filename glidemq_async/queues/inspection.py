@@ -148,7 +148,7 @@ class Inspection(QueuePart[Data, Result]):
     async def iter_jobs(
         self, state: State | Sequence[State], *, newest_first: bool | None = None
     ) -> AsyncIterator[Job[Data, Result]]:
-        """Iterate over the jobs in one or several states, in the order of `get_jobs`.
+        """Iterate over the jobs in one or several states. `newest_first` is as for `get_jobs`.
 
         Jobs that change their state during the iteration may be missed or come twice.
         """

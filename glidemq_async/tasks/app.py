@@ -230,7 +230,7 @@ class GlideMQ(Declaring, Generic[State]):
     ) -> None:
         """Run a worker until SIGTERM or SIGINT, or with `until_empty` until no job can start any more.
 
-        Raises the exceptions of `worker` and of its start.
+        `queues`, `options` and the keywords are as for `worker`. Raises the exceptions of `worker` and of its start.
         """
         await self.worker(queues, options=options, **keywords).run(until_empty=until_empty)
 

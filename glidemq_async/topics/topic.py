@@ -184,7 +184,7 @@ class Topic(Connectable):
         """Publish messages in order, each given as (subject, data) or (subject, data, key). Return their ids.
 
         All are checked before the first is sent. A call to the server holds up to 250 messages and is stored as a
-        whole. Raises the errors of `publish`.
+        whole. `durability` is as for `publish`. Raises the errors of `publish`.
         """
         inputs = [_checked_input(message) for message in messages]
         if not self._instruments or not inputs:

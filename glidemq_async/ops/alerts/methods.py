@@ -61,6 +61,7 @@ class AlertMethods(OpsPart):
         - `secret` signs the requests. If it is left out, a rule keeps its secret, and a new rule with webhooks gets a
           new secret. It is returned then, and cannot be read again.
         - `format` is the content of the requests: "json" (default), or "slack" for receivers of Slack's messages.
+          `note` says what the rule is for.
 
         Episodes of the rule that are open stay open while the new condition is true. Raises TypeError or ValueError for
         a bad value, with the nearest word, QueueNotFound for a name that is no queue, WebhookRefused for a host that is

@@ -75,10 +75,10 @@ class QueryListener(StreamingQueryListener):
     an event adds no second job, even if the first one has ended and was removed.
 
     Spark's callback takes microseconds: it puts the event into a buffer of `capacity` events. If the buffer is full,
-    "drop" drops and counts events, and "block" makes Spark wait, which delays queries. The listener waits for a server
-    that is unreachable. An event is reported at most once, because a driver that dies loses its buffer. For progress
-    events `reconcile` repairs this. `attach` calls it for each of the `checkpoints`: it adds a job for each batch that
-    was committed within `remember` and has none, with `reconciled: True` and without numbers.
+    `overflow` decides: "drop" drops and counts events, and "block" makes Spark wait, which delays queries. The listener
+    waits for a server that is unreachable. An event is reported at most once, because a driver that dies loses its
+    buffer. For progress events `reconcile` repairs this. `attach` calls it for each of the `checkpoints`: it adds a job
+    for each batch that was committed within `remember` and has none, with `reconciled: True` and without numbers.
 
     If no job may be lost, use `foreach_batch`. On Spark Connect the callbacks run in the client's process. Raises
     ValueError or TypeError for bad options.

@@ -45,7 +45,9 @@ def write_report(
     txn_version: int | None = None,
     prefix: str = DEFAULT_PREFIX,
 ) -> WriteReport:
-    """Return the report of a write, by its id or by its transaction (by default the last committed version).
+    """Return the report of a write, by its id or by its transaction.
+
+    `txn_version` is by default the last committed version of the application `txn_app_id`.
 
     Raises ValueError unless exactly one of `write_id` and `txn_app_id` is given, LookupError for an unknown write, and
     StorageUnavailable. The server keeps the counts for seven days, or for `dedupTtl` if that is longer.

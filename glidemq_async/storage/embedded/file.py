@@ -98,6 +98,7 @@ class FileStorage(ServerStorage):
 
     The server starts when a process first uses it. It ends `linger` seconds (10) after the last process disconnected.
     Acknowledged writes survive the death of any process. A power failure may lose the writes of the last second.
+    `timeout` is in seconds, as for `open_storage`. `testing=True` loads the switches for a movable clock.
     """
 
     _connect_timeout = START_SECONDS
