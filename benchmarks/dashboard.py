@@ -24,9 +24,9 @@ from urllib.parse import quote, urlsplit
 
 from glidemq_async import JobOptions, Queue, Worker
 from glidemq_async.storage import Storage, open_storage
-from glidemq_async.storage.redis.wire import Wire, as_list
 
-from .server import ServerCost, ask, connected, running_server
+from .reading_calls import PAGES, PASSES, CallCost, call_costs
+from .server import ServerCost, connected, running_server
 
 REPORT = Path(__file__).parents[1] / "docs" / "reports" / "dashboard.md"
 BUSY_SHARE = 0.05
@@ -78,11 +78,10 @@ class WatchCost:
 
 @dataclass
 class SearchCost:
-    """The time of the server in the requests of a search."""
+    """The requests of a search."""
 
     title: str
     calls: int
-    longest: float
     pages: list[float]
     found: int
     searched: int
@@ -99,6 +98,7 @@ class DashboardFigures:
     pages: list[PageTimes] = field(default_factory=list[PageTimes])
     watched: list[WatchCost] = field(default_factory=list[WatchCost])
     searches: list[SearchCost] = field(default_factory=list[SearchCost])
+    calls: list[CallCost] = field(default_factory=list[CallCost])
 
 
 class BrowserConnection:
@@ -332,14 +332,8 @@ async def many_jobs(url: str, count: int, figures: DashboardFigures) -> None:
                 figures.searches.append(await _searched(url, f"jobs, {title}", partial(_pages, base, path)))
             figures.searches.append(await _searched(url, "page of the jobs", lambda: _page(base, "/jobs")))
             figures.searches.append(await _searched(url, "overview", lambda: _page(base, "/")))
-        for start in (0, count // 3, count // 2):
-
-            async def listed(start: int = start) -> tuple[list[float], int, int]:
-                began = time.perf_counter()
-                jobs = await queue.get_jobs("waiting", start, start + 49)
-                return [time.perf_counter() - began], len(jobs), len(jobs)
-
-            figures.searches.append(await _searched(url, f"`get_jobs` from {start:,}", listed))
+    say("the time of the server for each call")
+    figures.calls += await call_costs(url, count, count // 5, count // 20)
 
 
 async def _fill(queue: Queue[Any, Any], count: int) -> None:
@@ -359,20 +353,10 @@ def _input(n: int, delayed: JobOptions) -> tuple[str, dict[str, int], JobOptions
 async def _searched(url: str, title: str, act: Callable[[], Awaitable[tuple[list[float], int, int]]]) -> SearchCost:
     say(title)
     async with connected(url) as wire:
-        await ask(wire, "CONFIG", "SET", "slowlog-max-len", 100_000, "slowlog-log-slower-than", 0)
-        await ask(wire, "SLOWLOG", "RESET")
+        before = await ServerCost.read(wire)
         pages, found, searched = await act()
-        taken = [seconds async for seconds in _function_calls(wire)]
-    return SearchCost(title, len(taken), max(taken), pages, found, searched)
-
-
-async def _function_calls(wire: Wire) -> AsyncGenerator[float]:
-    """Iterate over the seconds of the function calls in the slow log, also of the ones that only read."""
-    for item in as_list(await ask(wire, "SLOWLOG", "GET", -1)) or []:
-        _, _, microseconds, line, *_ = as_list(item) or []
-        command = (as_list(line) or [b""])[0]
-        if isinstance(command, bytes) and command.startswith(b"FCALL") and isinstance(microseconds, int):
-            yield microseconds / 1e6
+        calls = (await ServerCost.read(wire)).since(before).calls
+    return SearchCost(title, calls.get("fcall", 0) + calls.get("fcall_ro", 0), pages, found, searched)
 
 
 async def _pages(base: str, path: str) -> tuple[list[float], int, int]:
@@ -407,10 +391,10 @@ def report_of(found: DashboardFigures) -> str:
         for each in found.watched
     )
     searches = "\n".join(
-        f"| {each.title} | {each.calls} | {each.longest * 1000:.2f} ms | {median(each.pages) * 1000:.0f} ms | "
-        f"{each.found:,} | {each.searched:,} |"
+        f"| {each.title} | {each.calls} | {median(each.pages) * 1000:.0f} ms | {each.found:,} | {each.searched:,} |"
         for each in found.searches
     )
+    calls = "\n".join(each.row for each in found.calls)
     return f"""# The dashboard: figures
 
 This page has the cost of the [dashboard](../dashboard.md) and of the [HTTP API](../http-api.md) with many queues,
@@ -439,12 +423,26 @@ The server's share includes the jobs, which are the same in each row.
 ## {found.jobs:,} jobs in one queue
 
 A row has up to five pages of 50 jobs. A page ends after 10,000 searched jobs or two seconds, and has a cursor for the
-next one. The longest call is the longest time that one call occupied the server. It includes the time in which
-the server waited for a processor. `tests/server_time` checks that no call needs more than 5 ms.
+next one.
 
-| Request | calls | longest call | median of a page | found | searched |
-|---|---|---|---|---|---|
+| Request | calls | median of a page | found | searched |
+|---|---|---|---|---|
 {searches}
+
+### The time of the server for each call
+
+No call may occupy the server for more than 5 ms. The server reports the duration of each call, in which it may also
+have waited for a processor. So each call of a request is sent {PASSES} times more, and its cost is the shortest of
+these durations: the calls only read, so they do the same work each time. The table has the call with the highest cost,
+and the longest duration that was observed. A request of `find` has up to {PAGES} pages. The queue `large` is the one
+above. The queue `ended` has {found.jobs // 5:,} delayed jobs and {found.jobs // 20:,} failed ones.
+
+| Request | calls | highest cost of a call | longest duration | cost of all calls |
+|---|---|---|---|---|
+{calls}
+
+The position of a delayed or failed job is known, so `get_jobs` begins there with one call. Plain waiting jobs are
+entries of a stream, which has no positions: `get_jobs` reads the ids of all jobs before `start`.
 """
 
 

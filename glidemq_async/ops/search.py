@@ -25,8 +25,6 @@ MOST_SEARCHED: Final = 10_000
 LONGEST_SECONDS: Final = 2.0
 """Seconds after which a page ends, although fewer jobs than its limit were found."""
 AT_ONCE: Final = 100
-NAMED_AT_ONCE: Final = 300
-"""Number of jobs that the server looks at in one step of a search by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +110,15 @@ class Search:
             if number > self._place.state:
                 self._place = SearchPlace(name, number)
             while True:
-                following, ids = await page_of(queue, state, self._place.cursor, self._plan)
+                following, ids, looked = await page_of(queue, state, self._place.cursor, self._plan)
                 if not await self._search_page(name, ids, present):
                     return False
                 if not following:
                     break
-                if self._plan.only_name is not None:
-                    self._searched += NAMED_AT_ONCE - len(ids)
-                self._place = SearchPlace(name, number, following)
+                # The server has looked at these jobs, and left out the ones with another name.
+                self._searched += looked - len(ids)
+                # The step can be shorter than the one that an earlier page has begun, because its time is limited.
+                self._place = SearchPlace(name, number, following, max(0, self._place.skip - len(ids)))
                 if self._is_long_enough():
                     return False
         return True

@@ -85,7 +85,7 @@ WITH_DETAIL: Final = frozenset(
 #: The kinds whose events may have the name and the ordering key of the job, without a detail for them.
 WITH_CONTENT: Final = frozenset({"progress", "completed", "failed", "retrying"})
 #: The name, the ordering key, the size of the result, and the stored value.
-_Contents: TypeAlias = dict[str, tuple[str, str, int | None, bytes | None]]
+EventContents: TypeAlias = dict[str, tuple[str, str, int | None, bytes | None]]
 #: The key, the name, the value and the size of an event.
 _Content: TypeAlias = tuple[str | None, str | None, Any, int | None]
 
@@ -281,7 +281,7 @@ class QueueEvents(Connectable):
             self._entry, self._index, self._next_seq = before(entry), 0, seq
             yield EventGap(missed, self.position)
         at = from_ms(int(fields[b"t"]))
-        index, contents = 0, _contents(fields)
+        index, contents = 0, contents_of(fields)
         for kind, job_id, detail in _events(fields[b"e"].decode()):
             index += 1
             if index <= skip:
@@ -296,7 +296,7 @@ class QueueEvents(Connectable):
         # The entry is complete. The next read can start after it and need not read it again.
         self._entry, self._index = entry, 0
 
-    def _content(self, kind: str, job_id: str, detail: str, contents: _Contents) -> tuple[str, _Content]:
+    def _content(self, kind: str, job_id: str, detail: str, contents: EventContents) -> tuple[str, _Content]:
         """Return the detail of an event, and the key, the name, the value and the size of its job."""
         if kind == "added":
             name, separator, key = detail.partition(KEY_SEP)
@@ -329,7 +329,7 @@ class SyncQueueEvents(BlockingContext[QueueEvents]):
         return self._iterate(aiter(self._owner))
 
 
-def _contents(fields: dict[bytes, bytes]) -> _Contents:
+def contents_of(fields: dict[bytes, bytes]) -> EventContents:
     """Return the name, the key, the size of the result and the value of the jobs in an entry, by id."""
     if b"name" in fields:
         only = fields[b"e"].decode().partition(SEP)[2]
@@ -337,7 +337,7 @@ def _contents(fields: dict[bytes, bytes]) -> _Contents:
     if b"c" not in fields:
         return {}
     unpacked = cast("dict[bytes, list[Any]]", msgpack.unpackb(fields[b"c"], raw=True, strict_map_key=False))
-    found: _Contents = {}
+    found: EventContents = {}
     for job_id, (name, key, *result) in unpacked.items():
         size, packed = [*result, None, None][:2]
         found[job_id.decode()] = name.decode(), key.decode(), size, packed

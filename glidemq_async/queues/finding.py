@@ -92,11 +92,14 @@ def use_tasks(queue: JobSearch[Any, Any], tasks: Callable[[], TaskParameters]) -
     queue._own_tasks = tasks  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-async def page_of(queue: JobSearch[Any, Any], state: State, cursor: str, plan: FilterPlan) -> tuple[str, list[str]]:
-    """Return the next cursor and the ids of one page of a state, in the order of `find`."""
+async def page_of(
+    queue: JobSearch[Any, Any], state: State, cursor: str, plan: FilterPlan
+) -> tuple[str, list[str], int]:
+    """Return the next cursor, the ids of one page of a state in the order of `find`, and the number searched."""
     functions = queue._client.functions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     if plan.only_name is None:
-        return await functions.reading.list_jobs(state, cursor, PAGE)
+        following, ids = await functions.reading.list_jobs(state, cursor, PAGE)
+        return following, ids, len(ids)
     return await functions.searching.find(state, cursor, PAGE, plan.only_name)
 
 

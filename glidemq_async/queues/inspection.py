@@ -27,6 +27,8 @@ from glidemq_async.stored.record import FINAL, STATES, State
 
 PAGE: Final = 500
 """Number of jobs that one call lists."""
+RANKED: Final[frozenset[State]] = frozenset({"prioritized", "delayed", "failed", "suspended", "waiting-children"})
+"""The states whose cursor in `listJobs` is the number of jobs before it."""
 SILENT_SECONDS: Final = 60.0
 """Time without a heartbeat after which a worker counts as gone."""
 
@@ -125,17 +127,22 @@ class Inspection(QueuePart[Data, Result]):
 
         `waiting` jobs come in three groups: released and reclaimed jobs, which start first; plain jobs, the oldest
         first; and `lifo` jobs, the newest first. Workers alternate between the last two groups, so the order across
-        these groups is not defined. A high `start` is slow, because the server reads all jobs before it; use
-        `iter_jobs` to read all jobs. With `with_data=False` the payloads are not read, and `data` of these jobs is
+        these groups is not defined. With `with_data=False` the payloads are not read, and `data` of these jobs is
         None. A job that changes its state during the call may be missed, and none is returned twice.
+
+        A high `start` costs nothing if `state` is one of `prioritized`, `delayed`, `failed`, `suspended` and
+        `waiting-children`. In other states, and in a list of several states, the server reads the ids of all jobs
+        before it, about 500 with each call. Use `iter_jobs` to read all jobs, and `Ops.find`, which has a cursor, to
+        read a list page by page.
 
         Raises ValueError for an unknown state, for no state, and unless 0 <= start <= end.
         """
         if start < 0 or end < start:
             raise ValueError(f"start and end must be 0 <= start <= end, got {start} and {end}")
         found: dict[str, Job[Data, Result]] = {}
-        position = 0
-        async for ids in self._pages_of(state, newest_first):
+        states = _known_states(state)
+        position = start if len(states) == 1 and states[0] in RANKED else 0
+        async for ids in self._pages_of(states, newest_first, str(position) if position else ""):
             wanted = ids[max(0, start - position) : end + 1 - position]
             for job in await self._read(wanted, with_data):
                 # A job that moves to a later state during the call is met again there.
@@ -152,20 +159,22 @@ class Inspection(QueuePart[Data, Result]):
 
         Jobs that change their state during the iteration may be missed or come twice.
         """
-        async for ids in self._pages_of(state, newest_first):
+        async for ids in self._pages_of(_known_states(state), newest_first):
             async for job in self._each(ids):
                 yield job
 
-    async def _pages_of(self, state: State | Sequence[State], newest_first: bool | None) -> AsyncIterator[list[str]]:
-        for one in _known_states(state):
-            async for ids in self._pages(one, newest_first):
+    async def _pages_of(
+        self, states: Sequence[State], newest_first: bool | None, cursor: str = ""
+    ) -> AsyncIterator[list[str]]:
+        for one in states:
+            async for ids in self._pages(one, newest_first, cursor=cursor):
                 yield ids
 
     async def _pages(
-        self, state: State, newest_first: bool | None, name: str | None = None
+        self, state: State, newest_first: bool | None, name: str | None = None, *, cursor: str = ""
     ) -> AsyncIterator[list[str]]:
         await self.connect()
-        cursor, functions = "", self._client.functions
+        functions = self._client.functions
         # The server lists ended jobs newest first and all others in the order of their start, so the same direction is
         # the reverse of one and not of the other.
         backwards = newest_first is not None and newest_first != (state in FINAL)
@@ -173,7 +182,7 @@ class Inspection(QueuePart[Data, Result]):
             if name is None:
                 cursor, ids = await functions.reading.list_jobs(state, cursor, PAGE, backwards=backwards)
             else:
-                cursor, ids = await functions.searching.find(state, cursor, PAGE, name, backwards=backwards)
+                cursor, ids, _ = await functions.searching.find(state, cursor, PAGE, name, backwards=backwards)
             yield ids
             if not cursor:
                 return

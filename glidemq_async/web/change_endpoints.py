@@ -114,6 +114,7 @@ ENDPOINTS = (
         summary="Show the pause, the limits and the rules of events of a queue, and who has set them.",
         handle=settings,
         result=SettingList,
+        tool=True,
     ),
     ApiRoute(
         method="PUT",

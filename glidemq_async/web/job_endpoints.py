@@ -167,6 +167,7 @@ ENDPOINTS = (
         query=ListQuery,
         result=OperationList,
         whole=True,
+        tool=True,
     ),
     ApiRoute(
         method="POST",

@@ -109,5 +109,6 @@ ENDPOINTS = (
         handle=server,
         result=ServerInfo,
         whole=True,
+        tool=True,
     ),
 )

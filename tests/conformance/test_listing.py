@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import JobNotFound
+from glidemq_async import JobNotFound, JobOptions
 from glidemq_async.stored.record import State
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
 
@@ -129,6 +129,24 @@ async def test_long_lists_are_read_from_their_end(queue: AnyQueue) -> None:
             assert backwards == forwards[::-1]
             assert [job.id for job in await queue.get_jobs(state, 595, 604, newest_first=True)] == backwards[595:605]
         gate.release()
+
+
+async def test_a_list_of_delayed_jobs_begins_at_any_position_with_one_call(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await queue.add_bulk([("n", number, JobOptions(delay=60 + number)) for number in range(520)])
+    calls: list[str] = []
+    call = queue.storage.call
+
+    async def recorded(function: str, *args: Any, **options: Any) -> object:
+        calls.append(function)
+        return await call(function, *args, **options)
+
+    monkeypatch.setattr(queue.storage, "call", recorded)
+    assert [job.data for job in await queue.get_jobs("delayed", 510, 513)] == [510, 511, 512, 513]
+    assert [job.data for job in await queue.get_jobs("delayed", 515, 518, newest_first=True)] == [4, 3, 2, 1]
+    assert calls.count("listJobs") == 2
+    assert await queue.get_jobs("delayed", 520, 530) == []
 
 
 async def test_payloads_can_be_left_out(queue: AnyQueue) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +19,27 @@ from glidemq_async import Queue
 from glidemq_async.ops import Ops
 from glidemq_async.ops.access import Identity
 from glidemq_async.storage import Storage
+from glidemq_async.web.api import ENDPOINTS
 from glidemq_async.web.app import McpTools, operations_app, running
 from glidemq_async.web.context import RequestContext
 from glidemq_async.web.mcp_server import mcp_server, tools
 from tests.web.clients import LOCAL, user
 
 pytestmark = pytest.mark.only_on("memory")
+NOT_OFFERED = {
+    "whoAmI": "a model has no use for its own name",
+    "findJobsOfQueue": "findJobs finds them with queue:",
+    "getResult": "getJob has the result",
+    "previewObliteration": "no tool obliterates a queue",
+    "listAlerts": "the rules have the addresses of webhooks",
+    "drawFlowGraph": "getFlowGraph has the same as JSON",
+    "drawWaterfall": "getWaterfall has the same as JSON",
+    "exportAudit": "listAudit has the lines in pages",
+    "streamChunks": "a tool has one reply",
+    "streamEvents": "a tool has one reply",
+}
+"""Routes that read and are no tools, and why."""
+PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 
 @asynccontextmanager
@@ -77,6 +94,19 @@ async def test_wrong_arguments_are_explained(storage: Storage) -> None:
         failed, document = await call(client, "dropEverything")
         assert failed
         assert "--allow-changes" in document["detail"]
+
+
+def test_the_tools_are_the_routes_that_read_and_the_steps_of_an_operation() -> None:
+    reading = {route.name for route in ENDPOINTS if route.method == "GET"}
+    offered = set(tools(allow_changes=False))
+    assert reading - offered == NOT_OFFERED.keys()
+    assert set(tools(allow_changes=True)) - offered == {"previewOperation", "startOperation", "cancelOperation"}
+
+
+def test_the_page_names_every_tool() -> None:
+    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    named = [name for row in rows for name in re.findall("`([a-z]+[A-Z]\\w+)`", row.split("|")[2])]
+    assert sorted(named) == sorted(tools(allow_changes=True))
 
 
 async def test_tools_only_read_by_default(storage: Storage) -> None:

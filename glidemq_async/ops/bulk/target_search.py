@@ -83,7 +83,7 @@ class TargetSearch:
         for state in self._plan.states:
             cursor = ""
             while True:
-                cursor, ids = await page_of(queue, state, cursor, self._plan)
+                cursor, ids, _ = await page_of(queue, state, cursor, self._plan)
                 yield ids
                 if not cursor:
                     break

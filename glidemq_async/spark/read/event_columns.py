@@ -6,17 +6,21 @@ Arrow's functions process all events of a batch together. A Python loop over the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from glidemq_async.queues.events import KEY_SEP, SEP, WITH_DETAIL
+from glidemq_async.errors import SerializationError
+from glidemq_async.payloads.serialization import MsgpackSerializer
+from glidemq_async.queues.events import KEY_SEP, SEP, WITH_CONTENT, WITH_DETAIL, EventContents, contents_of
+from glidemq_async.spark.read.job_rows import to_json
 
 __all__ = ["ROW_VERSION", "EventColumns"]
 
 ROW_VERSION: Final = 1
 _WITH_DETAIL: Final = pa.array(sorted(WITH_DETAIL))
+_SERIALIZER: Final = MsgpackSerializer()
 
 
 # One builder per queue, and the queue's name and incarnation are constant columns. The numbers of the events are not
@@ -36,9 +40,12 @@ class EventColumns:
         self._seqs: list[bytes] = []
         self._times: list[bytes] = []
         self._texts: list[bytes] = []
+        self._contents: dict[int, EventContents] = {}
 
     def add(self, entry: bytes, fields: dict[bytes, bytes]) -> None:
         """Append the next entry: its id and its fields."""
+        if b"name" in fields or b"c" in fields:
+            self._contents[len(self._ids)] = contents_of(fields)
         self._ids.append(entry)
         self._seqs.append(fields[b"seq"])
         self._times.append(fields[b"t"])
@@ -46,7 +53,7 @@ class EventColumns:
 
     def take(self, first: int, stop: int) -> pa.RecordBatch:
         """Return the events from number `first` to `stop - 1`. The appended entries must contain them without a gap."""
-        rows = _Rows(self._ids, self._seqs, self._times, self._texts, range(first, stop))
+        rows = _Rows(self._ids, self._seqs, self._times, self._texts, self._contents, range(first, stop))
         self._clear()
         arrays = [
             pa.repeat(pa.scalar(self._constants[field.name], field.type), stop - first)
@@ -56,6 +63,10 @@ class EventColumns:
         ]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         return batch if self._kinds is None else batch.filter(pc.is_in(rows.event, value_set=self._kinds))
+
+
+_Content: TypeAlias = tuple[str, str, int | None, bytes | None]
+"""The name, the key, the size of the result, and the stored value."""
 
 
 class _Split(NamedTuple):
@@ -94,7 +105,13 @@ class _Rows:
     """The columns of one batch, by name. A column is computed when it is requested."""
 
     def __init__(
-        self, ids: list[bytes], seqs: list[bytes], times: list[bytes], texts: list[bytes], numbers: range
+        self,
+        ids: list[bytes],
+        seqs: list[bytes],
+        times: list[bytes],
+        texts: list[bytes],
+        contents: dict[int, EventContents],
+        numbers: range,
     ) -> None:
         self._ids, self._times = pa.array(ids, pa.string()), times
         self._begins = _integers(seqs)
@@ -104,6 +121,7 @@ class _Rows:
         begin = numbers.start - int(seqs[0])
         self._entry, self.event, self._job_id, self._raw = (column.slice(begin, len(numbers)) for column in split)
         self._seq = _numbers(numbers.start, numbers.stop)
+        self._contents = self._contents_of_rows(contents)
 
     def column(self, name: str, kind: pa.DataType) -> pa.Array:
         """Return a column of this type."""
@@ -119,6 +137,8 @@ class _Rows:
             "delay_ms": self._delay,
             "reason": self._reason,
             "error_class": self._error_class,
+            "size": lambda: self._of_contents(2, pa.int64()),
+            "value": self._value,
         }
         return pc.cast(makers[name](), kind)
 
@@ -135,8 +155,30 @@ class _Rows:
     def _where(self, mask: pa.Array, values: pa.Array) -> pa.Array:
         return pc.if_else(mask, values, pa.scalar(None, pa.string()))
 
+    def _contents_of_rows(self, contents: dict[int, EventContents]) -> list[_Content | None]:
+        """Return the content of each event, None for an event without one. Return [] if no event has one."""
+        if not contents:
+            return []
+        events = zip(self._entry.to_pylist(), self.event.to_pylist(), self._job_id.to_pylist(), strict=True)
+        nothing: EventContents = {}
+        return [contents.get(at, nothing).get(job) if kind in WITH_CONTENT else None for at, kind, job in events]
+
+    def _of_contents(self, part: int, kind: pa.DataType) -> pa.Array:
+        if not self._contents:
+            return pa.array([None] * len(self.event), kind)
+        values = [None if each is None else each[part] for each in self._contents]
+        return pa.array([None if value == "" else value for value in values], kind)
+
+    def _or_content(self, values: pa.Array, part: int) -> pa.Array:
+        return pc.coalesce(values, self._of_contents(part, pa.string())) if self._contents else values
+
+    def _value(self) -> pa.Array:
+        if not self._contents:
+            return self._of_contents(3, pa.string())
+        return pa.array([None if each is None else _json_of(each[3]) for each in self._contents], pa.string())
+
     def _name(self) -> pa.Array:
-        return self._where(self._is("added"), self._detail())
+        return self._or_content(self._where(self._is("added"), self._detail()), 0)
 
     def _detail(self) -> pa.Array:
         # For an added job the detail is its name, followed by its ordering key.
@@ -144,7 +186,8 @@ class _Rows:
 
     def _key(self) -> pa.Array:
         keyed = pc.and_(self._is("added"), pc.match_substring(self._raw, KEY_SEP))
-        return self._where(keyed, pc.replace_substring_regex(self._raw, f"^[^{KEY_SEP}]*{KEY_SEP}", ""))
+        of_added = self._where(keyed, pc.replace_substring_regex(self._raw, f"^[^{KEY_SEP}]*{KEY_SEP}", ""))
+        return self._or_content(of_added, 1)
 
     def _delay(self) -> pa.Array:
         return pc.cast(_before(self._where(self._is("retrying", "limited"), self._raw), " "), pa.int64())
@@ -155,6 +198,16 @@ class _Rows:
 
     def _error_class(self) -> pa.Array:
         return _before(self._reason(), ": ")
+
+
+def _json_of(packed: bytes | None) -> str | None:
+    """Return a stored value as JSON, None if the default serializer cannot read it."""
+    if packed is None:
+        return None
+    try:
+        return to_json(_SERIALIZER.loads(packed))
+    except (SerializationError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def _before(texts: pa.Array, mark: str) -> pa.Array:

@@ -34,8 +34,8 @@ _PAYLOAD: Final = "progress string, data string, payload binary, result string, 
 SCHEMAS: Final = {
     "events": (
         "queue string, offset string, seq bigint, event string, job_id string, name string, key string, "
-        "detail string, delay_ms bigint, reason string, error_class string, ts timestamp, incarnation string, "
-        "v smallint"
+        "detail string, delay_ms bigint, reason string, error_class string, size bigint, value string, "
+        "ts timestamp, incarnation string, v smallint"
     ),
     "jobs": f"{_JOB}{_PAYLOAD}observed_at timestamp",
     "dlq": (

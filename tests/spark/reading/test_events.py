@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,7 +11,7 @@ from pyspark.errors import PySparkException
 from glidemq_async import Queue
 from tests.spark.reading.conftest import Source
 from tests.spark.versions import needs_admission
-from tests.support.helpers import AnyQueue
+from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
 from tests.support.stores import RunningStore
 
 
@@ -26,6 +27,21 @@ async def test_the_stored_events_are_a_table(queue: AnyQueue, source: Source) ->
     assert {(row.queue, row.v) for row in rows} == {(queue.name, 1)}
     assert len({row.incarnation for row in rows}) == 1
     assert rows[0].incarnation
+
+
+async def test_events_have_the_content_that_the_rules_ask_for(queue: AnyQueue, source: Source) -> None:
+    async def work(job: AnyJob) -> Any:
+        await job.update_progress({"done": 1})
+        return [1, 2]
+
+    await queue.set_events(content="value", off=("added", "active"))
+    async with worker_of(queue, work):
+        await ended(await queue.add("mail", key="k"))
+    rows = source.read().orderBy("seq").collect()
+    assert [(row.event, row.name, row.key, row.size, row.value) for row in rows] == [
+        ("progress", "mail", "k", None, '{"done": 1}'),
+        ("completed", "mail", "k", 3, "[1, 2]"),
+    ]
 
 
 @needs_admission

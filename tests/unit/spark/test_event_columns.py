@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import msgpack
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,32 @@ def test_a_detail_fills_the_columns_of_its_kind() -> None:
         ("3", None, None, "250 ValueError: no: 1", 250, "ValueError: no: 1", "ValueError"),
         ("4", None, None, "40", 40, None, None),
         ("5", None, None, "KeyError: 'a'", None, "KeyError: 'a'", "KeyError"),
+    ]
+
+
+def test_contents_fill_the_name_the_key_the_size_and_the_value() -> None:
+    contents = {"1": ("mail", "k", 3, msgpack.packb([1, "a"])), "2": ("mail", "", 2_000), "3": ("", "", None)}
+    done: list[Event] = [("completed", "1", None), ("completed", "2", None), ("failed", "3", "KeyError: 'a'")]
+    progress = {
+        b"e": text_of([("progress", "4", None)]).encode(),
+        b"name": b"send",
+        b"key": b"t",
+        b"v": msgpack.packb(50),
+    }
+    sealed = {b"e": text_of([("progress", "5", None)]).encode(), b"name": b"send", b"v": b"\xc1"}
+    columns = EventColumns("q", "i", (), arrow_schema(SCHEMA))
+    columns.add(
+        b"7-0", {b"seq": b"0", b"n": b"3", b"t": b"0", b"e": text_of(done).encode(), b"c": msgpack.packb(contents)}
+    )
+    columns.add(b"7-1", {b"seq": b"3", b"n": b"1", b"t": b"0", **progress})
+    columns.add(b"7-2", {b"seq": b"4", b"n": b"1", b"t": b"0", **sealed})
+    names = ("job_id", "name", "key", "size", "value")
+    assert [tuple(row[name] for name in names) for row in columns.take(0, 5).to_pylist()] == [
+        ("1", "mail", "k", 3, '[1, "a"]'),
+        ("2", "mail", None, 2_000, None),
+        ("3", None, None, None, None),
+        ("4", "send", "t", None, "50"),
+        ("5", "send", None, None, None),
     ]
 
 
