@@ -29,7 +29,9 @@ MOST_CHILDREN: Final = 10_000
 MOST_PARENTS: Final = 256
 """Maximum number of parents of one job. Its end is reported to all of them in one step."""
 PAGE_NODES: Final = 32
-"""Number of nodes that the server makes in one step."""
+"""Number of nodes that the server makes in one step, if each of them has few parents."""
+PARENTS_OF_A_NODE: Final = 8
+"""Number of parents that cost the server as much as another node, because it reads the name of each parent."""
 PAGE_BYTES: Final = 65_536
 
 Node: TypeAlias = FlowJob | DagNode
@@ -148,16 +150,18 @@ def _split(
     plan: Sequence[PlannedNode], requests: Sequence[AddRequest], bases: Sequence[str], first: int
 ) -> Iterator[tuple[int, list[object]]]:
     rows: list[object] = []
-    size = 0
+    size = work = 0
     for number, (planned, request, base) in enumerate(zip(plan, requests, bases, strict=True), first):
         row = [base, *request, planned.node.on_failure[0], planned.parents, planned.children]
         # The job contains the names of its parents.
         bytes_of = len(request.data) + 5 * len(planned.children) + 32 * len(planned.parents)
-        if rows and (len(rows) == PAGE_NODES or size + bytes_of > PAGE_BYTES):
+        work_of = 1 + len(planned.parents) // PARENTS_OF_A_NODE
+        if rows and (work + work_of > PAGE_NODES or size + bytes_of > PAGE_BYTES):
             yield first, rows
-            first, rows, size = number, [], 0
+            first, rows, size, work = number, [], 0, 0
         rows.append(row)
         size += bytes_of
+        work += work_of
     yield first, rows
 
 
