@@ -7,13 +7,10 @@ import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from httpx2 import ASGITransport, AsyncClient
-from mcp import types
-from mcp.client import Client
-from mcp.client.streamable_http import streamable_http_client
 
 from glidemq_async import Queue
 from glidemq_async.ops import Ops
@@ -22,8 +19,10 @@ from glidemq_async.storage import Storage
 from glidemq_async.web.api import ENDPOINTS
 from glidemq_async.web.app import McpTools, operations_app, running
 from glidemq_async.web.context import RequestContext
-from glidemq_async.web.mcp_server import mcp_server, tools
 from tests.web.clients import LOCAL, user
+
+if TYPE_CHECKING:  # Each test process reads this file, and the package takes a second to import.
+    from mcp.client import Client
 
 pytestmark = pytest.mark.only_on("memory")
 NOT_OFFERED = {
@@ -42,9 +41,20 @@ NOT_OFFERED = {
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 
+def tools(*, allow_changes: bool) -> dict[str, Any]:
+    """Return the tools of the server."""
+    from glidemq_async.web import mcp_server
+
+    return mcp_server.tools(allow_changes=allow_changes)
+
+
 @asynccontextmanager
 async def model(storage: Storage, identity: Identity, *, allow_changes: bool = False) -> AsyncGenerator[Client]:
     """Provide a client of an MCP server for an identity."""
+    from mcp.client import Client
+
+    from glidemq_async.web.mcp_server import mcp_server
+
     app = operations_app(storage, read_only=not allow_changes)
     async with running(app):
         context = RequestContext(app.state.web, identity, "", "")
@@ -55,6 +65,9 @@ async def model(storage: Storage, identity: Identity, *, allow_changes: bool = F
 @asynccontextmanager
 async def over_http(storage: Storage, identity: Identity | None, offered: McpTools) -> AsyncGenerator[Client]:
     """Provide a client of the MCP server of an operations app."""
+    from mcp.client import Client
+    from mcp.client.streamable_http import streamable_http_client
+
     app = operations_app(storage, access=None if identity is None else lambda _: identity, mcp=offered)
     transport = ASGITransport(app, client=("127.0.0.1", 1234))
     async with (
@@ -67,6 +80,8 @@ async def over_http(storage: Storage, identity: Identity | None, offered: McpToo
 
 async def call(client: Client, name: str, **arguments: object) -> tuple[bool, dict[str, Any]]:
     """Call a tool. Return whether it has failed, and its document."""
+    from mcp import types
+
     result = await client.call_tool(name, dict(arguments))
     [content] = result.content
     assert isinstance(content, types.TextContent)

@@ -15,6 +15,7 @@ from matplotlib import dates
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
+from glidemq_async.spark.pipeline.durations import duration
 from glidemq_async.spark.pipeline.slo import PAIRS
 
 if TYPE_CHECKING:
@@ -207,20 +208,6 @@ def _scale(axes: Axes, measured: Sequence[Percentiles]) -> None:
 
 def _tick(value: float, _position: int | None) -> str:
     return duration(value)
-
-
-def duration(ms: float | None) -> str:
-    """Return milliseconds in a readable unit: 840 ms, 1.2 s, 3.5 min, 2 h."""
-    if ms is None:
-        return "-"
-    for limit, unit, name in ((1000, 1, "ms"), (60_000, 1000, "s"), (3_600_000, 60_000, "min")):
-        if ms < limit:
-            return f"{_short(ms / unit)} {name}"
-    return f"{_short(ms / 3_600_000)} h"
-
-
-def _short(value: float) -> str:
-    return f"{value:.0f}" if value >= 100 or math.isclose(value, round(value)) else f"{value:.3g}"
 
 
 def _stacked(rows: int, height: float, ratios: Sequence[float]) -> tuple[Figure, list[Axes]]:

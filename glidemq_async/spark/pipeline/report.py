@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from glidemq_async.spark.pipeline.bronze import Audit
-from glidemq_async.spark.pipeline.charts import charts, duration
+from glidemq_async.spark.pipeline.durations import duration
 from glidemq_async.spark.pipeline.figures import PipelineFigures
 
 
@@ -44,6 +44,9 @@ def save_report(
     figures: PipelineFigures, folder: Path, audits: Sequence[Audit], *, title: str | None = None
 ) -> ReportFiles:
     """Write report.html and a PNG per chart into the folder. Create the folder, and replace existing files."""
+    # matplotlib takes a second to import, and a pipeline needs it only for reports.
+    from glidemq_async.spark.pipeline.charts import charts
+
     folder.mkdir(parents=True, exist_ok=True)
     drawn = charts(figures)
     pictures: list[Path] = []

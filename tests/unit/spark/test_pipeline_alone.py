@@ -18,7 +18,7 @@ from glidemq_async.errors import StorageUnavailable
 from glidemq_async.queues.events import EventKind
 from glidemq_async.spark.pipeline import backfill, silver
 from glidemq_async.spark.pipeline.bronze import Audit, remove_incomplete_files
-from glidemq_async.spark.pipeline.charts import duration
+from glidemq_async.spark.pipeline.durations import duration
 from glidemq_async.spark.pipeline.figures import (
     MAX_POINTS,
     Burn,
