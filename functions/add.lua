@@ -432,7 +432,7 @@ end
 
 -- Append the first STEP jobs of the groups, and more until the budget is spent. Return how many were appended.
 local function append_groups(base, args, total, next_number, added, call)
-  local it, at, n, left = total > STEP and budget.new() or nil, 4, 0, STEP
+  local call_budget, at, n, left = total > STEP and budget.new() or nil, 4, 0, STEP
   while at <= #args do
     local from, final = at + 3, at + 2 + tonumber(args[at + 2])
     while from <= final do
@@ -440,7 +440,7 @@ local function append_groups(base, args, total, next_number, added, call)
       append_group(base, args, at, from, last, next_number, added, call)
       n, left, from = n + last - from + 1, left - (last - from + 1), last + 1
       if left == 0 then
-        if n < total and budget.has_added_enough(it) then return n end
+        if n < total and budget.has_added_enough(call_budget) then return n end
         left = STEP
       end
     end

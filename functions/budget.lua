@@ -39,10 +39,10 @@ do
     return {began = not is_small and seconds() or nil, bytes = 0, most = budget.CLAIMED_BYTES}
   end
 
-  local function has_lasted(it, limit)
+  local function has_lasted(call_budget, limit)
     local now = seconds()
-    if not it.began then it.began = now end
-    return now - it.began >= limit
+    if not call_budget.began then call_budget.began = now end
+    return now - call_budget.began >= limit
   end
 
   -- Return the budget of a function that returns payloads. Each byte costs time again when it is sent.
@@ -50,30 +50,30 @@ do
     return budget.new(ANSWER)
   end
 
-  function budget.is_spent(it)
-    return it.bytes >= it.most or seconds() - it.began >= ENOUGH
+  function budget.is_spent(call_budget)
+    return call_budget.bytes >= call_budget.most or seconds() - call_budget.began >= ENOUGH
   end
 
   -- Return true if a call should add no more jobs.
-  function budget.has_added_enough(it)
-    return has_lasted(it, ADDED)
+  function budget.has_added_enough(call_budget)
+    return has_lasted(call_budget, ADDED)
   end
 
   -- Return true if a call should settle no more runs, because it has to claim jobs too.
-  function budget.has_settled_enough(it)
-    return has_lasted(it, SETTLED)
+  function budget.has_settled_enough(call_budget)
+    return has_lasted(call_budget, SETTLED)
   end
 
   -- Return true if a call should claim no more jobs, and note it in `spent`.
-  function budget.has_claimed_enough(it)
-    it.spent = it.spent or it.bytes >= it.most or has_lasted(it, CLAIMED)
-    return it.spent
+  function budget.has_claimed_enough(call_budget)
+    call_budget.spent = call_budget.spent or call_budget.bytes >= call_budget.most or has_lasted(call_budget, CLAIMED)
+    return call_budget.spent
   end
 
   -- Count the values of a flat record.
-  function budget.count_record(it, flat)
-    local bytes = it.bytes
+  function budget.count_record(call_budget, flat)
+    local bytes = call_budget.bytes
     for i = 2, #flat, 2 do bytes = bytes + #flat[i] end
-    it.bytes = bytes
+    call_budget.bytes = bytes
   end
 end

@@ -33,11 +33,11 @@ end
 local STEP = 200
 
 local function check_zset(base, structure, cursor, count, report)
-  local it = budget.new()
+  local call_budget = budget.new()
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
   for i, member in ipairs(ids) do
-    if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
+    if i > 1 and budget.is_spent(call_budget) then return digits(from + i - 1) end
     local id = locations.id_of(structure, member)
     local state, entry = record.location(base, id)
     local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
@@ -100,7 +100,7 @@ local function check_entry(base, structure, entry, delivered, report)
 end
 
 local function check_stream(base, structure, cursor, count, report)
-  local stream, it = base .. ':' .. structure, budget.new()
+  local stream, call_budget = base .. ':' .. structure, budget.new()
   local delivered = entries.last_delivered(stream)
   local special = tonumber(redis.call('HGET', base .. ':meta2', 'special') or 0)
   local from, n, last = cursor == '' and '-' or '(' .. cursor, 0, nil
@@ -108,12 +108,12 @@ local function check_stream(base, structure, cursor, count, report)
     local wanted = math.min(count - n, 8)
     local rows = redis.call('XRANGE', stream, from, '+', 'COUNT', wanted)
     for _, entry in ipairs(rows) do
-      if last and budget.is_spent(it) then return last end
+      if last and budget.is_spent(call_budget) then return last end
       check_entry(base, structure, entry, delivered, report)
       if structure == 'fifo' and entries.before(delivered, entry[1]) then
         check_mark(entry[1], entry[2], special, report)
       end
-      it.bytes, last, n = it.bytes + #entry[2][2], entry[1], n + 1
+      call_budget.bytes, last, n = call_budget.bytes + #entry[2][2], entry[1], n + 1
     end
     if #rows < wanted then return '' end
     from = '(' .. last
@@ -181,9 +181,9 @@ register('checkPlaces', function(base, args)
 end, {'no-writes'})
 
 register('checkRecords', function(base, args)
-  local report, it = {}, budget.new()
+  local report, call_budget = {}, budget.new()
   for i, id in ipairs(args) do
-    if i > 1 and budget.is_spent(it) then return {i - 1, report} end
+    if i > 1 and budget.is_spent(call_budget) then return {i - 1, report} end
     check_record(base, id, report)
   end
   return {#args, report}
@@ -417,7 +417,7 @@ end
 
 -- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
-  local key, it = base .. ':' .. name, budget.new()
+  local key, call_budget = base .. ':' .. name, budget.new()
   if name == 'results' then return check_results(base, at, report) end
   if name == 'flowed' then return check_flowed(base, at, report) end
   if name == 'streamed' then return check_streamed(base, at, report) end
@@ -432,7 +432,7 @@ local function check_marks(base, name, at, report)
   local from = tonumber(at)
   local ids = redis.call('ZRANGE', key, from, from + STEP - 1)
   for i, id in ipairs(ids) do
-    if i > 1 and budget.is_spent(it) then return digits(from + i - 1) end
+    if i > 1 and budget.is_spent(call_budget) then return digits(from + i - 1) end
     mark[name](base, id, report)
   end
   return #ids == STEP and digits(from + STEP) or nil

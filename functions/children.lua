@@ -225,7 +225,7 @@ local function named(base, flow, stamp, number)
 end
 
 register('getChildren', function(base, args)
-  local it = budget.of_answer()
+  local call_budget = budget.of_answer()
   local key, stamp, number = named(base, args[1], args[2], integer('node', args[3]))
   local from, rows = integer('cursor', args[4]), {}
   if not key then return {'', rows, -1} end
@@ -234,11 +234,11 @@ register('getChildren', function(base, args)
   local ends = has_ended(key, number) and -1 or tonumber(redis.call('HGET', key, plans.ENDED) or 0)
   local last = math.min(from + STEP_ROWS, #found)
   for i = from + 1, last do
-    if i > from + 1 and budget.is_spent(it) then return {digits(i - 1), rows, ends} end
+    if i > from + 1 and budget.is_spent(call_budget) then return {digits(i - 1), rows, ends} end
     local n = digits(found[i])
     local node = node_of(key, n)
     local how = redis.call('HGET', key, 'e' .. n) or ''
-    it.bytes = it.bytes + #how
+    call_budget.bytes = call_budget.bytes + #how
     if node then
       for _, value in ipairs({node[1] == '' and base or node[1], node[2], node[3], node[4], string.sub(how, 1, 1),
         string.sub(how, 2)}) do rows[#rows + 1] = value end

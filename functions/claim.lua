@@ -293,17 +293,17 @@ end
 -- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)
-  local it, step = call.budget, FIRST_STEP
-  if usual_bytes * step > it.most then step = math.max(1, math.floor(it.most / usual_bytes)) end
+  local call_budget, step = call.budget, FIRST_STEP
+  if usual_bytes * step > call_budget.most then step = math.max(1, math.floor(call_budget.most / usual_bytes)) end
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
   while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
-    it.bytes = it.bytes + size
+    call_budget.bytes = call_budget.bytes + size
     if found < wanted then return true end
-    if out.n >= most or budget.has_claimed_enough(it) then return false end
+    if out.n >= most or budget.has_claimed_enough(call_budget) then return false end
     -- The next step may have as many jobs of the same size as the bytes still allow.
-    step = math.min(step * 2, largest, math.ceil((it.most - it.bytes) * found / math.max(1, size)))
+    step = math.min(step * 2, largest, math.ceil((call_budget.most - call_budget.bytes) * found / math.max(1, size)))
   end
 end
 
@@ -353,7 +353,7 @@ end
 -- jobs in `prioritized`, which then do not start.
 function claim.take(base, consumer, slots, call)
   call.base = base
-  local out, seen, it = {n = 0, tokens = {}}, call.seen, call.budget
+  local out, seen, call_budget = {n = 0, tokens = {}}, call.seen, call.budget
   if seen.returned then take_from('returned', base, consumer, slots, call, out) end
   if not seen.returned or is_unfinished(slots, call, out) then
     if seen.lifo or seen.ready then
@@ -365,9 +365,9 @@ function claim.take(base, consumer, slots, call)
   if seen.prioritized and not call.behind and is_unfinished(slots, call, out) then
     take_from('prioritized', base, consumer, slots, call, out)
   end
-  if out.n > 0 then usual_bytes = it.bytes / out.n end
+  if out.n > 0 then usual_bytes = call_budget.bytes / out.n end
   keyed.review(base, call)
-  return out, it.spent and out.n < slots
+  return out, call_budget.spent and out.n < slots
 end
 
 -- Read one job of an earlier claim again, if it still runs under its token.

@@ -52,8 +52,8 @@ do
     if #ids == 0 then return end
     for _, id in ipairs(ids) do
       local key = base .. ':job:' .. id
-      local it = step.budget
-      it.bytes = it.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
+      local call_budget = step.budget
+      call_budget.bytes = call_budget.bytes + redis.call('HSTRLEN', key, 'data') + redis.call('HSTRLEN', key, 'result')
     end
     removal.strip(base, ids, step)
     step.removed = step.removed + #ids

@@ -107,10 +107,10 @@ end
 
 -- Return true if a call should leave the rest of the work to another call.
 local function is_enough(call)
-  local it = call.flow_budget
+  local flow_budget = call.flow_budget
   if (call.seen.posted or 0) > POSTED_BYTES or keyed.has_touched_many(call) then return true end
-  if call.is_flow_step then return budget.is_spent(it) end
-  return budget.has_settled_enough(it)
+  if call.is_flow_step then return budget.is_spent(flow_budget) end
+  return budget.has_settled_enough(flow_budget)
 end
 
 -- Cancel the children of a node from a position on. Most children have no children of their own. A step has read the

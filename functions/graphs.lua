@@ -54,7 +54,7 @@ local function is_complete(key, number)
 end
 
 register('readFlow', function(base, args)
-  local it, flow, key, rows = budget.of_answer(), args[1], plans.key_of(base, args[1]), {}
+  local call_budget, flow, key, rows = budget.of_answer(), args[1], plans.key_of(base, args[1]), {}
   local number, page = string.match(args[3], '^(%d+) (%d+)$')
   if not number then fail('ARGUMENT', 'cursor must be two numbers, found ' .. args[3]) end
   number, page = tonumber(number), tonumber(page)
@@ -64,7 +64,7 @@ register('readFlow', function(base, args)
     local row = made_row(base, key, number)
     if row then
       rows[#rows + 1] = row
-      it.bytes = it.bytes + #row[8] + #row[7]
+      call_budget.bytes = call_budget.bytes + #row[8] + #row[7]
       number = number + 1
     elseif is_complete(key, number) then
       return {'', stamp, rows}
@@ -72,12 +72,12 @@ register('readFlow', function(base, args)
       local packed
       packed, page = next_page(key, {base = base, text = stamp}, page)
       if packed then
-        it.bytes = it.bytes + #packed
+        call_budget.bytes = call_budget.bytes + #packed
         number = page_rows(base, flow, packed, number, rows)
         page = page + 1
       end
     end
-    if budget.is_spent(it) then break end
+    if budget.is_spent(call_budget) then break end
   end
   return {digits(number) .. ' ' .. digits(page), stamp, rows}
 end, {'no-writes'})

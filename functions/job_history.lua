@@ -122,10 +122,10 @@ end
 
 request.register('noteAction', function(base, args)
   if #args > MOST_JOBS + 5 then fail('ARGUMENT', 'at most ' .. MOST_JOBS .. ' jobs a call, found ' .. #args - 5) end
-  local call, it, noted = queue_flags.call(base), budget.new(), 0
+  local call, call_budget, noted = queue_flags.call(base), budget.new(), 0
   local entry = job_history.action(args[3], args[4], args[5], call)
   for i = 6, #args do
-    if i > 6 and budget.is_spent(it) then return {i - 6, noted} end
+    if i > 6 and budget.is_spent(call_budget) then return {i - 6, noted} end
     if has_record(base, args[i], call.seen) then
       append(base, args[i], entry, call)
       noted = noted + 1

@@ -74,11 +74,11 @@ do
 
   register('awaitJobs', function(base, args)
     check_count(args)
-    local seen, it, replies = queue_flags.at(base), budget.of_answer(), {}
+    local seen, call_budget, replies = queue_flags.at(base), budget.of_answer(), {}
     for i = 2, #args do
-      if i > 2 and budget.is_spent(it) then break end
+      if i > 2 and budget.is_spent(call_budget) then break end
       local reply = await(base, args[i], args[1], seen)
-      replies[i - 1], it.bytes = reply, it.bytes + #reply[2]
+      replies[i - 1], call_budget.bytes = reply, call_budget.bytes + #reply[2]
     end
     return replies
   end, {'allow-oom'})
@@ -108,9 +108,9 @@ end, {'allow-oom'})
 
 register('forgetReplies', function(base, args)
   check_count(args)
-  local it = budget.new()
+  local call_budget = budget.new()
   for i = 2, #args do
-    if i > 2 and budget.is_spent(it) then return i - 2 end
+    if i > 2 and budget.is_spent(call_budget) then return i - 2 end
     forget(base, args[i], args[1])
   end
   return #args - 1

@@ -204,19 +204,19 @@ local function finish_migration(base)
 end
 
 -- Make steps from this position until the budget is spent. Return the next position, nil at the end.
-local function advance(base, position, it)
+local function advance(base, position, call_budget)
   repeat
     local name, at = string.match(position, '^(%a+) (.*)$')
     if name == 'end' then return nil end
     local reached = phase[name](base, at)
     position = reached and name .. ' ' .. reached or FOLLOWING[name]
-  until budget.is_spent(it)
+  until budget.is_spent(call_budget)
   return position
 end
 
 register('migrateQueue', function(base)
   access.check(base)
-  local key, it = base .. ':meta2', budget.new()
+  local key, call_budget = base .. ':meta2', budget.new()
   local position = redis.call('HGET', key, 'migrating')
   if not position then
     if layout.find(base) ~= 'old' then return {'done'} end
@@ -225,7 +225,7 @@ register('migrateQueue', function(base)
     position = begin(base)
   end
   entries.ensure_active_group(base)
-  position = advance(base, position, it)
+  position = advance(base, position, call_budget)
   if position then
     redis.call('HSET', key, 'migrating', position)
     return {'more'}

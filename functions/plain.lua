@@ -203,10 +203,9 @@ function plain.record_pending(base, stream, row, call)
 end
 
 -- Give records to up to n completed plain jobs, fewer if their payloads are large. Return how many jobs were found, 0
--- if none is left. it: the budget of the call. A payload and a result are copied twice, which takes as long as freeing
--- four times their bytes.
+-- if none is left. A payload and a result are copied twice, which takes as long as freeing four times their bytes.
 local SCANNED, COPYING = 2, 4
-function plain.record_some(base, n, it)
+function plain.record_some(base, n, call_budget)
   local met, cursor = 0, '0'
   repeat
     local reply = redis.call('HSCAN', base .. ':results', cursor, 'COUNT', SCANNED)
@@ -216,12 +215,12 @@ function plain.record_some(base, n, it)
       local raw, fields = plain.find(base, found[i])
       if raw then
         record_completed(base, raw, fields, found[i + 1])
-        it.bytes = it.bytes + COPYING * (#fields[2] + #found[i + 1])
+        call_budget.bytes = call_budget.bytes + COPYING * (#fields[2] + #found[i + 1])
       else
         redis.call('HDEL', base .. ':results', found[i])
       end
       met = met + 1
-      if met >= n or budget.is_spent(it) then return met end
+      if met >= n or budget.is_spent(call_budget) then return met end
     end
   until cursor == '0'
   return met

@@ -71,13 +71,13 @@ local walk_waiting = {}
 
 -- Read up to `count` entries of a range, fewer if their payloads are large. Return them, and true if there are no more.
 local function read_entries(stream, backwards, from, last, count)
-  local found, it, piece = {}, budget.of_answer(), 4
-  while #found < count and (#found == 0 or not budget.is_spent(it)) do
+  local found, call_budget, piece = {}, budget.of_answer(), 4
+  while #found < count and (#found == 0 or not budget.is_spent(call_budget)) do
     local wanted = math.min(piece, count - #found)
     local rows = redis.call(backwards and 'XREVRANGE' or 'XRANGE', stream, from, last, 'COUNT', wanted)
     for _, row in ipairs(rows) do
       found[#found + 1] = row
-      it.bytes = it.bytes + #row[2][2]
+      call_budget.bytes = call_budget.bytes + #row[2][2]
     end
     if #rows < wanted then return found, true end
     from, piece = '(' .. rows[#rows][1], math.min(piece * 2, 256)
@@ -157,12 +157,12 @@ end
 
 -- Add the jobs of these rows of XPENDING. Return the id of the last one for which the budget sufficed.
 local function add_pending(stream, rows, ids)
-  local it, last = budget.of_answer(), nil
+  local call_budget, last = budget.of_answer(), nil
   for _, row in ipairs(rows) do
-    if last and budget.is_spent(it) then return last end
+    if last and budget.is_spent(call_budget) then return last end
     local id, _, _, fields = entries.find(stream, row[1])
     if id then ids[#ids + 1] = id end
-    if fields then it.bytes = it.bytes + #fields[2] end
+    if fields then call_budget.bytes = call_budget.bytes + #fields[2] end
     last = row[1]
   end
   return last
@@ -305,7 +305,7 @@ end
 -- Return a function that reads these fields of a job.
 local function part(fields)
   local wanted
-  return function(base, id, it)
+  return function(base, id, call_budget)
     wanted = wanted or as_set(fields)
     local key, flat = base .. ':job:' .. id, {}
     local values = redis.call('HMGET', key, unpack(fields))
@@ -317,7 +317,7 @@ local function part(fields)
       return flat
     end
     local whole = plain.view(base, id)
-    budget.count_record(it, whole)
+    budget.count_record(call_budget, whole)
     return part_of(whole, wanted)
   end
 end
@@ -355,15 +355,15 @@ end
 
 local function records_of(base, args, read)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 records a call, found ' .. #args) end
-  local records, it = {}, budget.of_answer()
+  local records, call_budget = {}, budget.of_answer()
   local limited, held = exists(base .. ':sleeping'), exists(base .. ':held')
   local scheduled, suspended = exists(base .. ':scheduled'), exists(base .. ':suspended')
   local signalled = exists(base .. ':signalled')
   for i, id in ipairs(args) do
-    if i > 1 and budget.is_spent(it) then break end
-    local flat = held and finish.is_over(base, id) and {} or read(base, id, it)
+    if i > 1 and budget.is_spent(call_budget) then break end
+    local flat = held and finish.is_over(base, id) and {} or read(base, id, call_budget)
     records[i] = flat
-    budget.count_record(it, flat)
+    budget.count_record(call_budget, flat)
     if limited and is_rate_limited(base, id) and record.location(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
@@ -409,17 +409,17 @@ register('listWorkers', function(base, args)
 end, {'no-writes'})
 
 register('getLogs', function(base, args)
-  local key, lines, it = base .. ':logs:' .. args[1], {}, budget.of_answer()
+  local key, lines, call_budget = base .. ':logs:' .. args[1], {}, budget.of_answer()
   local timed = args[4] == '1'
   local count, from, last = redis.call('LLEN', key), integer('start', args[2]), integer('stop', args[3])
   if from < 0 then from = math.max(0, count + from) end
   if last < 0 then last = count + last end
   last = math.min(last, count - 1)
   while from <= last do
-    if #lines > 0 and budget.is_spent(it) then return {count, lines, digits(from)} end
+    if #lines > 0 and budget.is_spent(call_budget) then return {count, lines, digits(from)} end
     -- One line may be as large as a payload.
     for _, line in ipairs(redis.call('LRANGE', key, from, math.min(last, from + LOG_STEP - 1))) do
-      it.bytes = it.bytes + #line
+      call_budget.bytes = call_budget.bytes + #line
       local text, at = record.line_of(line)
       if timed then lines[#lines + 1] = at end
       lines[#lines + 1] = text

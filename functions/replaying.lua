@@ -52,13 +52,13 @@ do
   -- Take one step through a set, oldest first. Call each(id) for jobs with this cause until it returns "stop" or the
   -- budget is spent; "skip" leaves the job in place. Return the new skip, and the number of jobs left to look at.
   local function walk(base, which, skip, left, cause, each)
-    local key, it = base .. ':' .. which, budget.new()
+    local key, call_budget = base .. ':' .. which, budget.new()
     left = left == '' and redis.call('ZCARD', key) or integer('left', left)
     if left <= 0 then return skip, 0 end
     local ids = redis.call('ZRANGE', key, skip, skip + math.min(STEP, left) - 1)
     if #ids == 0 then return skip, 0 end
     for i, id in ipairs(ids) do
-      if i > 1 and budget.is_spent(it) then return skip, left end
+      if i > 1 and budget.is_spent(call_budget) then return skip, left end
       local verdict = fits[which](base, id, cause) and each(id) or 'skip'
       if verdict == 'stop' then return skip, left end
       if verdict == 'skip' then skip = skip + 1 end

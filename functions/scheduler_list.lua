@@ -12,15 +12,15 @@ do
   end, {'no-writes'})
 
   register('getSchedulers', function(base, args)
-    local it = budget.of_answer()
+    local call_budget = budget.of_answer()
     if #args > PAGE then fail('ARGUMENT', 'at most ' .. PAGE .. ' schedulers a call, found ' .. #args) end
     local found = {}
     for i, id in ipairs(args) do
-      if i > 1 and budget.is_spent(it) then break end
+      if i > 1 and budget.is_spent(call_budget) then break end
       local next_fire = schedulers.next_of(base, id)
       local flat = next_fire and redis.call('HGETALL', schedulers.key_of(base, id))
       found[i] = flat and {next_fire, flat} or {}
-      budget.count_record(it, flat or {})
+      budget.count_record(call_budget, flat or {})
     end
     return {clock.now(), found}
   end, {'no-writes'})

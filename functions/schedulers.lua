@@ -280,7 +280,7 @@ do
   end
 
   -- Add the jobs of one scheduler's fire times and store the next one. Return the number of fire times that are done.
-  local function fire_one(base, firing, stored, call, it)
+  local function fire_one(base, firing, stored, call, call_budget)
     local id, key, fire_times = firing.id, key_of(base, firing.id), firing.fire_times
     local limit, fired, last_job = tonumber(stored.limit), tonumber(stored.fired or 0), stored.last_job or ''
     local last_fire, alone, next_fire = stored.last_slot or '', stored.overlap == '1', firing.next
@@ -296,7 +296,7 @@ do
     local skipped = firing.skipped + tonumber(stored.skipped or 0)
     for i, fire_time in ipairs(fire_times) do
       if limit and fired >= limit then break end
-      if i > 1 and budget.is_spent(it) then
+      if i > 1 and budget.is_spent(call_budget) then
         done, next_fire = i - 1, tonumber(fire_time)
         break
       end
@@ -325,10 +325,10 @@ do
 
   local function fire(base, args)
     local now = clock.now()
-    local firings, it, mode = firings_of(args, now), budget.new(), mode_of(base)
+    local firings, call_budget, mode = firings_of(args, now), budget.new(), mode_of(base)
     local call, answer = queue_flags.call(base), {now}
     for i, firing in ipairs(firings) do
-      if i > 1 and budget.is_spent(it) then break end
+      if i > 1 and budget.is_spent(call_budget) then break end
       -- A scheduler that was damaged by hand must not stop the others. It is read before anything is written for it.
       local readable, stored = pcall(read, base, firing.id, mode)
       if not readable then
@@ -336,7 +336,7 @@ do
       elseif not firing.fire_times or stored.rev ~= firing.rev or next_of(base, firing.id) ~= firing.seen then
         answer[i + 1] = 'moved'
       else
-        answer[i + 1] = fire_one(base, firing, stored, call, it)
+        answer[i + 1] = fire_one(base, firing, stored, call, call_budget)
       end
     end
     wakeup.finish(base, call)

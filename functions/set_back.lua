@@ -9,8 +9,8 @@ local PIECE = 100
 
 -- Change each score of a zset that is in the future to the result of `moved`. Members that the budget does not cover
 -- end later by as much as the clock was set back. last: the highest score that may change (default: all).
-local function move(key, now, moved, it, last)
-  if budget.is_spent(it) then return end
+local function move(key, now, moved, call_budget, last)
+  if budget.is_spent(call_budget) then return end
   local found = redis.call('ZRANGEBYSCORE', key, '(' .. digits(now), last or '+inf', 'WITHSCORES', 'LIMIT', 0, MOST)
   for from = 1, #found, 2 * PIECE do
     local members = {}
@@ -18,33 +18,33 @@ local function move(key, now, moved, it, last)
       members[#members + 1], members[#members + 2] = digits(moved(tonumber(found[i + 1]))), found[i]
     end
     redis.call('ZADD', key, unpack(members))
-    if budget.is_spent(it) then return end
+    if budget.is_spent(call_budget) then return end
   end
 end
 
 -- Move the stored instants back by `by` ms.
-local function mend(base, by, call, it)
+local function mend(base, by, call, call_budget)
   local now = call.now
   local function earlier(instant) return math.max(now, instant - by) end
   local function at_present() return now end
   -- The most harmful ones come first, in case the budget is spent.
-  move(base .. ':alive', now, at_present, it)
-  move(base .. ':stopping', now, earlier, it)
-  move(base .. ':pauses', now, earlier, it)
-  move(base .. ':sleeping', now, at_present, it)    -- the next claim computes when they may really start
-  move(base .. ':expiry', now, earlier, it)
-  move(base .. ':suspended', now, earlier, it, '(' .. digits(clock.NEVER))
-  move(base .. ':held', now, earlier, it)
-  move(base .. ':completed', now, earlier, it)
-  move(base .. ':failed', now, earlier, it)
+  move(base .. ':alive', now, at_present, call_budget)
+  move(base .. ':stopping', now, earlier, call_budget)
+  move(base .. ':pauses', now, earlier, call_budget)
+  move(base .. ':sleeping', now, at_present, call_budget)    -- the next claim computes when they may really start
+  move(base .. ':expiry', now, earlier, call_budget)
+  move(base .. ':suspended', now, earlier, call_budget, '(' .. digits(clock.NEVER))
+  move(base .. ':held', now, earlier, call_budget)
+  move(base .. ':completed', now, earlier, call_budget)
+  move(base .. ':failed', now, earlier, call_budget)
   local gate = tonumber(redis.call('HGET', base .. ':limits', 'gate') or nil)
   if gate and gate > now then redis.call('HSET', base .. ':limits', 'gate', digits(earlier(gate))) end
 end
 
 -- Correct the stored instants if the clock was set back since the last sweep. Call this before any instant is compared.
-function set_back.mend(base, call, it)
+function set_back.mend(base, call, call_budget)
   local by = tonumber(redis.call('HGET', base .. ':meta2', 'set_back') or nil)
   if not by then return end
   redis.call('HDEL', base .. ':meta2', 'set_back')
-  mend(base, by, call, it)
+  mend(base, by, call, call_budget)
 end

@@ -404,24 +404,24 @@ local function append_jobs(jobs, more)
   jobs.n = jobs.n + more.n
 end
 
--- End a call that has settled and claimed. it: { call, caller, refused, settled, unbroken, missed, has_runs };
+-- End a call that has settled and claimed. begun: { call, caller, refused, settled, unbroken, missed, has_runs };
 -- unbroken: true if the server knows the caller's previous call. Return the reply.
-local function finish_call(base, args, it, jobs, due)
-  local call, caller, settled, unbroken = it.call, it.caller, it.settled, it.unbroken
+local function finish_call(base, args, begun, jobs, due)
+  local call, caller, settled, unbroken = begun.call, begun.caller, begun.settled, begun.unbroken
   if jobs.n > 0 then note_lease(base, call) end
-  if it.missed then append_jobs(jobs, it.missed) end
+  if begun.missed then append_jobs(jobs, begun.missed) end
   keyed.review(base, call)
   local seen = call.seen
-  if seen.limits or ((it.has_runs or call.slept) and (seen.scheduled or seen.sleeping or seen.suspended)) then
+  if seen.limits or ((begun.has_runs or call.slept) and (seen.scheduled or seen.sleeping or seen.suspended)) then
     wakeup.due_changed(base, caller.subscribed and due > 0 and caller.consumer, call)
   end
   chunks.announce(base, call)
   if call.failures then failure_groups.write(base, call) end
   events.write(base, call)
-  request.remember(base, args[1], args[2], {it.refused, jobs.tokens, due, settled, call.lock, not unbroken, call.now,
+  request.remember(base, args[1], args[2], {begun.refused, jobs.tokens, due, settled, call.lock, not unbroken, call.now,
     string.find(args[6], 'p', 1, true) ~= nil}, request.WEEK_MS)
   local posted = (seen.posted or seen.flow_work) and 1 or 0
-  return {call.now, it.refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0, settled, call.now}
+  return {call.now, begun.refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0, settled, call.now}
 end
 
 -- The state of a call whose caller claims directly, between the two functions of its transaction.
@@ -446,11 +446,11 @@ local function first_call(base, args, unbroken, reply)
   local missed = unbroken and read_missed(base, caller, reply, flags)
   if call.seen.flow_work then wakeup.advance_flows(base, call) end
   caller.is_direct = not missed and string.find(flags, 'd', 1, true) and not string.find(flags, 'e', 1, true)
-  local it = {call = call, caller = caller, refused = refused, settled = settled, unbroken = unbroken, missed = missed,
-    has_runs = n + total > 0}
+  local begun = {call = call, caller = caller, refused = refused, settled = settled, unbroken = unbroken,
+    missed = missed, has_runs = n + total > 0}
   local jobs, due = claim_or_wait(base, caller, call)
-  if jobs then return finish_call(base, args, it, jobs, due) end
-  open_call = {base = base, args = args, it = it}
+  if jobs then return finish_call(base, args, begun, jobs, due) end
+  open_call = {base = base, args = args, begun = begun}
   return DIRECTLY
 end
 
@@ -475,9 +475,9 @@ register('finishClaim', function(base, args)
   local open = open_call
   open_call = nil
   if not open or open.base ~= base then return false end
-  local it, most = open.it, integer('count', args[1])
-  local call, caller = it.call, it.caller
+  local begun, most = open.begun, integer('count', args[1])
+  local call, caller = begun.call, begun.caller
   local n, tokens = direct_claim.close(base, caller.consumer, caller.reads_from, call)
   local due = after_claim(base, caller, n, n == most and n < caller.slots, call.startable, call)
-  return finish_call(base, open.args, it, {n = n, tokens = tokens}, due)
+  return finish_call(base, open.args, begun, {n = n, tokens = tokens}, due)
 end, {'allow-oom'})

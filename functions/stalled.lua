@@ -37,13 +37,13 @@ local function pending(stream, from, consumer)
 end
 
 -- Return true if a call should leave the rest to the next call. Relaying costs time for each byte that a call posted.
-local function is_enough(it, call)
-  return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(it)
+local function is_enough(call_budget, call)
+  return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(call_budget)
 end
 
 -- When a consumer group is destroyed, its pending list is lost. The server delivers `fifo` again, but no call reads
 -- `lane`, so its jobs must return to the waiting ones. lost: `lane_lost`. Return true if nothing is left to return.
-local function mend_active_stream(base, lost, call, it)
+local function mend_active_stream(base, lost, call, call_budget)
   local active = base .. ':lane'
   if redis.pcall('XPENDING', active, GROUP, '-', '+', 1).err then
     local last = redis.call('XREVRANGE', active, '+', '-', 'COUNT', 1)[1]
@@ -52,7 +52,7 @@ local function mend_active_stream(base, lost, call, it)
   end
   if not lost then return true end
   for i, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
-    if i > 1 and is_enough(it, call) then return false end
+    if i > 1 and is_enough(call_budget, call) then return false end
     local id, entry = locations.give_up(base, active, row[1], call)
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
@@ -151,14 +151,14 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
 end
 
 -- Check one step of a stream's pending list. Return the cursor of the next step, '' at the end.
-local function sweep_step(base, stream, from, outage, max_stalled, call, report, it)
+local function sweep_step(base, stream, from, outage, max_stalled, call, report, call_budget)
   local rows, shortest = pending(stream, from), call.seen.shortest_lease or SHORTEST_LEASE_MS
   for _, row in ipairs(rows) do
     -- Most runs are healthy. They cost no command, because no lease is shorter than `shortest`.
     local idle = row[3] >= shortest and lease.counted(row[3], outage) or 0
     if idle >= shortest then
       sweep_entry(base, stream, row, idle, max_stalled, call, report)
-      if is_enough(it, call) then return '(' .. row[1] end
+      if is_enough(call_budget, call) then return '(' .. row[1] end
     elseif row[3] == 0 then
       -- Delivered in this millisecond, or at an instant that is in the future because the clock was set back: the
       -- server reports that as 0 too. In both cases its time counts from now.
@@ -169,13 +169,13 @@ local function sweep_step(base, stream, from, outage, max_stalled, call, report,
 end
 
 -- Check a stream's pending list in steps until the budget is spent. Return the cursor of the next call, '' at the end.
-local function sweep_stream(base, stream, from, outage, max_stalled, call, report, it)
+local function sweep_stream(base, stream, from, outage, max_stalled, call, report, call_budget)
   local steps = 0
   repeat
-    from = sweep_step(base, stream, from, outage, max_stalled, call, report, it)
+    from = sweep_step(base, stream, from, outage, max_stalled, call, report, call_budget)
     steps = steps + 1
-  until from == '' or steps == MOST_STEPS or is_enough(it, call)
-  it.has_worked = true
+  until from == '' or steps == MOST_STEPS or is_enough(call_budget, call)
+  call_budget.has_worked = true
   return from
 end
 
@@ -221,11 +221,11 @@ local function is_unclaimed(base, id, call)
 end
 
 -- Fail some expired jobs that no worker claimed. Return true if none is left.
-local function expire_waiting(base, call, it)
+local function expire_waiting(base, call, call_budget)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':expiry', '-inf', call.now, 'LIMIT', 0, STEP)
   local later, over = {}, #ids < STEP
   for i, id in ipairs(ids) do
-    if i > 1 and is_enough(it, call) then
+    if i > 1 and is_enough(call_budget, call) then
       over = false
       break
     end
@@ -240,32 +240,32 @@ local function expire_waiting(base, call, it)
 end
 
 -- Return `leaves`: true if a step has left work. The call has worked then.
-local function leaves_work(it, leaves)
-  it.has_worked = it.has_worked or leaves
+local function leaves_work(call_budget, leaves)
+  call_budget.has_worked = call_budget.has_worked or leaves
   return leaves
 end
 
 -- Return true if a call should leave the other pieces to the next call. A call that has done nothing yet continues,
 -- because the calls of a slow server would otherwise never finish a sweep.
-local function may_end(it, call)
-  return it.has_worked and is_enough(it, call)
+local function may_end(call_budget, call)
+  return call_budget.has_worked and is_enough(call_budget, call)
 end
 
 -- Do the rest in pieces. Return true if all of it is done.
-local function housekeeping(base, outage, call, it)
+local function housekeeping(base, outage, call, call_budget)
   repeat
-    if may_end(it, call) then return false end
-  until not leaves_work(it, finish.release_held(base, call.now, TRIM_STEP) >= TRIM_STEP)
+    if may_end(call_budget, call) then return false end
+  until not leaves_work(call_budget, finish.release_held(base, call.now, TRIM_STEP) >= TRIM_STEP)
   repeat
-    if may_end(it, call) then return false end
-  until not leaves_work(it, finish.trim_all(base, call.now, call.seen, TRIM_STEP) >= TRIM_STEP)
+    if may_end(call_budget, call) then return false end
+  until not leaves_work(call_budget, finish.trim_all(base, call.now, call.seen, TRIM_STEP) >= TRIM_STEP)
   repeat
-    if may_end(it, call) then return false end
-  until not leaves_work(it, call.seen.expiry and not expire_waiting(base, call, it))
+    if may_end(call_budget, call) then return false end
+  until not leaves_work(call_budget, call.seen.expiry and not expire_waiting(base, call, call_budget))
   local function counted(idle) return lease.counted(idle, outage) end
   repeat
-    if may_end(it, call) then return false end
-  until not leaves_work(it, stopping.expire(base, counted, EXPIRE_STEP, call) >= EXPIRE_STEP)
+    if may_end(call_budget, call) then return false end
+  until not leaves_work(call_budget, stopping.expire(base, counted, EXPIRE_STEP, call) >= EXPIRE_STEP)
   if call.seen.limits then limits.forget_gate(base, call) end
   if call.seen.pauses then redis.call('ZREMRANGEBYSCORE', base .. ':pauses', '-inf', digits(call.now)) end
   forget_dead(base, outage, call)
@@ -285,21 +285,21 @@ local function sweep(base, args)
   local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
-  local call, report, it = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
+  local call, report, call_budget = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   queue_flags.compare(base, call.seen)
   local outage = lease.sign_of_life(base, now, gap, false)
   local cursors, left = {fifo = state[2] or '', lane = state[3] or ''}, state[4] == '1'
   local fresh = cursors.fifo == '' and cursors.lane == '' and not left
-  set_back.mend(base, call, it)
+  set_back.mend(base, call, call_budget)
   for _, name in ipairs({'fifo', 'lane'}) do
     local cursor = cursors[name]
     if fresh or cursor ~= '' then
       local from = cursor == '' and '-' or cursor
-      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, it)
+      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, call_budget)
     end
   end
-  local is_mended = mend_active_stream(base, state[5] or nil, call, it)
-  if fresh or left then left = not housekeeping(base, outage, call, it) end
+  local is_mended = mend_active_stream(base, state[5] or nil, call, call_budget)
+  if fresh or left then left = not housekeeping(base, outage, call, call_budget) end
   redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.fifo, 'sweep_lane', cursors.lane, 'sweep_rest',
     left and '1' or '')
   wakeup.finish(base, call)
@@ -311,13 +311,13 @@ local function sweep(base, args)
 end
 
 local function close_worker(base, args)
-  local consumer, call, it, count, more = args[3], queue_flags.call(base), budget.new(), 0, 0
+  local consumer, call, call_budget, count, more = args[3], queue_flags.call(base), budget.new(), 0, 0
   for _, name in ipairs({'fifo', 'lane'}) do
     local stream = base .. ':' .. name
     local rows = pending(stream, '-', consumer)
     if #rows == STEP then more = 1 end
     for i, row in ipairs(rows) do
-      if i > 1 and is_enough(it, call) then
+      if i > 1 and is_enough(call_budget, call) then
         more = 1
         break
       end

@@ -72,9 +72,9 @@ local function refusal(base, args, at, call)
 end
 
 register('recordSteps', function(base, args)
-  local groups, it, answer, call = parse(args), budget.new(), {}, queue_flags.call(base)
+  local groups, call_budget, answer, call = parse(args), budget.new(), {}, queue_flags.call(base)
   for g, at in ipairs(groups) do
-    if g > 1 and budget.has_settled_enough(it) then break end
+    if g > 1 and budget.has_settled_enough(call_budget) then break end
     answer[g] = refusal(base, args, at, call) or write(base, args, at, call.seen)
   end
   return answer

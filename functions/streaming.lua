@@ -82,9 +82,9 @@ local function add(base, args, at, call)
 end
 
 request.register('addChunks', function(base, args)
-  local groups, it, answer, call = parse(args), budget.new(), {}, queue_flags.call(base)
+  local groups, call_budget, answer, call = parse(args), budget.new(), {}, queue_flags.call(base)
   for g, at in ipairs(groups) do
-    if g > 1 and budget.has_settled_enough(it) then break end
+    if g > 1 and budget.has_settled_enough(call_budget) then break end
     answer[g] = add(base, args, at, call)
   end
   return answer
@@ -106,18 +106,18 @@ register('followChunks', function(base, args)
 end, {'allow-oom'})
 
 -- Return the entries after an id, up to a number and a size.
-local function read_on(key, after, it)
+local function read_on(key, after, call_budget)
   local found, step = {}, READ_AT_FIRST
   repeat
     local rows = redis.call('XRANGE', key, '(' .. after, '+', 'COUNT', step)
     for _, row in ipairs(rows) do
       found[#found + 1] = row
-      for i = 2, #row[2], 2 do it.bytes = it.bytes + #row[2][i] end
+      for i = 2, #row[2], 2 do call_budget.bytes = call_budget.bytes + #row[2][i] end
       after = row[1]
     end
     local is_last = #rows < step
     step = math.min(2 * step, READ_AT_MOST)
-  until is_last or #found >= MOST_ENTRIES or budget.is_spent(it)
+  until is_last or #found >= MOST_ENTRIES or budget.is_spent(call_budget)
   return found
 end
 
@@ -139,7 +139,7 @@ local function known_job(base, id)
   return state, state and redis.call('HGET', base .. ':job:' .. id, 'streamed')
 end
 
-local function read(base, id, after, it)
+local function read(base, id, after, call_budget)
   local key, stream = base .. ':chunks:' .. id, chunks.open_of(base, id)
   if not stream then
     -- A stream that has ended may be older than the job: retention has removed a job of the same id, and it was added
@@ -149,7 +149,7 @@ local function read(base, id, after, it)
       return read_ended(base, id, state, marked)
     end
   end
-  local found = read_on(key, after, it)
+  local found = read_on(key, after, call_budget)
   if found[1] then return {'open', found} end
   local last = redis.call('XREVRANGE', key, '+', '-', 'COUNT', 1)[1]
   if last then return {entries.before(last[1], after) and 'behind' or 'open', {}} end
@@ -157,14 +157,14 @@ local function read(base, id, after, it)
 end
 
 register('readChunks', function(base, args)
-  local it, answer = budget.of_answer(), {}
+  local call_budget, answer = budget.of_answer(), {}
   for i = 1, #args, 2 do
     local after = args[i + 1] or ''
     if not string.find(after, '^%d+%-%d+$') then fail('ARGUMENT', 'not a position: ' .. after) end
   end
   for i = 1, #args, 2 do
-    if i > 1 and budget.is_spent(it) then break end
-    answer[#answer + 1] = read(base, args[i], args[i + 1], it)
+    if i > 1 and budget.is_spent(call_budget) then break end
+    answer[#answer + 1] = read(base, args[i], args[i + 1], call_budget)
   end
   return answer
 end, {'no-writes'})

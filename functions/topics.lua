@@ -212,7 +212,7 @@ end, {'allow-oom'})
 -- Look at the messages after an entry. Return up to `rows` wanted ones, the entry and the number of the last message
 -- that was looked at, the number of trimmed messages after the position, and true if no message is there.
 local function look(key, after, number, rows, is_wanted)
-  local it, found, entry, seen, lost, step = budget.of_answer(), {}, after, 0, 0, 1
+  local call_budget, found, entry, seen, lost, step = budget.of_answer(), {}, after, 0, 0, 1
   local n = number
   repeat
     local messages = redis.call('XRANGE', key, '(' .. entry, '+', 'COUNT', step)
@@ -221,16 +221,16 @@ local function look(key, after, number, rows, is_wanted)
       local own = tonumber(fields[2])
       if seen == 0 then lost = math.max(0, own - n - 1) end
       entry, n, seen = one[1], own, seen + 1
-      it.bytes = it.bytes + #fields[8]
+      call_budget.bytes = call_budget.bytes + #fields[8]
       if is_wanted(fields[4]) then
         found[#found + 1] = {entry, own, fields[4], fields[6], fields[8], fields[10] or ''}
       end
-      if #found == rows or it.bytes >= it.most then return found, entry, n, lost end
-      if seen % STEP == 0 and budget.is_spent(it) then return found, entry, n, lost end
+      if #found == rows or call_budget.bytes >= call_budget.most then return found, entry, n, lost end
+      if seen % STEP == 0 and budget.is_spent(call_budget) then return found, entry, n, lost end
     end
     local is_last = #messages < step
     -- A message can be large, so the next step is as long as messages of the size so far permit.
-    step = math.max(1, math.min(2 * step, READ_AT_MOST, math.floor(READ_BYTES * seen / (it.bytes + 1))))
+    step = math.max(1, math.min(2 * step, READ_AT_MOST, math.floor(READ_BYTES * seen / (call_budget.bytes + 1))))
   until is_last or seen >= LOOKED_AT
   return found, entry, n, lost, seen == 0
 end

@@ -13,14 +13,14 @@
 local LINES_AT_ONCE, MOST_LINES = 20, 200
 
 -- Return the next lines, and the number of all lines.
-local function read_lines(base, id, known, trimmed, it)
+local function read_lines(base, id, known, trimmed, call_budget)
   local key, found = base .. ':logs:' .. id, {}
   local count = redis.call('LLEN', key)
   local from = math.max(0, known - trimmed)
-  while from < count and #found < MOST_LINES and not (found[1] and budget.is_spent(it)) do
+  while from < count and #found < MOST_LINES and not (found[1] and budget.is_spent(call_budget)) do
     for _, line in ipairs(redis.call('LRANGE', key, digits(from), digits(from + LINES_AT_ONCE - 1))) do
       found[#found + 1] = record.line_of(line)
-      it.bytes = it.bytes + #line
+      call_budget.bytes = call_budget.bytes + #line
     end
     from = from + LINES_AT_ONCE
   end
@@ -33,33 +33,33 @@ local function ended_as(base, id)
   return last and chunks.end_of(last[2]) or ''
 end
 
-local function read_update(base, id, known, it)
+local function read_update(base, id, known, call_budget)
   local state = reading.state_of(base, id)
   if not state then return {ended_as(base, id), 0, '', '', 0, known, {}} end
   local fields = redis.call('HMGET', base .. ':job:' .. id, 'name', 'progress', 'trimmed')
   local trimmed, is_open = tonumber(fields[3] or 0), redis.call('HEXISTS', base .. ':streamed', id)
-  local lines, total = read_lines(base, id, known, trimmed, it)
-  it.bytes = it.bytes + #(fields[2] or '')
+  local lines, total = read_lines(base, id, known, trimmed, call_budget)
+  call_budget.bytes = call_budget.bytes + #(fields[2] or '')
   return {state, is_open, fields[1] or '', fields[2] or '', trimmed, total, lines}
 end
 
 register('readUpdates', function(base, args)
-  local it, answer = budget.of_answer(), {}
+  local call_budget, answer = budget.of_answer(), {}
   for i = 2, #args, 2 do integer('lines', args[i]) end
   for i = 1, #args - 1, 2 do
-    if i > 1 and budget.is_spent(it) then break end
-    answer[#answer + 1] = read_update(base, args[i], tonumber(args[i + 1]), it)
+    if i > 1 and budget.is_spent(call_budget) then break end
+    answer[#answer + 1] = read_update(base, args[i], tonumber(args[i + 1]), call_budget)
   end
   return answer
 end, {'no-writes'})
 
 register('readReplies', function(base, args)
-  local it, answer = budget.of_answer(), {}
+  local call_budget, answer = budget.of_answer(), {}
   for i = 1, #args - 1, 2 do
-    if i > 1 and budget.is_spent(it) then break end
+    if i > 1 and budget.is_spent(call_budget) then break end
     local id = args[i]
     local step = redis.call('HGET', base .. ':steps:' .. id, args[i + 1]) or ''
-    it.bytes = it.bytes + #step
+    call_budget.bytes = call_budget.bytes + #step
     local state = reading.state_of(base, id) or ended_as(base, id)
     answer[#answer + 1] = {state, redis.call('HEXISTS', base .. ':streamed', id), step}
   end

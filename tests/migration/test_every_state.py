@@ -200,7 +200,7 @@ def _migration() -> str:
 
 def _library(old: str, new: str) -> Library:
     """Return the library with a mutant, and with calls of `migrateQueue` that make one step each."""
-    source, text, until = loader.source(), _migration(), "until budget.is_spent(it)"
+    source, text, until = loader.source(), _migration(), "until budget.is_spent(call_budget)"
     assert (source.count(text), text.count(until)) == (1, 1)
     return Library(source.replace(text, text.replace(old, new).replace(until, "until true")), "2.999.0")
 

@@ -52,8 +52,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a repeated call takes effect again": ("if last == number then return", "if false then return"),
     "a call with an older number is accepted": ("if ahead < 0 then", "if false then"),
     "the reply to a repeated claim names no jobs": (
-        "request.remember(base, args[1], args[2], {it.refused, jobs.tokens, due,",
-        "request.remember(base, args[1], args[2], {it.refused, {}, due,",
+        "request.remember(base, args[1], args[2], {begun.refused, jobs.tokens, due,",
+        "request.remember(base, args[1], args[2], {begun.refused, {}, due,",
     ),
     "a sweep passes over runs with a shorter lease than others": (
         "  if own and own < call.shortest then call.shortest = own end\n",

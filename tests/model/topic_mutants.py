@@ -42,7 +42,7 @@ TOPIC_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    local counts = not entry\n",
     ),
     "a read ends after more rows than asked, and forgets them": (
-        "      if #found == rows or it.bytes >= it.most then return found, entry, n, lost end\n",
+        "      if #found == rows or call_budget.bytes >= call_budget.most then return found, entry, n, lost end\n",
         "      if #found > rows then found[#found] = nil return found, entry, n, lost end\n",
     ),
     "a read after a rewind moves the position that the topic keeps": (
