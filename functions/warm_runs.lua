@@ -1,4 +1,4 @@
--- warm_runs: continues a suspended job on the worker that has the function of its run in memory, if that is idle.
+-- warm_runs: continues a suspended job on the worker that has the function of its run in memory, if the worker is idle.
 --   job:<id>   warm  of a suspended job: this worker
 -- The call that resumes the job claims it for the worker and pushes it (push.lua), so no other worker can take it. The
 -- job is then in the active stream, under an entry that this call has appended. A failover that loses the push loses
