@@ -82,6 +82,36 @@ async def test_a_server_without_functions_or_channels_is_reported(binary: str | 
     assert found["channels"]["status"] == "warn"
 
 
+async def test_the_policy_of_a_full_memory_is_read_from_info_where_config_is_refused(
+    binary: str | None, tmp_path: Path
+) -> None:
+    async with standalone("--maxmemory", "64mb", "--maxmemory-policy", "volatile-lru", binary=binary) as server:
+        async with Queue[int, int]("q", server.url):
+            pass
+        found = await examine(await user(server, [*EVERYTHING, "-config"]), tmp_path)
+    policy, persistence = found["maxmemory-policy"], found["persistence"]
+    assert (policy["status"], policy["detail"]) == ("fail", "volatile-lru")
+    assert "set it to noeviction" in policy["advice"]
+    assert persistence["status"] == "warn"
+    assert "no append-only file" in persistence["detail"]
+
+
+async def test_a_replica_is_reported(binary: str | None, tmp_path: Path) -> None:
+    async with standalone(binary=binary) as server, standalone(binary=binary, replica_of=server) as replica:
+        found = await examine(replica.url, tmp_path)
+    assert (found["role"]["status"], found["role"]["detail"]) == ("fail", "a replica")
+    assert "cluster" not in found
+
+
+async def test_a_node_of_a_cluster_behind_a_url_of_one_server_is_reported(binary: str | None, tmp_path: Path) -> None:
+    async with standalone("--cluster-enabled", "yes", binary=binary) as server:
+        found = await examine(server.url, tmp_path)
+    assert (found["cluster"]["status"], found["cluster"]["advice"]) == (
+        "warn",
+        "use a redis+cluster:// or rediss+cluster:// URL",
+    )
+
+
 async def test_a_worker_of_least_rights_has_no_finding(binary: str | None, tmp_path: Path) -> None:
     async with standalone("--appendonly", "yes", binary=binary) as server:
         async with Queue[int, int]("q", server.url):

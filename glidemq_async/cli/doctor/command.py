@@ -62,10 +62,11 @@ async def _checks(target: CommandTarget, *, deep: bool) -> AsyncIterator[Check]:
     try:
         async with targets.open_store(target) as store:
             ephemeral = store.storage.url.startswith("memory://")
+            is_cluster = "+cluster://" in store.storage.url
             async with targets.open_wires(store.storage) as wires:
                 yield ok("server", store.storage.url)
                 for wire in wires:
-                    async for check in check_server(wire, ephemeral=ephemeral):
+                    async for check in check_server(wire, ephemeral=ephemeral, is_cluster=is_cluster):
                         yield check
             if deep:
                 async for check in _deep(store):

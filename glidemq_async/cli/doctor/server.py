@@ -26,13 +26,18 @@ _SETTINGS: Final = ("maxmemory", "maxmemory-policy", "appendonly", "appendfsync"
 _UNKNOWN: Final = "unknown"
 
 
-async def check_server(wire: Wire, *, ephemeral: bool) -> AsyncIterator[Check]:
-    """Check one server. `ephemeral` is True for a server without persistence by intention, like memory://."""
+async def check_server(wire: Wire, *, ephemeral: bool, is_cluster: bool) -> AsyncIterator[Check]:
+    """Check one server.
+
+    `ephemeral` is True for a server without persistence by intention, like memory://. `is_cluster` is True if the URL
+    is of a cluster.
+    """
     info = await _info(wire)
     settings = await _settings(wire)
     library = await check_library(wire)
     checks: list[Check] = [
         *(_figures(info, settings, ephemeral=ephemeral) if info else [_UNREADABLE]),
+        *([] if is_cluster else _cluster(info)),
         library.check,
         await check_loading(wire, needed=library.must_be_loaded),
         await check_channels(wire),
@@ -97,6 +102,13 @@ def _role(info: Mapping[str, str]) -> Check:
     if role == "slave":
         return fail("role", "a replica", "connect to its primary")
     return ok("role", f"primary with {replicas} replica{'' if replicas == '1' else 's'}")
+
+
+def _cluster(info: Mapping[str, str]) -> Iterator[Check]:
+    """Check a server whose URL is not of a cluster."""
+    if info.get("cluster_enabled") == "1":
+        detail = "the server is a node of a cluster, and calls to queues of other nodes fail"
+        yield warn("cluster", detail, "use a redis+cluster:// or rediss+cluster:// URL")
 
 
 def _eviction(info: Mapping[str, str], settings: Mapping[str, str]) -> Check:
