@@ -10,7 +10,7 @@ do
   register('searchJobs', function(base, args)
     local state, cursor, name, backwards = args[1], args[2], args[4], args[5]
     local count = math.min(integer('count', args[3]), reading.DEEP_STEP)
-    local found, looked, it, met = {}, 0, budget.of_answer(), nil
+    local found, looked, call_budget, met = {}, 0, budget.of_answer(), nil
     repeat
       cursor, met = reading.step(base, state, cursor, digits(math.min(PIECE, count - looked)), backwards)
       for _, id in ipairs(met) do
@@ -18,7 +18,7 @@ do
         if own == name then found[#found + 1] = id end
       end
       looked = looked + math.max(#met, 1)
-    until cursor == '' or looked >= count or budget.is_spent(it)
+    until cursor == '' or looked >= count or budget.is_spent(call_budget)
     return {cursor, found, looked}
   end, {'no-writes'})
 end
