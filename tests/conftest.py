@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import hashlib
 import inspect
 import zlib
@@ -33,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "everywhere: runs on every kind of storage, and not only on two of them")
     config.addinivalue_line("markers", "only_on(*names): runs on these storages")
     config.addinivalue_line("markers", "untidy: deliberately leaves the data of a worker that died")
+
+
+def pytest_collection_finish() -> None:
+    # The collected tests are half a million objects that stay until the end. No later collection visits them.
+    gc.freeze()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
