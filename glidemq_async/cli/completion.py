@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from glidemq_async.cli.options import CommandTarget, target_of
 
-_SECONDS: Final = 2.0
+SECONDS: float = 2.0
 """Maximum time for suggestions. A shell that waits longer is worse than one without them."""
 
 
@@ -30,5 +30,5 @@ async def _names(typed: Mapping[str, Any]) -> list[str]:
     target: CommandTarget = target_of(
         typed.get("url"), typed.get("prefix"), typed.get("app"), typed.get("app_dir") or Path()
     )
-    async with asyncio.timeout(_SECONDS), targets.open_store(target) as store:
+    async with asyncio.timeout(SECONDS), targets.open_store(target) as store:
         return await targets.queue_names(store.storage, store.prefix)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from glidemq_async import Queue, UnrecoverableError
 from glidemq_async.cli import output
 from glidemq_async.cli.tables import Column, duration, format_table
-from tests.cli.commands import COMMAND, environment
+from tests.cli.commands import environment
 from tests.cli.shell import Shell
 from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
 from tests.support.servers import Server
@@ -146,12 +147,16 @@ async def test_a_job_is_watched_until_it_ends(shell: Shell, q: AnyQueue) -> None
     assert (await shell.fails("watch", "q", "nope"))[0] == 4
 
 
+PATIENT = "from glidemq_async.cli import completion, main; completion.SECONDS = 25.0; main()"
+"""A command whose completion may take longer than a user would wait, because the machine may be busy."""
+
+
 async def test_a_shell_completes_queue_names(q: AnyQueue, server: Server, tmp_path: Path) -> None:
     async with Queue[Any, Any]("quiet", q.storage), Queue[Any, Any]("mail", q.storage):
         asked = {"_GLIDEMQ_COMPLETE": "complete_bash", "COMP_WORDS": "glidemq jobs q", "COMP_CWORD": "2"}
         done = await asyncio.to_thread(
             subprocess.run,
-            COMMAND,
+            [sys.executable, "-c", PATIENT],
             capture_output=True,
             text=True,
             env=environment(tmp_path / "t") | asked | {"GLIDEMQ_URL": server.url, "PATH": os.environ["PATH"]},
