@@ -107,10 +107,8 @@ end
 
 -- Return true if a call should leave the rest of the work to another call.
 local function is_enough(call)
-  local flow_budget = call.flow_budget
-  if (call.seen.posted or 0) > POSTED_BYTES or keyed.has_touched_many(call) then return true end
-  if call.is_flow_step then return budget.is_spent(flow_budget) end
-  return budget.has_settled_enough(flow_budget)
+  return budget.has_settled_enough(call.flow_budget) or (call.seen.posted or 0) > POSTED_BYTES
+    or keyed.has_touched_many(call)
 end
 
 -- Cancel the children of a node from a position on. Most children have no children of their own. A step has read the
@@ -143,8 +141,8 @@ function wakeup.can_advance(base, seen)
   return string.sub(top, 1, 1) ~= MAKE or not outbox.full(base, seen)
 end
 
--- Do the work that is left, until a millisecond has passed, or two if the call does nothing else. Sets call.ends_jobs
--- if the rest may cancel jobs. The call then claims nothing, so that no job starts which this work will cancel.
+-- Do the work that is left, until a millisecond has passed. Sets call.ends_jobs if the rest may cancel jobs. The call
+-- then claims nothing, so that no job starts which this work will cancel.
 function wakeup.advance_flows(base, call)
   local key = base .. ':flow_work'
   call.flow_budget = budget.new()
@@ -246,7 +244,6 @@ end)
 register('advanceFlows', function(base)
   local call = queue_flags.call(base)
   if not call.seen.flow_work then return 0 end
-  call.is_flow_step = true
   wakeup.finish(base, call)
   return wakeup.can_advance(base, call.seen) and 1 or 0
 end, {'allow-oom'})

@@ -174,9 +174,9 @@ async def cancel_tree(b: Bench) -> None:
 
 @largest("advanceFlows", "running children of a root that is revoked")
 async def cancel_running(b: Bench) -> None:
-    added = await store(b, star(min(2 * b.many, MOST_NODES - 1)))
+    added = await store(b, star(min(2 * b.many, MOST_CHILDREN)))
     await advance(b)
-    await b.claim(b.many)
+    await b.claim(min(b.many, MOST_CHILDREN // 2))
     await b.functions.jobs.revoke(added.id)
     await advance(b)
 

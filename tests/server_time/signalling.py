@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
+from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Suspended
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.steps import StepGroup
+from glidemq_async.functions.wakeup import read_message
 from glidemq_async.stored.hand_over import Waits
 from tests.server_time.bench import MIB, Bench, largest
 from tests.server_time.working import Claimant
@@ -45,6 +49,29 @@ async def send(b: Bench) -> None:
     await b.crowd()
     for job_id in (await suspend(b, 500))[:300]:
         assert await b.functions.signals.send(job_id, "a", LARGE, 0) == "resumed"
+
+
+@largest("sendSignal", "to warm runs")
+async def send_to_warm_runs(b: Bench) -> None:
+    await b.crowd()
+    pushes: asyncio.Queue[bytes] = asyncio.Queue()
+    link = asyncio.Event()
+    subscription = await b.relay.subscribe(
+        b.base, f"{b.base}:wake:keeper", pushes.put_nowait, lambda up: link.set() if up else None
+    )
+    await link.wait()
+    keeper = partial(b.functions.settle.request, RequestChannel("keeper"), "keeper", lock_ms=30_000, subscribed=True)
+    [job_id] = await b.add(data=LARGE)
+    [job] = (await b.functions.settle.send(keeper(slots=1))).jobs
+    for number in range(100):
+        request = keeper(slots=1, accepts_pushes=True, has_push=number > 0)
+        request.settle(job_id, job.entry, None, Suspended(ANY, None, is_warm=True))
+        assert (await b.functions.settle.send(request)).refused == {}
+        assert await b.functions.signals.send(job_id, "a", LARGE, 0) == "resumed"
+        pushed = read_message(await pushes.get())
+        assert isinstance(pushed, JobsPushed)
+        [job] = pushed.jobs
+    await subscription.close()
 
 
 @largest("sendSignal", "to one mailbox")
