@@ -6,7 +6,7 @@ import asyncio
 import random
 import selectors
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,15 +16,16 @@ from typing_extensions import override
 
 from glidemq_async import Signal, workflows
 from glidemq_async.client.payload_coder import Payloads
-from glidemq_async.errors import Suspended
+from glidemq_async.errors import JobFailed, Suspended
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.tasks.steps import Step, step_of
+from glidemq_async.workflows.child_waits import End
 from glidemq_async.workflows.clock import RunClock
-from glidemq_async.workflows.run import WorkflowRun, running
+from glidemq_async.workflows.run import WorkflowRun, required_run, running
 from glidemq_async.workflows.waiting import Given
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -97,7 +98,7 @@ class Program:
 LEAVES: Final = ("step", "step", "step", "key", "pause", "id", "retry", "signal", "signal")
 
 
-def random_program(draw: random.Random, depth: int = 3, leaves: Sequence[str] = (*LEAVES, "nap")) -> Program:
+def random_program(draw: random.Random, depth: int = 3, leaves: Sequence[str] = (*LEAVES, "nap", "call")) -> Program:
     """Return a random program."""
     if depth == 0 or draw.random() < 0.25:
         kind = draw.choice(leaves)
@@ -126,13 +127,17 @@ class World:
         self.mailbox: list[Signal] = []
         self.buffered: dict[int, BufferedSignal] = {}
         """The stored forms of the signals, by their numbers."""
+        self.children: dict[str, End | None] = {}
+        """The children of the job by their ids, with their ends."""
+        self.ends: dict[str, asyncio.Future[End]] = {}
+        self.numbers: dict[str, int] = {}
         self.suspensions = 0
         self.warm: dict[int, WarmProgram] = {}
         """The function that each worker keeps of a suspended run."""
         self.taken = 0
         """The number of signals that runs have received without a suspension."""
-        self.continued = 0
-        """The number of runs that have continued such a function."""
+        self.continued: Counter[str] = Counter()
+        """The number of runs that have continued such a function, by the cause of their resume."""
 
     def write(self, program: Program) -> None:
         """Prepare one signal for each wait of a program."""
@@ -144,18 +149,51 @@ class World:
         if self.unsent:
             self.mailbox.append(self.unsent.pop())
 
+    @property
+    def ended(self) -> int:
+        """The number of children that have ended."""
+        return sum(end is not None for end in self.children.values())
+
+    def call(self, child_id: str, number: int) -> None:
+        """Add a child, which may end while the run is active. Nothing happens for one that the job has."""
+        if child_id not in self.children:
+            loop = asyncio.get_running_loop()
+            self.children[child_id], self.ends[child_id] = None, loop.create_future()
+            self.numbers[child_id] = number
+            if self.draw.random() < 0.6:
+                loop.call_later(TURN * self.draw.randrange(60), self.end_child, child_id)
+
+    def end_child(self, child_id: str) -> None:
+        """End a child, unless it has ended."""
+        if self.children[child_id] is None:
+            self.children[child_id] = end = End(self.numbers[child_id])
+            self.ends[child_id].set_result(end)
+
+    def _end_any_child(self) -> bool:
+        """End a child. Return False if all have ended."""
+        running = [child_id for child_id, end in self.children.items() if end is None]
+        if running:
+            self.end_child(self.draw.choice(running))
+        return bool(running)
+
     def resume(self, suspended: Suspended, given: Given) -> Given:
         """Let the time pass until a suspended job is resumed. Return what its next run gets."""
         self.suspensions += 1
         if suspended.gives_back:
             self.mailbox[:0] = given.signals
         while True:
+            if suspended.known_ends is not None and self.ended > suspended.known_ends:
+                return Given("children", suspended.step)
             for place, one in enumerate(self.mailbox):
                 if suspended.signals is None or one.name in suspended.signals:
                     return Given("signal", suspended.step, [self.mailbox.pop(place)])
+            if suspended.known_ends is not None and self.draw.random() < 0.5 and self._end_any_child():
+                continue
             if suspended.timeout_ms is not None and (not self.unsent or self.draw.random() < 0.5):
                 TurnLoop.skipped += suspended.timeout_ms
                 return Given("timeout", suspended.step)
+            if not self.unsent and suspended.known_ends is not None and self._end_any_child():
+                continue
             assert self.unsent, "a suspended run waits for what will never happen"
             self.send()
 
@@ -206,7 +244,7 @@ class RunStore:
         loop = asyncio.get_running_loop()
         status: asyncio.Future[str] = loop.create_future()
 
-        counts = self.is_alive and not identity.startswith("workflow.")
+        counts = self.is_alive and is_own(identity)
         self.world.in_flight += 1
 
         def arrive() -> None:
@@ -224,6 +262,30 @@ class RunStore:
 
         loop.call_later(TURN * self.world.draw.randrange(4), arrive)
         return status
+
+
+class RunChildren:
+    """The children of the job as one run sees them. A call is a number, which is the result of its child."""
+
+    def __init__(self, store: RunStore) -> None:
+        self.store = store
+
+    async def add(self, calls: Sequence[tuple[int, str]]) -> None:
+        await asyncio.sleep(TURN * self.store.world.draw.randrange(4))
+        if self.store.is_alive:
+            for number, child_id in calls:
+                self.store.world.call(child_id, number)
+
+    async def known(self) -> tuple[Mapping[str, End | None], int]:
+        await asyncio.sleep(TURN * self.store.world.draw.randrange(4))
+        return dict(self.store.world.children), self.store.world.ended
+
+    async def end_of(self, call: int, child_id: str) -> End:
+        del call
+        end = self.store.world.ends[child_id]
+        await asyncio.wait([end])
+        await asyncio.sleep(TURN * self.store.world.draw.randrange(4))
+        return end.result()
 
 
 class ProgramRun:
@@ -262,6 +324,14 @@ class ProgramRun:
 
     async def _signal(self, node: Program) -> Any:
         return (await workflows.receive(_name(node.number))).name
+
+    async def _call(self, node: Program) -> Any:
+        run, number = required_run("the call"), node.number % 3
+
+        async def execute() -> object:
+            return await run.children.result(number, RunChildren(self.store))
+
+        return await run.ask("call", [number], execute, recorded_failures=JobFailed)
 
     async def _seq(self, node: Program) -> Any:
         return [await self.execute(part) for part in node.parts]
@@ -395,7 +465,7 @@ async def _body(program: Program, worker: int, warm: WarmProgram | None, new: Wa
             if warm is None:
                 result = await run.waiting.drive(lambda: execute(program, present.store), keep)
             else:
-                world.continued += 1
+                world.continued[given.cause] += 1
                 run.journal.reopen("p1-1", resumed.number)
                 run.clock = RunClock()
                 result = await run.waiting.go_on(given, run.clock, keep)
@@ -411,6 +481,17 @@ def signal_names(program: Program) -> list[str]:
         return []
     own = [_name(program.number)] if program.kind == "signal" else []
     return [*own, *(name for part in program.parts for name in signal_names(part))]
+
+
+def calls_in(program: Program) -> int:
+    """Return the number of calls of tasks that a program makes."""
+    own = program.kind == "call"
+    return own if program.kind == "workers" else own + sum(map(calls_in, program.parts))
+
+
+def is_own(identity: str) -> bool:
+    """Return whether a step is one whose executions are counted."""
+    return not identity.startswith(("workflow.", "call\x1f"))
 
 
 def _name(number: int) -> str:
@@ -437,5 +518,7 @@ def expected(program: Program) -> Any:
             return None
         case "signal":
             return _name(program.number)
+        case "call":
+            return program.number % 3
         case _:
             return parts
