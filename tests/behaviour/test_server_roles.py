@@ -128,7 +128,9 @@ async def look(url: str) -> None:
     async with open_storage(url) as storage:
         assert isinstance(storage, ServerStorage)
         async with open_wires(storage) as [wire]:
-            assert [each async for each in check_server(wire, ephemeral=True) if each.status != "ok"] == []
+            assert [
+                each async for each in check_server(wire, ephemeral=True, is_cluster=False) if each.status != "ok"
+            ] == []
 
 
 async def operate(url: str) -> None:
