@@ -83,7 +83,8 @@ async def test_a_run_sleeps_and_continues(mq: GlideMQ[Any], monkeypatch: pytest.
 
     async with mq, mq.worker():
         run = await order.start()
-        assert await run.result(PATIENCE) == 3
+        # A loop that is held up for longer than a wait does not suspend the run.
+        assert await run.result(PATIENCE) in {2, 3}
         assert calls == ["started"]
 
 
