@@ -49,7 +49,7 @@ def release(
     reason: Reason = "",
     as_json: AsJson = False,
 ) -> None:
-    """Release a deduplication id, so that the next add with it creates a new job. The owner of the id continues."""
+    """Release a deduplication id: the next add with it creates a new job. The job that owns the id continues."""
     from glidemq_async.cli import targets
     from glidemq_async.cli.exits import NOT_FOUND, CommandError
 

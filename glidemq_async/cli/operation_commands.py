@@ -96,7 +96,7 @@ def show(target: CommandTarget, operation_id: OperationId, as_json: AsJson = Fal
 def start(
     target: CommandTarget, operation_id: OperationId, ticket: Ticket, rate: Rate = None, as_json: AsJson = False
 ) -> None:
-    """Start a previewed operation, which `glidemq operations run` or another process then runs."""
+    """Start a previewed operation. `glidemq operations run` or another process then runs it."""
 
     async def begin(ops: Any) -> object:
         return await ops.start(operation_id, ticket, rate=rate)

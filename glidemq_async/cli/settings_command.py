@@ -27,7 +27,7 @@ ReleaseKey = Annotated[
 EventsOff = Annotated[
     str | None,
     typer.Option(
-        "--events-off", metavar="KINDS|all|none", help="The kinds of events that it does not write: active,progress."
+        "--events-off", metavar="KINDS|all|none", help="Kinds of events that the queue does not write: active,progress."
     ),
 ]
 ProgressInterval = Annotated[

@@ -166,7 +166,7 @@ def cancel(
     target: CommandTarget,
     queue: QueueName,
     run_ids: Runs = None,
-    reason: Annotated[str | None, typer.Option("--reason", help="Why, in one line. It is stored with the run.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="The reason, in one line. The run stores it.")] = None,
     wanted: Matching = None,
     limit: Most = MOST_CHANGED,
     yes: Yes = False,

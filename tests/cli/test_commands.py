@@ -539,9 +539,10 @@ def test_completion_can_be_installed(tmp_path: Path) -> None:
     assert "_GLIDEMQ_COMPLETE" in script.read_text()
 
 
-async def test_completion_knows_commands_and_states(tmp_path: Path) -> None:
+async def test_completion_knows_commands_queues_and_states(q: AnyQueue, server: Server, tmp_path: Path) -> None:
     async def complete(words: str) -> list[str]:
         asked = {"_GLIDEMQ_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()))}
+        asked["GLIDEMQ_URL"] = server.url
         done = await asyncio.to_thread(
             subprocess.run,
             COMMAND,
@@ -555,6 +556,8 @@ async def test_completion_knows_commands_and_states(tmp_path: Path) -> None:
 
     assert {"worker", "doctor", "queues", "dlq"} <= set(await complete("glidemq "))
     assert "delayed" in await complete("glidemq jobs q --state ")
+    await q.add("n")
+    assert q.name in await complete("glidemq jobs ")
 
 
 async def test_a_closed_pipe_is_not_an_error(q: AnyQueue, server: Server, tmp_path: Path) -> None:

@@ -25,8 +25,9 @@ _SHOWN_FINDINGS: Final = 5
 def doctor(target: CommandTarget, deep: Deep = False, as_json: AsJson = False) -> None:
     """Check this machine and its servers: versions, settings that lose jobs, the function library, clock, latency.
 
-    The command changes nothing. With --deep it reads every job, and loads a missing function library as each client
-    does. Exit code 1 when a check fails, 3 when the server cannot be reached.
+    Without --deep the command changes nothing. With --deep it opens every queue as a client does, and reads every job:
+    this loads a missing function library, and migrates queues with the layout of an older version. Exit code 1 when a
+    check fails, 3 when the server cannot be reached.
     """
     from glidemq_async.cli import output, targets
     from glidemq_async.cli.exits import UNAVAILABLE
