@@ -49,8 +49,8 @@ async def handler(job: AnyJob) -> Any:
 
 
 async def test_jobs_are_added(server: Server, q: AnyQueue, tmp_path: Path) -> None:
-    shell = Shell(server.url, tmp_path / "t", processes=True)
-    done = await shell.run("add", "q", "mail", '{"to": "ada"}', "--key", "k", "--attempts", "3", "--header", "a=b=c")
+    process, shell = Shell(server.url, tmp_path / "t", processes=True), Shell(server.url, tmp_path / "t")
+    done = await process.run("add", "q", "mail", '{"to": "ada"}', "--key", "k", "--attempts", "3", "--header", "a=b=c")
     assert (done.returncode, done.stdout) == (0, "1\n")
     job = await q.get_job("1")
     assert job is not None
@@ -62,8 +62,7 @@ async def test_jobs_are_added(server: Server, q: AnyQueue, tmp_path: Path) -> No
         "outcome": "added",
     }
     assert (await shell.run("add", "q", "mail", "--id", "own")).stdout == "own (duplicate)\n"
-    assert (await shell.run("add", "q", "t", "-", given="[1, 2]")).returncode == 0
-    shell = Shell(server.url, tmp_path / "t")
+    assert (await process.run("add", "q", "t", "-", given="[1, 2]")).returncode == 0
     assert (await shell.run("add", "q", "t", "--args", "[1]", "--kwargs", '{"x": 2}')).returncode == 0
     assert [job.data for job in await q.get_jobs("waiting")] == [[1, 2], {"a": [1], "k": {"x": 2}}]
 
