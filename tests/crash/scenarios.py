@@ -181,6 +181,8 @@ MASS_SCHEDULES: Final = Scenario(
     "20,000 job schedulers fire once each at one time, at which 5,000 jobs expire",
     f"{NOTHING_WRONG}, each scheduler fires once, exactly the expired jobs fail",
 )
+#: Their figures depend on how fast the servers and workers are, so they run alone.
+FAILOVERS: Final[list[Scenario[Any]]] = [SENTINELS, CLUSTERS]
 TRIALS: Final[list[Scenario[Any]]] = [CLOCKS, SLOW_LINKS, SENTINELS, CLUSTERS, PERMISSIONS, MASS_SCHEDULES]
 
 #: The sizes and functions of the scenarios by name, for the command line.
