@@ -76,10 +76,13 @@ function chunks.end_of(fields)
   return fields[1] == ENDED and fields[2] or nil
 end
 
--- Wake the watchers of the jobs that these events are about. Watched jobs have an open stream.
+-- Wake the watchers of the jobs that these events are about, once for each job. Watched jobs have an open stream.
 function chunks.announce(base, call)
   if not call.seen.streamed then return end
-  local ids = events.ids_in(call.lines)
+  local ids, met = {}, {}
+  for _, id in ipairs(events.ids_in(call.lines)) do
+    if not met[id] then met[id], ids[#ids + 1] = true, id end
+  end
   for from = 1, #ids, CHUNK do
     local last = math.min(from + CHUNK - 1, #ids)
     for i, kept in ipairs(redis.call('HMGET', base .. ':streamed', unpack(ids, from, last))) do
