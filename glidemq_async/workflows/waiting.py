@@ -161,6 +161,9 @@ class Waiting:
         self._arm(wait)
         try:
             return await wait.future
+        except asyncio.CancelledError:
+            self._put_back(wait.future)
+            raise
         finally:
             del self._waits[wait.future]
             _disarm(wait)
@@ -181,6 +184,16 @@ class Waiting:
         one = self._unreceived().pop(position)
         found = [self._given.token, position, one.name, one.data, round(one.sent_at.timestamp() * 1000)]
         return found if one.question is None else [*found, one.question]
+
+    def _put_back(self, future: asyncio.Future[Found]) -> None:
+        """Let another wait receive the signal of a wait that was cancelled in the turn in which the signal came."""
+        # A signal of the mailbox is still there, because only the record of its receipt takes it out.
+        if not future.done() or future.cancelled() or future.exception() is not None:
+            return
+        if isinstance(found := future.result(), HandedOver):
+            token, position = cast("list[Any]", found.result)[:2]
+            if token == self._given.token:
+                self._unreceived()[position] = self._given.signals[position]
 
     # A signal that comes while the run executes is in the mailbox. The call that records its receipt takes it out of
     # there, so the job receives it once.

@@ -88,6 +88,39 @@ async def test_a_run_sleeps_and_continues(mq: GlideMQ[Any], monkeypatch: pytest.
         assert calls == ["started"]
 
 
+async def test_a_signal_for_a_wait_that_was_cancelled_in_the_same_turn_is_kept(
+    mq: GlideMQ[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "SHORT", 0.0)
+    seconds = 0.3
+
+    @mq.workflow
+    async def order() -> list[Any]:
+        async def give_up() -> None:
+            await workflows.sleep(seconds)
+            first.cancel()
+
+        late = asyncio.create_task(give_up())
+        await workflows.now()  # recorded after the start of the sleep, so the sleep is the first wait and ends first
+        first = asyncio.create_task(workflows.receive("said"))
+        await asyncio.wait([late, first])
+        calls.append("cancelled" if first.cancelled() else "received")
+        again = await workflows.receive("said", timeout=PATIENCE) if first.cancelled() else first.result()
+        return [again.data, current_job().fence]
+
+    async with mq, mq.worker() as worker:
+        run = await order.start()
+        await reaches(run, "suspended")
+        # The signal resumes the job after the end of the sleep, so both waits end when the run continues.
+        worker.workers[0].pause()
+        await asyncio.sleep(seconds)
+        await run.signal("said", 1)
+        worker.workers[0].resume()
+        assert await run.result(PATIENCE) == [1, 2]
+        assert calls == ["cancelled"]
+        assert not await mq.queue(order.queue).check()
+
+
 async def test_without_warm_runs_the_function_starts_again(mq: GlideMQ[Any]) -> None:
     @mq.workflow
     async def order() -> None:
