@@ -21,7 +21,7 @@ from tests.support.leak_check import Resources, held, left_since, tasks_left, ve
 from tests.support.servers import redis7_binary
 from tests.support.stores import RunningStore, RunningStores
 
-REDIS7_SHARE = 5
+REDIS7_SHARE = 3
 """One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
 IN_TURN = ("redis", "unix", "file", "sentinel")
 """Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
