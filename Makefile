@@ -18,7 +18,6 @@ DEMO_BIN := $(if $(wildcard $(STAMP)),$(BIN),$(DEMO)/bin)
 DEMO_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)/.installed)
 DEMO_SPARK_STAMP := $(if $(wildcard $(STAMP)),$(STAMP),$(DEMO)/.installed-spark)
 JOBS ?= 2
-CRASH_JOBS ?= 1
 ARGS ?=
 
 # Tests start hundreds of interpreters, and Spark starts more: each would compile the library anew.
@@ -110,16 +109,9 @@ test-spark-versions:
 			-W ignore::ResourceWarning -W ignore::pytest.PytestUnraisableExceptionWarning || exit 1; \
 	done
 
-# Alone on the machine: several of its rules are time limits. CRASH_JOBS=2 runs two files at a time, apart from
-# test_crashes.py, whose tests need the whole machine.
-CRASH := $(BIN)/python -m pytest -m "crash and not slow"
+# Alone on the machine: several of its rules are time limits.
 crash: $(STAMP)
-ifeq ($(CRASH_JOBS),1)
-	$(CRASH) -p no:xdist tests/crash $(ARGS)
-else
-	$(CRASH) -p no:xdist tests/crash/test_crashes.py $(ARGS)
-	$(CRASH) -n $(CRASH_JOBS) --dist loadfile --ignore tests/crash/test_crashes.py tests/crash $(ARGS)
-endif
+	$(BIN)/python -m pytest -m "crash and not slow" -p no:xdist tests/crash $(ARGS)
 
 nightly: export GLIDEMQ_MODEL_STEPS ?= 100000
 nightly: export GLIDEMQ_WORKFLOW_RUNS ?= 40000
