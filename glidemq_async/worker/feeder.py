@@ -43,6 +43,8 @@ class Feeder:
         self._wakes = asyncio.Event()
         self._feeding = asyncio.Lock()
         self._position: TopicPosition | None = None
+        self._fed_to: TopicPosition | None = None
+        """The position at the end of the last call of `feed_all`."""
         self._room = 0
         self._epoch = 0
         self._is_holder = False
@@ -74,10 +76,16 @@ class Feeder:
             await self._client.functions.feeds.close(self._worker)
 
     async def feed_all(self) -> bool:
-        """Move all messages that the queue has room for. Return whether there were any, or may be more."""
+        """Move all messages that the queue has room for.
+
+        Return whether messages were moved since the last call of this method. If so, there may be more of them.
+        """
+        # `run` may have moved messages in between, and may have filled the queue. Then this call moves none, although
+        # the topic has more.
         async with self._feeding:
-            moved, _ = await self._feed()
-            return moved
+            await self._feed()
+            before, self._fed_to = self._fed_to, self._position
+            return self._position != before
 
     def _on_message(self, message: bytes) -> None:
         del message

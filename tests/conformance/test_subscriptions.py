@@ -25,6 +25,7 @@ from glidemq_async.errors import JobNotFound
 from glidemq_async.storage import Storage
 from glidemq_async.topics.reader import MessageReader
 from glidemq_async.topics.topic import functions_of
+from glidemq_async.worker import feeder
 from tests.support.helpers import AnyJob, history, soon, until
 
 
@@ -82,6 +83,36 @@ async def test_a_run_until_empty_includes_the_messages(app: GlideMQ, name: str) 
         await app.run_worker(until_empty=True, handle_signals=False)
     assert sorted(seen) == [*range(2_001)]
     assert read.queue == f"{name}.read"
+
+
+async def test_a_worker_whose_queue_is_full_of_messages_does_not_end_as_empty(
+    app: GlideMQ, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder, "LONGEST_CROWDED", 60.0)
+    monkeypatch.setattr(feeder, "CROWDED_SECONDS", 60.0)
+    seen: list[int] = []
+    may_end = asyncio.Event()
+
+    @app.subscribe(name, "a", backlog=50)
+    async def read(number: int) -> None:
+        await may_end.wait()
+        seen.append(number)
+
+    async with app:
+        await app.topic(name).publish_many([("a", number) for number in range(1_000)])
+        async with app.worker(concurrency=1) as running:
+            # The worker moves messages until its queue is full, and would look at the topic again in a minute.
+            await soon(has_jobs(app, f"{name}.read", 50))
+            may_end.set()
+            await running.workers[0].until_empty()
+    assert sorted(seen) == [*range(1_000)]
+    assert read.queue == f"{name}.read"
+
+
+async def has_jobs(app: GlideMQ, queue: str, number: int) -> None:
+    """Wait until a queue has this number of jobs."""
+    while sum((await app.queue(queue).get_job_counts()).values()) < number:
+        await asyncio.sleep(0.01)
 
 
 async def test_a_subscription_begins_where_it_says(app: GlideMQ, name: str) -> None:
