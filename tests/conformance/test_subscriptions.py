@@ -27,6 +27,7 @@ from glidemq_async.topics.reader import MessageReader
 from glidemq_async.topics.topic import functions_of
 from glidemq_async.worker import feeder
 from tests.support.helpers import AnyJob, history, soon, until
+from tests.support.servers import eventually
 
 
 @pytest.fixture
@@ -102,17 +103,16 @@ async def test_a_worker_whose_queue_is_full_of_messages_does_not_end_as_empty(
         await app.topic(name).publish_many([("a", number) for number in range(1_000)])
         async with app.worker(concurrency=1) as running:
             # The worker moves messages until its queue is full, and would look at the topic again in a minute.
-            await soon(has_jobs(app, f"{name}.read", 50))
+            await eventually(lambda: has_jobs(app, f"{name}.read", 50), "a full queue")
             may_end.set()
             await running.workers[0].until_empty()
     assert sorted(seen) == [*range(1_000)]
     assert read.queue == f"{name}.read"
 
 
-async def has_jobs(app: GlideMQ, queue: str, number: int) -> None:
-    """Wait until a queue has this number of jobs."""
-    while sum((await app.queue(queue).get_job_counts()).values()) < number:
-        await asyncio.sleep(0.01)
+async def has_jobs(app: GlideMQ, queue: str, number: int) -> bool:
+    """Return whether a queue has this number of jobs."""
+    return sum((await app.queue(queue).get_job_counts()).values()) >= number
 
 
 async def test_a_subscription_begins_where_it_says(app: GlideMQ, name: str) -> None:

@@ -21,6 +21,7 @@ import pytest
 from glidemq_async.errors import EmbeddedServerMissing, StorageUnavailable
 from glidemq_async.storage import FileStorage, MemoryStorage, open_storage
 from glidemq_async.storage.embedded.file import socket_path
+from glidemq_async.storage.embedded.keeper import KeeperConnection
 from tests.storage.small_library import KEY, LIBRARY
 from tests.support.servers import eventually
 
@@ -371,6 +372,23 @@ async def test_a_deleted_socket_is_recreated_while_others_are_connected(director
             assert await newcomer.call("count", KEY, ["b"]) == b"2"
         assert await connected.call("count", KEY, ["c"]) == b"3"
         assert len(_keepers(directory)) == 1
+
+
+async def test_a_socket_that_is_deleted_before_its_keeper_connects_is_recreated(directory: Path) -> None:
+    path = socket_path(str(directory))
+    async with _storage(directory) as connected:
+        assert await connected.call("count", KEY, ["a"]) == b"1"
+        [keeper] = _keepers(directory)
+        os.kill(keeper, signal.SIGSTOP)
+        # The keeper has to connect again. Clients may do so before it, and one of them may delete the socket.
+        link = KeeperConnection(path)
+        await asyncio.to_thread(link.ask, "CLIENT KILL TYPE normal SKIPME yes")
+        link.close()
+        Path(path).unlink()  # noqa: ASYNC240
+        os.kill(keeper, signal.SIGCONT)
+        async with _storage(directory) as newcomer:
+            assert await newcomer.call("count", KEY, ["b"]) == b"2"
+        assert _keepers(directory) == [keeper]
 
 
 async def test_a_directory_that_others_may_write_is_refused(directory: Path) -> None:

@@ -56,6 +56,8 @@ _TAKEOVER_SECONDS = 60.0
 """Seconds that the server of a dead keeper may take to write its data and end."""
 _STOP_SECONDS = 30.0
 """Seconds that the server may take to end before the keeper kills it."""
+_SOCKET_SECONDS = 5.0
+"""Seconds in which a server creates its socket. It does so before it reads its data."""
 _STABLE_SECONDS = 5.0
 """A server that ran for this many seconds did not fail at its start, so it is restarted without a pause."""
 _EXIT_SECONDS = 1.0
@@ -143,8 +145,10 @@ class Keeper:
         # A lost connection does not prove that the server is dead. The end of the process does, so `_reap` decides. A
         # server that is alive gets a new connection. Starting a second one next to it is impossible, because it holds
         # `server.lock`.
-        link = self._await_ready()
         while True:
+            link = self._await_ready()
+            if link is None:
+                return False
             try:
                 finished = self._watch(link)
             finally:
@@ -155,7 +159,6 @@ class Keeper:
             # Either the server has ended, or a user has closed this connection with CLIENT KILL.
             if self._reap(_EXIT_SECONDS):
                 return False
-            link = self._await_ready()
 
     def _take_server_lock(self) -> int:
         """Wait until no server runs in this directory, and return the locked descriptor for the next one."""
@@ -211,13 +214,21 @@ class Keeper:
             "--stream-node-max-entries", "10", "--io-threads", "1", "--logfile", LOG,
         ]  # fmt: skip
 
-    def _await_ready(self) -> KeeperConnection:
+    def _await_ready(self) -> KeeperConnection | None:
+        """Return a connection to the server when it replies; None if its socket was deleted and it was stopped."""
+        # The socket may be deleted before the keeper has connected, because clients can be faster.
+        latest = time.monotonic() + _SOCKET_SECONDS
         while True:
             if self._reap(0.0):
                 raise StartFailed(f"the server ended while it started; the last lines of its log:\n{_log_tail()}")
             link = self._try_link()
             if link is not None:
                 return link
+            if os.path.lexists(self._path):
+                latest = time.monotonic() + _SOCKET_SECONDS
+            elif time.monotonic() > latest:
+                self._stop()
+                return None
             time.sleep(0.003)
 
     def _try_link(self) -> KeeperConnection | None:
