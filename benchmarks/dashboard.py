@@ -381,19 +381,27 @@ async def _page(base: str, path: str) -> tuple[list[float], int, int]:
 # -- the report -------------------------------------------------------------------------------------------------------
 
 
-def report_of(found: DashboardFigures) -> str:
-    """Return the report."""
-    loads = ", ".join(f"{each:.1f}" for each in found.loads)
-    pages = "\n".join(page.row for page in found.pages)
-    watched = "\n".join(
+def watched_rows(found: DashboardFigures) -> str:
+    """Return the rows of the table of browsers."""
+    return "\n".join(
         f"| {each.viewers} | {each.process:.1%} | {each.server:.1%} | {each.refreshes / WATCHED_SECONDS:.1f} | "
         f"{each.updates / WATCHED_SECONDS:.1f} |"
         for each in found.watched
     )
-    searches = "\n".join(
+
+
+def search_rows(found: DashboardFigures) -> str:
+    """Return the rows of the table of searches."""
+    return "\n".join(
         f"| {each.title} | {each.calls} | {median(each.pages) * 1000:.0f} ms | {each.found:,} | {each.searched:,} |"
         for each in found.searches
     )
+
+
+def report_of(found: DashboardFigures) -> str:
+    """Return the report."""
+    loads = ", ".join(f"{each:.1f}" for each in found.loads)
+    pages = "\n".join(page.row for page in found.pages)
     calls = "\n".join(each.row for each in found.calls)
     return f"""# The dashboard: figures
 
@@ -416,7 +424,7 @@ the page, as its script does.
 
 | Browsers | `glidemq ui`, of one core | server, of one core | refreshes a second | events a second |
 |---|---|---|---|---|
-{watched}
+{watched_rows(found)}
 
 The server's share includes the jobs, which are the same in each row.
 
@@ -427,7 +435,7 @@ next one.
 
 | Request | calls | median of a page | found | searched |
 |---|---|---|---|---|
-{searches}
+{search_rows(found)}
 
 ### The time of the server for each call
 

@@ -61,8 +61,8 @@ local function may_push(base, consumer, seen)
 end
 
 -- Return true if the worker listens on this server. SPUBLISH also reaches receivers on replicas, but does not count
--- them. So a worker that has not followed a failover yet would start jobs that another worker gets too. If the caller's
--- user may not run PUBSUB, there are no pushes.
+-- them. So a worker that has not followed a failover yet would start jobs that another worker gets too. An add pushes
+-- nothing if its user has no permission for PUBSUB.
 function push.is_near(base, consumer)
   local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
   return (tonumber(answer[2] or nil) or 0) > 0

@@ -69,7 +69,8 @@ local BEFORE = {i = 'p', p = 'r'}
 
 local walk_waiting = {}
 
--- Read up to `count` entries of a range, fewer if their payloads are large. Return them, and true if there are no more.
+-- Read up to `count` entries of a range, and fewer entries if their payloads are large. Return the entries, and true at
+-- the end of the range.
 local function read_entries(stream, backwards, from, last, count)
   local found, call_budget, piece = {}, budget.of_answer(), 4
   while #found < count and (#found == 0 or not budget.is_spent(call_budget)) do

@@ -290,7 +290,7 @@ class Journal:
                 self._unconfirmed.remove(step)
 
     def lost_receipt(self) -> Exception | None:
-        """Return the error of a received signal that was not recorded, None if there is no such error."""
+        """Return the error of the first receipt of a signal that was refused. Return None if none was refused."""
         for step in self._unconfirmed:
             if step.status.done():
                 try:

@@ -1,4 +1,4 @@
-"""Live documents. All viewers of a process share one reader, and it stops when there are no viewers."""
+"""Live documents. All viewers of a process share one reader. The reader stops when the last viewer has left."""
 
 from __future__ import annotations
 

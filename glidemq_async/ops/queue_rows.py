@@ -21,7 +21,7 @@ LATE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of a queue, who has set it and why. None stands for an unknown author or note, and for no end."""
+    """A pause of a queue: its author, its note and its end. An unknown author or note is None, and so is no end."""
 
     note: str | None = None
     by: str | None = None

@@ -62,8 +62,8 @@ class _Placed(NamedTuple):
 #    delayed. `close` of the queue waits for the call.
 # 4. After the end of the job. Its message and the timeout may arrive in the same turn of the event loop. The caller
 #    then gets the result although its time is over.
-# 5. The process dies or loses its connection for good, so no process can revoke the job. The add has told the server
-#    how long the caller waits (`ReplyTo.ttl_ms`), so a job that has not started by then expires.
+# 5. The process dies, or loses its connection for good. Then no process can revoke the job. The add has sent the time
+#    for which the caller waits (`ReplyTo.ttl_ms`). A job that has not started within this time expires.
 #
 # An add that finds an existing job did not create it, so its caller never revokes it. A job also continues if other
 # clients wait for it, because their adds were duplicates of this one. `abandonJob` decides this on the server.

@@ -115,7 +115,7 @@ class Limits(QueuePart[Data, Result]):
         await self._client.functions.limits.set(max_waiting=text)
 
     async def get_max_waiting(self) -> int | None:
-        """Return the number of waiting jobs at which adds raise QueueFull, None if there is no limit."""
+        """Return the number of waiting jobs at which adds raise QueueFull. Return None without a limit."""
         await self.connect()
         return (await self._client.functions.limits.get()).max_waiting
 

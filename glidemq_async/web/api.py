@@ -91,8 +91,8 @@ def not_served(request: Request, status: int, headers: Mapping[str, str] | None 
 
 
 # Names and ids may contain slashes, which a client encodes as %2F. Servers decode the path before the routes are
-# compared, so such an id would become several parts of the path. Therefore the path is decoded again here, and another
-# character stands for the encoded slash. No name and no id contains it. `serve` turns it into a slash again.
+# compared, so such an id would become several parts of the path. Therefore the path is decoded again here. A character
+# that no name and no id contains replaces the encoded slash, and `serve` puts the slash back.
 class _WholeParts:
     """Decodes the path so that an encoded slash stays inside its part of the path."""
 

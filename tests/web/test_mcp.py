@@ -37,7 +37,7 @@ NOT_OFFERED = {
     "streamChunks": "a tool has one reply",
     "streamEvents": "a tool has one reply",
 }
-"""Routes that read and are no tools, and why."""
+"""The reading routes that are not offered as tools, with the reason."""
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 

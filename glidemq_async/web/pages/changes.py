@@ -49,8 +49,8 @@ async def _arguments(ops: Ops, change: ChangeForm, form: Form) -> Mapping[str, A
     return changed
 
 
-# A limit that is sent is held by the operator, and overrides the code. Therefore only changed limits are sent. The
-# version lets the server refuse the form if somebody has changed the limits since it was shown.
+# A limit that is sent is held by the operator, and overrides the code. Therefore only changed limits are sent. The form
+# contains the version of the limits that it shows. The server refuses the form if the limits have another version now.
 def _limits(form: Form) -> Mapping[str, Any]:
     limits = {**limit_values(form), "max_waiting": whole(form, "waiting")}
     return {**limits, "note": form.get("note", ""), "version": form.get("version", "")}
