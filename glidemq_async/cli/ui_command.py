@@ -22,8 +22,9 @@ Host = Annotated[str, typer.Option("--host", help="The address to listen on.")]
 Port = Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port to listen on; 0 chooses a free one.")]
 ReadOnly = Annotated[bool, typer.Option("--read-only", help="Refuse every change.")]
 Mcp = Annotated[
-    str, typer.Option("--mcp", help="Offer tools for language models at /mcp: none, read or all.", metavar="TOOLS")
+    str, typer.Option("--mcp", help="Offer tools for language models at /mcp: none, read or change.", metavar="TOOLS")
 ]
+AllTools = Annotated[bool, typer.Option("--all-tools", help="With --mcp: also offer the tools that are rarely needed.")]
 Auth = Annotated[str, typer.Option("--auth", help="Who may use it: loopback, tokens or proxy.", metavar="HOW")]
 TrustedProxy = Annotated[
     list[str] | None, typer.Option("--trusted-proxy", help="Address or network of the proxy, with --auth proxy.")
@@ -46,6 +47,7 @@ def serve(
     user_header: UserHeader = "X-Forwarded-User",
     read_only: ReadOnly = False,
     mcp: Mcp = "none",
+    all_tools: AllTools = False,
 ) -> None:
     """Serve the pages at / and the HTTP API at /api/v1."""
     if context.invoked_subcommand is not None:
@@ -58,9 +60,12 @@ def serve(
     refuse_open_door(host, auth)
     proxy = ProxyUsers(user_header, tuple(trusted_proxy or ("127.0.0.1", "::1"))) if auth == "proxy" else None
     access = Access(proxy=proxy, open_on_loopback=auth == "loopback")
-    if mcp not in {"none", "read", "all"}:
-        raise typer.BadParameter("it must be none, read or all", param_hint="--mcp")
-    run_in_loop(_serve(target, access, host, port, read_only=read_only, mcp=mcp))
+    if mcp not in {"none", "read", "change", "all"}:
+        raise typer.BadParameter("it must be none, read or change", param_hint="--mcp")
+    if all_tools and mcp == "none":
+        raise typer.BadParameter("add --mcp read or --mcp change", param_hint="--all-tools")
+    tools = {"mcp": mcp, "all_tools": all_tools}
+    run_in_loop(_serve(target, access, host, port, read_only=read_only, tools=tools))
 
 
 ui.callback()(with_target(serve))
@@ -78,14 +83,16 @@ def refuse_open_door(host: str, auth: str) -> None:
         )
 
 
-async def _serve(target: CommandTarget, access: Any, host: str, port: int, *, read_only: bool, mcp: Any) -> None:
+async def _serve(
+    target: CommandTarget, access: Any, host: str, port: int, *, read_only: bool, tools: dict[str, Any]
+) -> None:
     from glidemq_async.cli import targets
     from glidemq_async.web.app import operations_app
     from glidemq_async.web.server import address_of, serve_app
 
     async with targets.open_store(target) as store:
         app = operations_app(
-            store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only, mcp=mcp
+            store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only, **tools
         )
         with _listening(host, port) as listener:
             typer.echo(

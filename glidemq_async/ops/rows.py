@@ -39,10 +39,6 @@ class JobDetail:
     parents: tuple[JobRef, ...]
     unreadable: Mapping[str, str] = field(default_factory=dict[str, str])
     sealed: tuple[str, ...] = ()
-    history: tuple[object, ...] = ()
-    """The history of the job, if the store keeps it."""
-    explanation: object = None
-    """Why the job waits, if that was asked for."""
 
 
 def row_of(job: Job[Any, Any]) -> JobRow:

@@ -42,6 +42,27 @@ ENDPOINTS: Final[tuple[ApiRoute, ...]] = (
 )
 """The route table."""
 
+DEFAULT_TOOLS: Final = (
+    "getOverview",
+    "getQueue",
+    "getSettings",
+    "listFailures",
+    "findJobs",
+    "getJob",
+    "getJobHistory",
+    "explainJob",
+    "getOperation",
+    "previewOperation",
+    "startOperation",
+    "cancelOperation",
+)
+"""The routes that language models get as tools by default.
+
+A model reads the descriptions of all its tools in every turn, so the others must be asked for. Most of their content is
+in replies of these too: the overview has the figures of all queues, the open episodes and the newest audit lines, and a
+queue has its workers and schedules.
+"""
+
 
 @cache
 def openapi() -> dict[str, Any]:

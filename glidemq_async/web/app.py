@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 try:
     from starlette.applications import Starlette
@@ -30,7 +30,7 @@ from glidemq_async.web.state import GatePages, WebState
 
 __all__ = ["operations_app", "running"]
 
-McpTools: TypeAlias = Literal["none", "read", "all"]
+McpTools: TypeAlias = Literal["none", "read", "change", "all"]
 _PAGES: Final = "glidemq_async.web.pages.routes"
 
 
@@ -42,6 +42,7 @@ def operations_app(
     read_only: bool = False,
     limits: WebLimits | None = None,
     mcp: McpTools = "none",
+    all_tools: bool = False,
 ) -> Starlette:
     """Return an ASGI app with the HTTP API at `/api/v1` and the pages at `/`.
 
@@ -52,15 +53,20 @@ def operations_app(
       clients of this machine that use no proxy may, and they are admins.
     - `read_only` refuses every change, also of admins.
     - `limits` are the limits of requests.
-    - `mcp` offers tools for language models at `/mcp`: "read" for tools that only read, "all" for all tools. They have
-      the rights of the user. Needs the extra `mcp`.
+    - `mcp` offers tools for language models at `/mcp`: "read" for nine tools that only read, "change" also for three
+      that change jobs. `all_tools` adds the other tools that read; "all" is "change" with `all_tools`. The tools have
+      the rights of the user, and in a read-only app they only read. Needs the extra `mcp`.
 
     The first request connects. A mounted app gets no lifespan events, so enter `running(app)` in the lifespan of the
     host application to close the connections at its end.
     """
     ops = Ops.of(storage) if isinstance(storage, GlideMQ) else Ops(storage, prefix=prefix)
     web = WebState(ops, _access(access), limits or WebLimits(), read_only=read_only)
-    routes: list[BaseRoute] = [Mount(API_PATH, app=api_app()), *_mcp_routes(mcp), *_page_routes(web)]
+    routes: list[BaseRoute] = [
+        Mount(API_PATH, app=api_app()),
+        *_mcp_routes(mcp, all_tools=all_tools),
+        *_page_routes(web),
+    ]
 
     async def refuse(request: Request, error: Exception) -> Response:
         status, headers = (error.status_code, error.headers) if isinstance(error, HTTPException) else (500, None)
@@ -96,14 +102,17 @@ def _access(given: Access | Authenticate | None) -> Access:
     return given if isinstance(given, Access) else Access(authenticate=given, tokens=False)
 
 
-def _mcp_routes(tools: McpTools) -> Sequence[BaseRoute]:
-    if tools == "none":
+def _mcp_routes(mcp: McpTools, *, all_tools: bool) -> Sequence[BaseRoute]:
+    if mcp not in get_args(McpTools):
+        raise ValueError(f"mcp must be 'none', 'read', 'change' or 'all', got {mcp!r}")
+    if mcp == "none":
+        if all_tools:
+            raise ValueError("all_tools=True without tools: add mcp='read' or mcp='change'")
         return ()
-    if tools not in {"read", "all"}:
-        raise ValueError(f"mcp must be 'none', 'read' or 'all', got {tools!r}")
     from glidemq_async.web.mcp_server import McpEndpoint  # imports the package mcp
 
-    return [Route("/mcp", McpEndpoint(allow_changes=tools == "all"), methods=["POST"])]
+    endpoint = McpEndpoint(allow_changes=mcp != "read", all_tools=all_tools or mcp == "all")
+    return [Route("/mcp", endpoint, methods=["POST"])]
 
 
 def _page_routes(web: WebState) -> Sequence[BaseRoute]:

@@ -77,7 +77,8 @@ class ApiRoute:
     - `media` is the type of the reply. A stream of events has no JSON.
     - `whole` requires the right to see every queue.
     - `key` accepts the header Idempotency-Key, `match` the header If-Match.
-    - `tool` offers the endpoint to language models (MCP).
+    - `tool` permits the endpoint as a tool for language models (MCP). `DEFAULT_TOOLS` names the ones that are offered
+      by default.
     """
 
     method: Method

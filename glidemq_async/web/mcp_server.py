@@ -21,7 +21,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from glidemq_async.ops.access import Identity
-from glidemq_async.web.api import ENDPOINTS
+from glidemq_async.web.api import DEFAULT_TOOLS, ENDPOINTS
 from glidemq_async.web.context import RequestContext, context_of
 from glidemq_async.web.endpoints import ApiCall, ApiRoute, allow, parse, run
 from glidemq_async.web.problems import RequestError, problem_of
@@ -30,25 +30,30 @@ from glidemq_async.web.state import WebState
 __all__ = ["McpEndpoint", "mcp_server", "serve_stdio", "tools"]
 
 INSTRUCTIONS: Final = (
-    "See the job queues of glidemq_async: start with getOverview. A change of many jobs is a bulk operation: preview "
-    "it, show the count to a person, and start it with the ticket of the preview only when the person agrees."
+    "See the job queues of glidemq_async: start with getOverview. listFailures groups failures, and findJobs with "
+    "group:<fingerprint> finds the jobs of a group. A change of jobs is a bulk operation: preview it, show the count "
+    "to a person, and start it with the ticket of the preview only when the person agrees."
 )
 
 _REASON: Final = "reason"
 
 
-def tools(*, allow_changes: bool) -> dict[str, ApiRoute]:
-    """Return the routes that are offered as tools. Without `allow_changes` these are the ones that only read."""
-    return {route.name: route for route in ENDPOINTS if route.tool and (allow_changes or route.method == "GET")}
+def tools(*, allow_changes: bool = False, all_tools: bool = False) -> dict[str, ApiRoute]:
+    """Return the routes that are offered as tools.
 
-
-def mcp_server(context: RequestContext, *, allow_changes: bool) -> Server[Any]:
-    """Return an MCP server for one user.
-
-    The tools check the rights of the user, and their changes have audit lines with the source `mcp`. A read-only app
-    refuses changes in any case.
+    Without `allow_changes` these are the ones that only read. Without `all_tools` they are among the twelve of
+    `DEFAULT_TOOLS`.
     """
-    offered = tools(allow_changes=allow_changes)
+    permitted = {route.name: route for route in ENDPOINTS if route.tool and (allow_changes or route.method == "GET")}
+    return permitted if all_tools else {name: permitted[name] for name in DEFAULT_TOOLS if name in permitted}
+
+
+def mcp_server(context: RequestContext, *, allow_changes: bool = False, all_tools: bool = False) -> Server[Any]:
+    """Return an MCP server for one user. Its tools are those of `tools`; in a read-only app they only read.
+
+    The tools check the rights of the user, and their changes have audit lines with the source `mcp`.
+    """
+    offered = tools(allow_changes=allow_changes and not context.web.read_only, all_tools=all_tools)
 
     async def list_tools(_context: ServerRequestContext[Any], _page: Any) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_tool(route) for route in offered.values()])
@@ -64,9 +69,12 @@ def mcp_server(context: RequestContext, *, allow_changes: bool) -> Server[Any]:
     return Server("glidemq", instructions=INSTRUCTIONS, on_list_tools=list_tools, on_call_tool=call_tool)
 
 
-async def serve_stdio(web: WebState, identity: Identity) -> None:
-    """Serve an MCP client over standard input and output until it disconnects."""
-    server = mcp_server(RequestContext(web, identity, "", ""), allow_changes=not web.read_only)
+async def serve_stdio(web: WebState, identity: Identity, *, all_tools: bool = False) -> None:
+    """Serve an MCP client over standard input and output until it disconnects.
+
+    The tools that change something are offered unless the app is read-only.
+    """
+    server = mcp_server(RequestContext(web, identity, "", ""), allow_changes=True, all_tools=all_tools)
     async with stdio_server() as (reading, writing):
         await server.run(reading, writing, server.create_initialization_options())
 
@@ -77,12 +85,12 @@ class McpEndpoint:
     The server keeps no sessions, so any process behind a load balancer can reply to any request.
     """
 
-    def __init__(self, *, allow_changes: bool) -> None:
-        self._allow_changes = allow_changes
+    def __init__(self, *, allow_changes: bool, all_tools: bool) -> None:
+        self._allow_changes, self._all_tools = allow_changes, all_tools
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        server = mcp_server(context_of(Request(scope)), allow_changes=self._allow_changes)
+        server = mcp_server(context_of(Request(scope)), allow_changes=self._allow_changes, all_tools=self._all_tools)
         manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
         async with manager.run():
             await manager.handle_request(scope, receive, send)
@@ -116,7 +124,7 @@ def _tool(route: ApiRoute) -> types.Tool:
 async def _call(route: ApiRoute | None, asked: types.CallToolRequestParams, context: RequestContext) -> Response:
     try:
         if route is None:
-            raise RequestError(404, "no-such-tool", f"there is no tool {asked.name!r}, or it needs --allow-changes")
+            raise RequestError(404, "no-such-tool", _why_not_offered(asked.name))
         given = dict(asked.arguments or {})
         path = {name: _text(given.pop(name, None), name) for name in _parts(route)}
         allow(route, context, path)
@@ -128,6 +136,14 @@ async def _call(route: ApiRoute | None, asked: types.CallToolRequestParams, cont
         return await run(route, ApiCall(path, query, body, Headers(headers), context, source="mcp"))
     except Exception as error:  # noqa: BLE001 - each becomes the result of the tool
         return problem_of(error)
+
+
+def _why_not_offered(name: str) -> str:
+    route = tools(allow_changes=True, all_tools=True).get(name)
+    if route is None:
+        return f"there is no tool {name!r}"
+    option = "--all-tools" if route.method == "GET" else "--allow-changes (glidemq ui: --mcp change)"
+    return f"the tool {name!r} is not offered; start the server with {option}"
 
 
 def _taken(model: Any, given: dict[str, Any], what: str) -> Any:

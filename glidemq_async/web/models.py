@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal, cast, get_args
+from typing import Annotated, Any, Final, Literal, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
@@ -63,10 +63,16 @@ class Strict(BaseModel):
         return name in cls.model_fields and _has_int(cls.model_fields[name].annotation)
 
 
+_FILTER: Final = (
+    "Terms such as `queue:mail* state:failed,delayed -name:resize key:7 attempts:>=3 added:<1h data.to:ada@x.org "
+    "group:<fingerprint>`. A job matches if it meets all of them."
+)
+
+
 class JobQuery(Strict):
     """The query of a list of jobs."""
 
-    filter: Annotated[str, Field(max_length=2_000, description="A filter such as `state:failed added:>1h`.")] = ""
+    filter: Annotated[str, Field(max_length=2_000, description=_FILTER)] = ""
     cursor: Annotated[str | None, Field(max_length=2_000, description="The cursor of the previous page.")] = None
     limit: Annotated[Limit, Field(description="Maximum number of jobs.")] = 50
 
@@ -339,11 +345,14 @@ class EditBody(Strict):
 
 
 class NewOperation(Strict):
-    """A bulk operation. `arguments` depend on the action: `delay` in seconds, `to`, `data`, `options`, `force`."""
+    """A bulk operation."""
 
     action: Literal["retry", "cancel", "promote", "delay", "move", "delete", "edit"]
-    filter: Annotated[str, Field(min_length=1, max_length=2_000)]
-    arguments: dict[Literal["delay", "to", "data", "options", "force"], Any] = {}
+    filter: Annotated[str, Field(min_length=1, max_length=2_000, description=_FILTER)]
+    arguments: Annotated[
+        dict[Literal["delay", "to", "data", "options", "force"], Any],
+        Field(description="They depend on the action: `delay` in seconds, `to`, `data`, `options`, `force`."),
+    ] = {}
     reason: Note = ""
 
 
@@ -351,8 +360,13 @@ class StartBody(Strict):
     """The start of a previewed operation. `rate` is in jobs a second."""
 
     ticket: Text
-    rate: Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None = None
-    stop_if_failing: Annotated[float, Field(gt=0, le=1)] | None = 0.5
+    rate: Annotated[
+        Annotated[float, Field(gt=0, le=100_000, allow_inf_nan=False)] | None, Field(description="Jobs per second.")
+    ] = None
+    stop_if_failing: Annotated[
+        Annotated[float, Field(gt=0, le=1)] | None,
+        Field(description="The share of failures among the retried jobs above which it stops."),
+    ] = 0.5
 
 
 class AlertBody(Strict):

@@ -16,7 +16,7 @@ from glidemq_async import Queue
 from glidemq_async.ops import Ops
 from glidemq_async.ops.access import Identity
 from glidemq_async.storage import Storage
-from glidemq_async.web.api import ENDPOINTS
+from glidemq_async.web.api import DEFAULT_TOOLS, ENDPOINTS
 from glidemq_async.web.app import McpTools, operations_app, running
 from glidemq_async.web.context import RequestContext
 from tests.web.clients import LOCAL, user
@@ -37,19 +37,22 @@ NOT_OFFERED = {
     "streamChunks": "a tool has one reply",
     "streamEvents": "a tool has one reply",
 }
-"""The reading routes that are not offered as tools, with the reason."""
+"""The reading routes that are never offered as tools, with the reason."""
+CHANGING = {"previewOperation", "startOperation", "cancelOperation"}
 PAGE = Path(__file__).parents[2] / "docs" / "mcp.md"
 
 
-def tools(*, allow_changes: bool) -> dict[str, Any]:
+def tools(*, allow_changes: bool = False, all_tools: bool = False) -> dict[str, Any]:
     """Return the tools of the server."""
     from glidemq_async.web import mcp_server
 
-    return mcp_server.tools(allow_changes=allow_changes)
+    return mcp_server.tools(allow_changes=allow_changes, all_tools=all_tools)
 
 
 @asynccontextmanager
-async def model(storage: Storage, identity: Identity, *, allow_changes: bool = False) -> AsyncGenerator[Client]:
+async def model(
+    storage: Storage, identity: Identity, *, allow_changes: bool = False, all_tools: bool = False
+) -> AsyncGenerator[Client]:
     """Provide a client of an MCP server for an identity."""
     from mcp.client import Client
 
@@ -58,17 +61,26 @@ async def model(storage: Storage, identity: Identity, *, allow_changes: bool = F
     app = operations_app(storage, read_only=not allow_changes)
     async with running(app):
         context = RequestContext(app.state.web, identity, "", "")
-        async with Client(mcp_server(context, allow_changes=allow_changes)) as client:
+        server = mcp_server(context, allow_changes=allow_changes, all_tools=all_tools)
+        async with Client(server) as client:
             yield client
 
 
 @asynccontextmanager
-async def over_http(storage: Storage, identity: Identity | None, offered: McpTools) -> AsyncGenerator[Client]:
+async def over_http(
+    storage: Storage, identity: Identity | None, offered: McpTools, *, all_tools: bool = False, read_only: bool = False
+) -> AsyncGenerator[Client]:
     """Provide a client of the MCP server of an operations app."""
     from mcp.client import Client
     from mcp.client.streamable_http import streamable_http_client
 
-    app = operations_app(storage, access=None if identity is None else lambda _: identity, mcp=offered)
+    app = operations_app(
+        storage,
+        access=None if identity is None else lambda _: identity,
+        mcp=offered,
+        all_tools=all_tools,
+        read_only=read_only,
+    )
     transport = ASGITransport(app, client=("127.0.0.1", 1234))
     async with (
         running(app),
@@ -106,29 +118,46 @@ async def test_wrong_arguments_are_explained(storage: Storage) -> None:
         failed, document = await call(client, "getQueue", queue="a", colour="red")
         assert failed
         assert "colour" in document["detail"]
-        failed, document = await call(client, "dropEverything")
-        assert failed
-        assert "--allow-changes" in document["detail"]
+        for name, said in (
+            ("dropEverything", "there is no tool 'dropEverything'"),
+            ("listWorkers", "--all-tools"),
+            ("startOperation", "--allow-changes"),
+        ):
+            failed, document = await call(client, name)
+            assert failed
+            assert said in document["detail"]
 
 
-def test_the_tools_are_the_routes_that_read_and_the_steps_of_an_operation() -> None:
+def test_twelve_tools_are_the_default_and_three_of_them_change_something() -> None:
+    assert tuple(tools(allow_changes=True)) == DEFAULT_TOOLS
+    assert len(DEFAULT_TOOLS) == 12
+    assert DEFAULT_TOOLS[:9] == tuple(tools())
+    assert set(DEFAULT_TOOLS[9:]) == CHANGING
+
+
+def test_all_tools_are_the_routes_that_read_and_the_steps_of_an_operation() -> None:
     reading = {route.name for route in ENDPOINTS if route.method == "GET"}
-    offered = set(tools(allow_changes=False))
+    offered = set(tools(all_tools=True))
     assert reading - offered == NOT_OFFERED.keys()
-    assert set(tools(allow_changes=True)) - offered == {"previewOperation", "startOperation", "cancelOperation"}
+    assert set(tools(allow_changes=True, all_tools=True)) - offered == CHANGING
 
 
-def test_the_page_names_every_tool() -> None:
-    rows = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
-    named = [name for row in rows for name in re.findall("`([a-z]+[A-Z]\\w+)`", row.split("|")[2])]
-    assert sorted(named) == sorted(tools(allow_changes=True))
+def test_the_page_names_every_tool_in_one_of_its_two_tables() -> None:
+    default, rest = PAGE.read_text(encoding="utf-8").split("### Further tools")
+    assert sorted(_named(default)) == sorted(DEFAULT_TOOLS)
+    assert sorted(_named(rest)) == sorted(tools(all_tools=True).keys() - set(DEFAULT_TOOLS))
+
+
+def _named(text: str) -> list[str]:
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    return [name for row in rows for name in re.findall("`([a-z]+[A-Z]\\w+)`", row.split("|")[1])]
 
 
 async def test_tools_only_read_by_default(storage: Storage) -> None:
-    assert {route.method for route in tools(allow_changes=False).values()} == {"GET"}
+    assert {route.method for route in tools(all_tools=True).values()} == {"GET"}
     async with model(storage, user("admin")) as client:
         found = (await client.list_tools()).tools
-    assert {tool.name for tool in found} == set(tools(allow_changes=False))
+    assert {tool.name for tool in found} == set(tools())
     assert all(tool.annotations and tool.annotations.read_only_hint for tool in found)
 
 
@@ -144,7 +173,7 @@ async def test_an_operation_is_previewed_and_started_with_its_ticket(storage: St
     async with Queue[Any, Any](name, storage) as queue:
         await delayed(queue)
         operator = user("operator")
-        opened = over_http(storage, operator, "all") if http else model(storage, operator, allow_changes=True)
+        opened = over_http(storage, operator, "change") if http else model(storage, operator, allow_changes=True)
         async with opened as client, Ops(storage) as ops:
             hints = {tool.name: tool.annotations for tool in (await client.list_tools()).tools}
             started = hints["startOperation"]
@@ -181,7 +210,7 @@ async def test_an_operation_is_previewed_and_started_with_its_ticket(storage: St
 async def test_tools_that_change_something_check_the_rights(
     storage: Storage, name: str, identity: Identity, action: str, queues: str
 ) -> None:
-    async with Queue[Any, Any](name, storage) as queue, over_http(storage, identity, "all") as client:
+    async with Queue[Any, Any](name, storage) as queue, over_http(storage, identity, "change") as client:
         await delayed(queue)
         failed, document = await call(client, "previewOperation", action=action, filter=f"queue:{name}")
         assert failed
@@ -189,12 +218,27 @@ async def test_tools_that_change_something_check_the_rights(
         assert (await queue.get_job_counts())["delayed"] == 3
 
 
-async def test_tools_over_http_only_read_unless_all_are_offered(storage: Storage) -> None:
-    async with over_http(storage, user("admin"), "read") as client:
-        assert {tool.name for tool in (await client.list_tools()).tools} == set(tools(allow_changes=False))
+@pytest.mark.parametrize(
+    ("mcp", "options", "count"),
+    [
+        ("read", {}, 9),
+        ("change", {}, 12),
+        ("read", {"all_tools": True}, 19),
+        ("change", {"all_tools": True}, 22),
+        ("all", {}, 22),
+        ("all", {"read_only": True}, 19),
+    ],
+)
+async def test_an_app_offers_the_tools_of_its_options(
+    storage: Storage, mcp: McpTools, options: dict[str, bool], count: int
+) -> None:
+    async with over_http(storage, user("admin"), mcp, **options) as client:
+        found = {tool.name for tool in (await client.list_tools()).tools}
+        assert len(found) == count
+        assert found >= set(tools())
         failed, document = await call(client, "startOperation", operation="x", ticket="y")
         assert failed
-        assert document["status"] == 404
+        assert document["type"].endswith("no-such-tool") == ("startOperation" not in found)
 
 
 async def test_tools_over_http_need_the_access_of_the_app(storage: Storage) -> None:
@@ -206,5 +250,10 @@ async def test_tools_over_http_need_the_access_of_the_app(storage: Storage) -> N
         transport = ASGITransport(app, client=(address, 1234))
         async with running(app), AsyncClient(transport=transport, base_url=LOCAL) as http:
             assert (await http.post("/mcp", json=asked, headers=headers)).status_code == status
-    with pytest.raises(ValueError, match="'none', 'read' or 'all'"):
+
+
+def test_bad_options_of_the_tools_are_refused(storage: Storage) -> None:
+    with pytest.raises(ValueError, match="'none', 'read', 'change' or 'all'"):
         operations_app(storage, mcp="write")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="add mcp='read'"):
+        operations_app(storage, all_tools=True)
