@@ -6,7 +6,9 @@ import asyncio
 import gc
 import hashlib
 import inspect
+import warnings
 import zlib
+from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -17,7 +19,7 @@ from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from tests.support import stores as all_stores
 from tests.support.clocked_queue import Timed
 from tests.support.clocked_queue import timed as timed_queue
-from tests.support.leak_check import Resources, held, left_since, tasks_left, verify
+from tests.support.leak_check import Resources, discarding, held, left_since, tasks_left, verify
 from tests.support.servers import redis7_binary
 from tests.support.stores import RunningStore, RunningStores
 
@@ -27,6 +29,7 @@ IN_TURN = ("redis", "unix", "file", "sentinel")
 """Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
 others at night."""
 _HELD = pytest.StashKey[Resources]()
+_ENDED = pytest.StashKey[deque[str]]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
 
 
@@ -169,10 +172,29 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Check that a test has no more threads and sockets after its fixtures than before its call."""
+    """Check that a test has no more threads and sockets after its fixtures than before its call, and no bad garbage."""
     result = yield
+    item.config.stash.setdefault(_ENDED, deque(maxlen=3)).append(item.nodeid)
     # Spark's gateway keeps connections to the JVM for later.
     before = None if item.get_closest_marker("spark") else item.stash.get(_HELD, None)
-    left = left_since(before) if before is not None else []
+    if before is None:
+        return result
+    with discarding() as errors:
+        # pytest would report the errors of garbage in the setup of a later test, which did not cause them. Most of the
+        # garbage of a test is young, and a complete collection would take 30 ms.
+        gc.collect(1)
+        left = left_since(before)
     assert not left, f"the test left behind: {', '.join(left)}"
+    for error in errors:
+        warnings.warn(pytest.PytestUnraisableExceptionWarning(error), stacklevel=1)
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Name the previous tests of this process when a setup fails, because one of them may be the cause."""
+    report = yield
+    if report.when == "setup" and report.failed:
+        previous: deque[str] = item.config.stash.get(_ENDED, deque[str]())
+        report.sections.append(("previous tests of this process", "\n".join(previous)))
+    return report

@@ -10,7 +10,6 @@ import asyncio
 import re
 import shlex
 import signal
-import socket
 import tomllib
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from tests.cli.shell import Shell
 from tests.docs.blocks import ROOT, blocks
 from tests.docs.test_samples import ALL, SPARK
 from tests.support.helpers import soon
-from tests.support.servers import standalone
+from tests.support.servers import free_port, standalone
 from tests.support.stores import RunningStore
 
 APP = """
@@ -90,9 +89,7 @@ async def test_each_worker_command_works_and_ends(line: str, tmp_path: Path) -> 
             path = tmp_path / block.file
             path.parent.mkdir(exist_ok=True)
             path.write_text(block.text)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_port())
     _, *words = shlex.split(line, comments=True)
     words = [port if word == "8081" else word for word in words]
     async with standalone() as server:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -89,6 +91,25 @@ def _sockets() -> set[str]:
             with suppress(OSError):
                 found.add(str(link.readlink()))
     return {target for target in found if target.startswith("socket:")}
+
+
+@contextmanager
+def discarding() -> Generator[list[str]]:
+    """Collect the errors that objects raise when the garbage collector discards them in this block.
+
+    For example a coroutine that was never awaited, and a socket that was never closed.
+    """
+    found: list[str] = []
+
+    def note(error: sys.UnraisableHookArgs, /) -> None:
+        found.append(f"{error.err_msg or 'an error in'} {error.object!r}: {error.exc_value!r}")
+
+    hook = sys.unraisablehook
+    sys.unraisablehook = note
+    try:
+        yield found
+    finally:
+        sys.unraisablehook = hook
 
 
 def left_since(before: Resources) -> list[str]:

@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -29,7 +30,9 @@ from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
 from glidemq_async.storage.redis.wire import ReplyError, as_list, as_text
 
-START_SECONDS = 15.0
+START_SECONDS = 30.0
+REPLY_SECONDS = 30.0
+"""Seconds that a test waits for the reply to its own command. Much longer than a busy machine needs."""
 FORMING_TIMEOUT_MS = 3_000
 """Node timeout while a cluster forms. A node sends its role to each other node only once in half of this time."""
 _PR_SET_PDEATHSIG = 1
@@ -100,6 +103,11 @@ async def eventually(check: Callable[[], Awaitable[bool]], what: str, seconds: f
         await asyncio.sleep(0.02)
 
 
+def patient(endpoint: Endpoint) -> Endpoint:
+    """Return an endpoint whose connection may take as long as a busy machine needs."""
+    return replace(endpoint, options={**endpoint.options, "socket_connect_timeout": REPLY_SECONDS})
+
+
 class Server:
     """One server process and its data directory; it can be killed, stopped and started again."""
 
@@ -116,8 +124,13 @@ class Server:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = str(directory / "s") if unix else None
         self.port = 0 if unix else free_port()
+        self.bus = 0
         self._binary = binary or find_server()
         self.options = list(options)
+        if "--cluster-enabled" in options:
+            # The default is the port plus 10,000, which nobody has reserved: another process may use it.
+            self.bus = free_port()
+            self.options += ["--cluster-port", str(self.bus)]
         self._mode = list(mode)
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -154,9 +167,9 @@ class Server:
     async def command(self, *words: str | bytes | int) -> object:
         """Run one command on a new connection; raise its error."""
         endpoint = Endpoint(path=self.path) if self.path else Endpoint("127.0.0.1", self.port)
-        wire = await dial(endpoint)
+        wire = await dial(patient(endpoint))
         try:
-            reply = await wire.send(pack(*words), asyncio.get_running_loop().time() + 5)
+            reply = await wire.send(pack(*words), asyncio.get_running_loop().time() + REPLY_SECONDS)
         finally:
             wire.drop("answered")
             await asyncio.sleep(0)
@@ -301,8 +314,8 @@ async def cluster(*options: str, timeout_ms: int = 1000) -> AsyncGenerator[Clust
         try:
             for number in range(6):
                 more = [
-                    "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-port",
-                    str(free_port()), "--cluster-node-timeout", forming_ms, "--appendonly", "yes",
+                    "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+                    "--cluster-node-timeout", forming_ms, "--appendonly", "yes",
                     "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
                 ]  # fmt: skip
                 servers.append(Server(room / str(number), [*more, *options]))
@@ -325,8 +338,7 @@ async def _form(made: Cluster) -> None:
     for number, other in enumerate(made.servers):
         await other.command("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
     for other in others:
-        bus = other.options[other.options.index("--cluster-port") + 1]
-        await first.command("CLUSTER", "MEET", "127.0.0.1", other.port, bus)
+        await first.command("CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
     for server in made.servers:
         await eventually(partial(_knows, server, 6), "the nodes must know each other")
     for primary, replica in zip(made.primaries, made.replicas, strict=True):

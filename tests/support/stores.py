@@ -68,9 +68,9 @@ async def _command(endpoint: Endpoint, *words: str | bytes | int) -> object:
 
 
 async def _commands(endpoint: Endpoint, commands: Sequence[tuple[str | bytes | int, ...]]) -> list[object]:
-    wire = await dial(endpoint)
+    wire = await dial(servers.patient(endpoint))
     try:
-        deadline = asyncio.get_running_loop().time() + 5
+        deadline = asyncio.get_running_loop().time() + servers.REPLY_SECONDS
         return list(await asyncio.gather(*[wire.send(pack(*words), deadline) for words in commands]))
     finally:
         wire.drop("answered")

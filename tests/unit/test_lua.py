@@ -13,6 +13,8 @@ from tests.lua.effects import Fault, Library
 from tests.lua.syntax import parse
 from tests.support.shared_result import shared_result
 
+# The analysis takes 20 s, and a process that needs it waits for the one that began it.
+pytestmark = pytest.mark.timeout(240)
 FUNCTIONS = Path(loader.__file__).resolve().parent
 
 # Steps that can fail after a write according to the text, with the reason why they do not.
