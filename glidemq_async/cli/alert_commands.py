@@ -76,7 +76,7 @@ def _show_rules(document: Document) -> None:
         output.say(
             f"evaluated {age} ago"
             if age
-            else "nothing evaluates the rules: start `glidemq ui` or `glidemq operations run`"
+            else "not evaluated yet: keep `glidemq ui` or `glidemq operations run` running"
         )
 
 

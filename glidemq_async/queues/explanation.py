@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, Literal, TypeAlias, cast
 
@@ -106,8 +106,7 @@ class Explaining(Inspection[Data, Result]):
             lacking = _lacking(found.name, await self.get_workers())
             at = len([gate for gate in gates[:2] if gate.kind in {"delayed", "paused"}])
             gates[at:at] = lacking
-        summary = gates[0].text if gates else "starts with the next claim of a worker"
-        return Explanation(self.name, job_id, cast("State", found.state), tuple(gates), f"Job {job_id} {summary}.")
+        return Explanation(self.name, job_id, cast("State", found.state), tuple(gates), _summary(job_id, gates))
 
     async def _children(self, job_id: str) -> ClosedGate:
         job = await self.get_job(job_id)
@@ -169,6 +168,19 @@ def _instant(ms: int | None) -> datetime | None:
 
 def _gate(kind: GateKind, text: str, stored: StoredGate) -> ClosedGate:
     return ClosedGate(kind, text, _instant(stored.until), stored.by or None, _instant(stored.since), stored.total)
+
+
+def without_error(found: Explanation) -> Explanation:
+    """Return an explanation without the error of a failed job."""
+    # The text of an ended job is "has failed at <time>: <error>", and only the error can contain ": ".
+    gates = tuple(
+        replace(each, text=each.text.partition(": ")[0]) if each.kind == "ended" else each for each in found.gates
+    )
+    return replace(found, gates=gates, summary=_summary(found.job_id, gates))
+
+
+def _summary(job_id: str, gates: Sequence[ClosedGate]) -> str:
+    return f"Job {job_id} {gates[0].text if gates else 'starts with the next claim of a worker'}."
 
 
 def _ended(stored: StoredGate, _: StoredExplanation) -> ClosedGate:

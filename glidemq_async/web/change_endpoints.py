@@ -31,7 +31,7 @@ from glidemq_async.web.replies import Done, SettingList
 
 async def explain(call: ApiCall) -> Reply:
     """Return why a job does not run."""
-    return Reply(await call.ops.explain(call.path["queue"], call.path["job"]))
+    return Reply(call.context.shown(await call.ops.explain(call.path["queue"], call.path["job"])))
 
 
 async def settings(call: ApiCall) -> Reply:

@@ -78,9 +78,10 @@ async def start(call: ApiCall) -> Reply:
     """Start a previewed operation."""
     body = call.body
     await _permitted(call)
-    return Reply(
-        await call.ops.start(call.path["operation"], body.ticket, rate=body.rate, stop_if_failing=body.stop_if_failing)
+    started = await call.ops.start(
+        call.path["operation"], body.ticket, rate=body.rate, stop_if_failing=body.stop_if_failing
     )
+    return Reply(call.context.shown(started))
 
 
 async def _permitted(call: ApiCall) -> Operation:
@@ -92,18 +93,18 @@ async def _permitted(call: ApiCall) -> Operation:
 
 async def operation(call: ApiCall) -> Reply:
     """Return an operation and its progress."""
-    return Reply(await _permitted(call))
+    return Reply(call.context.shown(await _permitted(call)))
 
 
 async def operations(call: ApiCall) -> Reply:
     """Return the newest operations."""
-    return Reply(OperationList(await call.ops.operations(min(call.query.limit, 100))))
+    return Reply(call.context.shown(OperationList(await call.ops.operations(min(call.query.limit, 100)))))
 
 
 async def cancel(call: ApiCall) -> Reply:
     """Cancel an operation."""
     await _permitted(call)
-    return Reply(await call.ops.cancel_operation(call.path["operation"], reason=call.reason))
+    return Reply(call.context.shown(await call.ops.cancel_operation(call.path["operation"], reason=call.reason)))
 
 
 _JOB = "/queues/{queue}/jobs/{job}"

@@ -12,6 +12,7 @@ from glidemq_async.ops.graphs import FlowGraph
 from glidemq_async.ops.looking import Pulse
 from glidemq_async.ops.overview import Overview, only
 from glidemq_async.ops.waterfall import Waterfall
+from glidemq_async.queues.explanation import Explanation, without_error
 
 
 def visible_part(document: Any, identity: Identity) -> Any:
@@ -27,6 +28,8 @@ def visible_part(document: Any, identity: Identity) -> Any:
     if isinstance(document, list | tuple):
         rows = [each for each in cast("list[Any]", document) if _is_seen(each, identity)]
         return [visible_part(each, identity) for each in rows]
+    if isinstance(document, Explanation) and not identity.payloads:
+        return without_error(document)
     return document if identity.payloads else without_payloads(document)
 
 
@@ -64,7 +67,7 @@ HIDDEN: Final[Mapping[str, object]] = {
     "data": None,
     "progress": None,
     "return_value": None,
-    "stacktrace": (),
+    "stacktrace": None,
     "logs": (),
     "log": (),
     "failed_reason": None,

@@ -21,7 +21,7 @@ async def test_rules_are_added_tested_listed_and_removed(shell: Shell, q: AnyQue
         assert (await shell.run("alerts", "test", "busy")).returncode == 1
     listed = (await shell.run("alerts", "list")).stdout
     assert "waiting > 0 for 0s" in listed
-    assert "nothing evaluates the rules" in listed
+    assert "not evaluated yet" in listed
     async with Ops(q.storage) as ops:
         await Evaluator(ops._connections).look()  # pyright: ignore[reportPrivateUsage]
     [episode] = (await shell.json("alerts", "episodes", "--open"))["episodes"]

@@ -67,7 +67,7 @@ async def test_a_rule_is_set_and_changed_by_forms(storage: Storage, name: str) -
         shown = await client.get("/alerts")
         assert "whsec_" in shown.text
         assert "https://hooks.example.com/…" in shown.text
-        assert "No process evaluates the rules" in shown.text
+        assert "No process has evaluated the rules yet" in shown.text
         form = await client.get("/change/set_alert?alert=slow")
         assert all(f'value="{value}"' in form.text for value in ("waiting &gt; 5 for 1m", f"{name} other*", "mail"))
         changed = {**sent, "condition": "waiting > 9", "webhooks": ""}

@@ -10,7 +10,9 @@ import pytest
 
 from glidemq_async import FlowJob, FlowProducer, Job, Queue
 from glidemq_async.ops import Ops
+from glidemq_async.ops.access import Identity
 from glidemq_async.storage import Storage
+from glidemq_async.web.api import ENDPOINTS
 from tests.support.helpers import AnyQueue, ended, worker_of
 from tests.web.clients import serving, user
 
@@ -49,6 +51,32 @@ async def test_failure_groups_are_listed_and_shown(storage: Storage, name: str) 
             assert (await client.get("/api/v1/failures")).json()["failures"] == []
             assert (await client.get(f"/api/v1/failures?queue={name}")).status_code == 403
             assert (await client.get(f"/api/v1/failures/{group['fingerprint']}")).status_code == 404
+
+
+async def test_no_reading_route_shows_a_payload_without_the_right(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, Ops(storage) as ops:
+        parts = {"queue": name, "job": await failed_job(queue)}
+        preview = await ops.preview("edit", f"queue:{name}", data={"card": SECRET})
+        parts["operation"] = preview.operation_id
+        parts["fingerprint"] = (await queue.get_failure_groups())[0].fingerprint
+        paths = [
+            f"/api/v1{route.path.format_map(parts)}"
+            for route in ENDPOINTS
+            if route.method == "GET" and route.media != "text/event-stream" and not route.payloads
+        ]
+        page = f"/operations/{preview.operation_id}"
+        allowed = await _texts(storage, user("admin", payloads=True), [*paths, page])
+        refused = await _texts(storage, user("admin"), [*paths, page])
+    seen = {path for path, text in allowed.items() if SECRET in text}
+    assert seen >= {f"/api/v1/queues/{name}/jobs/{parts['job']}/explain", f"/api/v1{page}", page}
+    assert [path for path, text in refused.items() if SECRET in text] == []
+
+
+async def _texts(storage: Storage, identity: Identity, paths: list[str]) -> dict[str, str]:
+    async with serving(storage, identity) as client:
+        replies = {path: await client.get(path) for path in paths}
+    assert {path: reply.status_code for path, reply in replies.items()} == dict.fromkeys(paths, 200)
+    return {path: reply.text for path, reply in replies.items()}
 
 
 async def test_the_history_of_a_job_has_its_runs(storage: Storage, name: str) -> None:

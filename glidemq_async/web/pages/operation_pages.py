@@ -144,7 +144,7 @@ async def show_operation(request: Request) -> Response:
     return render(
         request,
         "operation.html.j2",
-        o=found,
+        o=context_of(request).shown(found),
         refused=refused,
         left=left,
         verb=VERBS.get(found.action, found.action),
