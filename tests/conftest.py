@@ -19,7 +19,7 @@ from glidemq_async.storage import MemoryStorage, Storage, open_storage
 from tests.support import stores as all_stores
 from tests.support.clocked_queue import Timed
 from tests.support.clocked_queue import timed as timed_queue
-from tests.support.leak_check import Resources, discarding, held, left_since, tasks_left, verify
+from tests.support.leak_check import Resources, held, late_errors, left_since, tasks_left, verify
 from tests.support.servers import redis7_binary
 from tests.support.stores import RunningStore, RunningStores
 
@@ -172,21 +172,21 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
-    """Check that a test has no more threads and sockets after its fixtures than before its call, and no bad garbage."""
+    """Check that a test has no more threads and sockets after its fixtures than before its call, and no late errors."""
     result = yield
     item.config.stash.setdefault(_ENDED, deque(maxlen=3)).append(item.nodeid)
     # Spark's gateway keeps connections to the JVM for later.
     before = None if item.get_closest_marker("spark") else item.stash.get(_HELD, None)
     if before is None:
         return result
-    with discarding() as errors:
-        # pytest would report the errors of garbage in the setup of a later test, which did not cause them. Most of the
-        # garbage of a test is young, and a complete collection would take 30 ms.
+    with late_errors() as errors:
+        # pytest would report these errors in the setup of a later test, which did not cause them. Most of the garbage
+        # of a test is young, and a complete collection would take 30 ms.
         gc.collect(1)
         left = left_since(before)
     assert not left, f"the test left behind: {', '.join(left)}"
-    for error in errors:
-        warnings.warn(pytest.PytestUnraisableExceptionWarning(error), stacklevel=1)
+    if errors:
+        warnings.warn(pytest.PytestUnraisableExceptionWarning("\n".join(errors)), stacklevel=1)
     return result
 
 

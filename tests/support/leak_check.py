@@ -94,22 +94,25 @@ def _sockets() -> set[str]:
 
 
 @contextmanager
-def discarding() -> Generator[list[str]]:
-    """Collect the errors that objects raise when the garbage collector discards them in this block.
+def late_errors() -> Generator[list[str]]:
+    """Collect the errors of objects that the garbage collector discards in this block, and of threads.
 
     For example a coroutine that was never awaited, and a socket that was never closed.
     """
     found: list[str] = []
 
-    def note(error: sys.UnraisableHookArgs, /) -> None:
+    def note_object(error: sys.UnraisableHookArgs, /) -> None:
         found.append(f"{error.err_msg or 'an error in'} {error.object!r}: {error.exc_value!r}")
 
-    hook = sys.unraisablehook
-    sys.unraisablehook = note
+    def note_thread(error: threading.ExceptHookArgs, /) -> None:
+        found.append(f"an error in {error.thread!r}: {error.exc_value!r}")
+
+    hooks = sys.unraisablehook, threading.excepthook
+    sys.unraisablehook, threading.excepthook = note_object, note_thread
     try:
         yield found
     finally:
-        sys.unraisablehook = hook
+        sys.unraisablehook, threading.excepthook = hooks
 
 
 def left_since(before: Resources) -> list[str]:

@@ -34,7 +34,8 @@ START_SECONDS = 30.0
 REPLY_SECONDS = 30.0
 """Seconds that a test waits for the reply to its own command. Much longer than a busy machine needs."""
 FORMING_TIMEOUT_MS = 3_000
-"""Node timeout while a cluster forms. A node sends its role to each other node only once in half of this time."""
+"""Node timeout while a cluster forms. A busy machine must not look like a dead node, whose replica would take over. A
+node sends its role to each other node only once in half of this time."""
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 
@@ -308,14 +309,13 @@ async def node_id(server: Server) -> str:
 @contextlib.asynccontextmanager
 async def cluster(*options: str, timeout_ms: int = 1000) -> AsyncGenerator[Cluster]:
     """Start a cluster of three primaries and three replicas. `timeout_ms`: after which silence a node has failed."""
-    forming_ms = str(min(timeout_ms, FORMING_TIMEOUT_MS))
     with _room() as room:
         servers: list[Server] = []
         try:
             for number in range(6):
                 more = [
                     "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-                    "--cluster-node-timeout", forming_ms, "--appendonly", "yes",
+                    "--cluster-node-timeout", str(FORMING_TIMEOUT_MS), "--appendonly", "yes",
                     "--repl-diskless-sync-delay", "0", "--cluster-replica-validity-factor", "0",
                 ]  # fmt: skip
                 servers.append(Server(room / str(number), [*more, *options]))

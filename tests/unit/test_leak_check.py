@@ -6,8 +6,9 @@ import asyncio
 import gc
 import socket
 import sys
+import threading
 
-from tests.support.leak_check import discarding
+from tests.support.leak_check import late_errors
 
 
 def leave_garbage() -> None:
@@ -16,13 +17,22 @@ def leave_garbage() -> None:
     cycle.append(cycle)
 
 
-def test_errors_of_garbage_are_found_in_the_test_that_left_it() -> None:
-    hook = sys.unraisablehook
-    with discarding() as errors:
+def fail() -> None:
+    raise ValueError("late")
+
+
+def test_late_errors_are_found_in_the_test_that_caused_them() -> None:
+    hooks = sys.unraisablehook, threading.excepthook
+    with late_errors() as errors:
         leave_garbage()
         assert not errors
         gc.collect(1)
-    assert sys.unraisablehook is hook
-    assert len(errors) == 2
-    assert "coroutine 'sleep' was never awaited" in "".join(errors)
-    assert "unclosed <socket.socket" in "".join(errors)
+        thread = threading.Thread(target=fail)
+        thread.start()
+        thread.join()
+    assert (sys.unraisablehook, threading.excepthook) == hooks
+    found = "".join(errors)
+    assert len(errors) == 3
+    assert "coroutine 'sleep' was never awaited" in found
+    assert "unclosed <socket.socket" in found
+    assert "ValueError('late')" in found
