@@ -36,7 +36,7 @@ class TaskScope:
         self._host: asyncio.Task[None] | None = None
         self._entered = asyncio.Event()
         self._over = asyncio.Event()
-        self._eager: set[asyncio.Task[None]] = set()
+        self._eager: set[asyncio.Task[Any]] = set()
         """The tasks of `start_eagerly` that wait."""
 
     @property
@@ -59,7 +59,7 @@ class TaskScope:
             raise RuntimeError("the task scope is not open; call open() first")
         return self._group.create_task(work, context=context)
 
-    def start_eagerly(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def start_eagerly(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a coroutine as a child, up to its first real wait before this method returns.
 
         Python 3.11 has no eager tasks. There the child begins in the next iteration of the loop.
@@ -81,7 +81,7 @@ class TaskScope:
 
 
 async def _hold(
-    group: asyncio.TaskGroup, entered: asyncio.Event, over: asyncio.Event, eager: set[asyncio.Task[None]]
+    group: asyncio.TaskGroup, entered: asyncio.Event, over: asyncio.Event, eager: set[asyncio.Task[Any]]
 ) -> None:
     async with group:
         group.create_task(_own(eager, over))
@@ -89,7 +89,7 @@ async def _hold(
         await over.wait()
 
 
-async def _own(eager: set[asyncio.Task[None]], over: asyncio.Event) -> None:
+async def _own(eager: set[asyncio.Task[Any]], over: asyncio.Event) -> None:
     """Own the eager tasks as the group owns its children: a cancellation reaches them, and the group waits for them."""
     try:
         await over.wait()

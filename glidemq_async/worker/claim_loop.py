@@ -152,9 +152,9 @@ class ClaimLoop:
             self.found_nothing.clear()
             self._event.set()
 
-    def end(self, run: Run) -> None:
-        """Queue the outcome of a run that has ended. Its slot is free."""
-        self.outcomes.add(run)
+    def end(self, runs: list[Run]) -> None:
+        """Queue the outcomes of runs that have ended."""
+        self.outcomes.add(runs)
         if not self._awake:
             self._awake = True
             self.found_nothing.clear()
@@ -412,12 +412,11 @@ class ClaimLoop:
             # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
             # (a run in a thread was abandoned). The job is released, as each run without an outcome.
             first = 0 if self._stopping else slots
-            for run in runs[first:]:
-                self.outcomes.add(run)
+            self.outcomes.add(runs[first:])
             del runs[first:]
         for run, error in self._owner.take_slots(runs):
             fail_unreadable(run, error)
-            self.outcomes.add(run)
+            self.outcomes.add([run])
         if self.outcomes:
             self._event.set()
 

@@ -47,9 +47,9 @@ class OutcomeQueue:
         in_call, waiting = self._lists
         return in_call + waiting
 
-    def add(self, run: Run) -> None:
-        """Add the outcome of a run that has ended."""
-        self._lists[1].append(run)
+    def add(self, runs: list[Run]) -> None:
+        """Add the outcomes of runs that have ended."""
+        self._lists[1].extend(runs)
 
     def take_batch(self) -> list[Run]:
         """Return the outcomes of the next call."""

@@ -6,9 +6,8 @@ import asyncio
 import inspect
 import random
 import time
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
-from typing import Any, Final, Literal, TypeAlias, cast
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Literal, TypeAlias
 
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
@@ -128,8 +127,6 @@ class Run:
             self.task.cancel(reason)
 
 
-BeginFunction: TypeAlias = Callable[[Run], Coroutine[Any, Any, bool] | None]
-"""Runs a job up to its first wait. Returns the rest of the run, or None if its outcome is to be stored."""
 RunFunction: TypeAlias = Callable[[Run], Awaitable[bool]]
 """Runs a job to its end. Returns False if the outcome must not be stored because the lease is lost."""
 
@@ -206,105 +203,59 @@ class Runner:
         self._crashes = Crashes(max_crashes)
         self._client = client
         self._longest_rest_ms = to_ms("rest", (client.budget or JobBudget()).rest)
-        self._handler = handler
+        self.handler = handler
         self._executor = executor
-        self._awaits_handlers = isinstance(executor, AwaitsHandlers)
+        self.awaits_handlers = isinstance(executor, AwaitsHandlers)
         self._rules = rules
         self._strategies = strategies
         self._after_execution = after_execution
         self._on_error = on_error
         none = client.payloads.packed_none
-        self._completed_none = None if none is None else Completed(none)
+        self.completed_none = None if none is None else Completed(none)
         """The most frequent outcome, made once."""
 
     async def run(self, run: Run) -> bool:
         """Run a job to its end. Return False if the outcome must not be stored because the lease is lost."""
-        rest = self.begin(run)
-        return True if rest is None else await rest
-
-    def begin(self, run: Run) -> Coroutine[Any, Any, bool] | None:
-        """Run a job up to the first wait of its handler. Return the rest of `run`, or None if there is an outcome.
-
-        A handler that never waits needs no coroutine of the worker, and most jobs of a busy worker are such jobs.
-        """
-        # A plain job (no options, no budget used, a coroutine handler that returns None) passes through this frame and
-        # the one of its handler, and creates no object. Everything else is in functions that such a job does not call.
-        #
         # From here on `Run.stop` cancels the task. Nothing awaits between this line and the check of the reason, so a
         # stop either is seen by the check or cancels an await of the rest.
         run.begun = True
-        # The next run of a task sets the variable again, so it does not have to be reset.
+        # The task of the run has its own context, or the next run of the task sets the variable again.
         set_current_job(run.job)
-        if run.stop_reason or failpoints.armed:
-            return self._begin_unusually(run)
-        began = time.monotonic()
-        options = run.options
-        try:
-            timeout = None if options is None else options.timeout
-            handling: Any
-            if timeout is None and self._awaits_handlers:
-                handling = self._handler(run.job)
-            else:
-                handling = self._executor.run(self._handler, run.job, timeout)
-            kind = type(handling)  # pyright: ignore[reportUnknownVariableType] - `handling` is anything
-            if kind is not types.CoroutineType:
-                return self._go_on(run, handling, began)
-            begun: Coroutine[Any, Any, Any] = handling
-            try:
-                waits_for = begun.send(None)
-            except StopIteration as end:
-                value = end.value
-            else:
-                return self._go_on(run, resumed(begun, waits_for), began)
-            if value is None and options is None and self._completed_none is not None:
-                run.outcome = self._completed_none
-                stored = True
-            else:
-                stored = self._completed(run, value)
-        except (KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
-            stored = self._ended_by(run, error)
-        run.seconds = time.monotonic() - began
-        if not stored or run.stopped() or meter_of(run.job) is not None:
-            return self._flush(run, stored=stored)
-        return None
-
-    def _begin_unusually(self, run: Run) -> Coroutine[Any, Any, bool]:
         if run.stop_reason:
-            return self._flush(run, stored=self._after_stop(run))
-        return self._go_on(run, self._executed(run), time.monotonic())
-
-    async def _executed(self, run: Run) -> object:
-        """Call the handler, and return its result."""
-        if failpoints.armed:
-            failpoints.hit("run.before_handler")
+            return await self.flush(run, stored=self._after_stop(run))
+        began = time.monotonic()
         timeout = None if run.options is None else run.options.timeout
-        if timeout is None and self._awaits_handlers:
-            value = await self._handler(run.job)
-        else:
-            value = await self._executor.run(self._handler, run.job, timeout)
-        if failpoints.armed:
-            failpoints.hit("run.after_handler")
-        return value
-
-    async def _go_on(self, run: Run, handling: Awaitable[object], began: float) -> bool:
-        """Await the end of a handler that was called at this time. Return what `run` returns."""
         try:
-            stored = self._completed(run, await handling)
+            if failpoints.armed:
+                failpoints.hit("run.before_handler")
+            value = await self.begin(run.job, timeout)
+            if failpoints.armed:
+                failpoints.hit("run.after_handler")
+            self.complete(run, value)
+            stored = True
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
             stored = self._ended_by(run, error)
         finally:
             run.seconds = time.monotonic() - began
-        return await self._flush(run, stored=stored)
+        return stored if meter_of(run.job) is None else await self.flush(run, stored=stored)
 
-    async def _flush(self, run: Run, *, stored: bool) -> bool:
+    def begin(self, job: Job[Any, Any], timeout: float | None = None) -> Any:
+        """Call the handler of a job. Return the awaitable of its result."""
+        if timeout is None and self.awaits_handlers:
+            return self.handler(job)
+        return self._executor.run(self.handler, job, timeout)
+
+    async def flush(self, run: Run, *, stored: bool = True) -> bool:
         """Write what the run has left to be written. Return `stored`."""
         if (meter := meter_of(run.job)) is not None:
             await meter.flush()
         return stored
+
+    async def fail(self, run: Run, error: BaseException) -> bool:
+        """End a run whose handler has raised an error. Return what `run` returns."""
+        return await self.flush(run, stored=self._ended_by(run, error))
 
     def _ended_by(self, run: Run, error: BaseException) -> bool:
         if isinstance(error, asyncio.CancelledError):
@@ -328,13 +279,14 @@ class Runner:
                 report.error = run.value if report.outcome in _ERRORS else None
         return stored
 
-    def _completed(self, run: Run, value: object) -> bool:
-        job = run.job
-        options = run.options
+    def complete(self, run: Run, value: object) -> None:
+        """Set the outcome of a run whose handler has returned. Raises an error for a value that cannot be stored."""
+        job, options = run.job, run.options
         retention = _retention(options.keep_completed, options.result_ttl) if options else None
-        if value is None and retention is None and self._completed_none is not None:
-            return run.end(self._completed_none, None)
-        return run.end(Completed(self._client.encode(value, "result", job.name, job.id), retention), value)
+        if value is None and retention is None and self.completed_none is not None:
+            run.end(self.completed_none, None)
+        else:
+            run.end(Completed(self._client.encode(value, "result", job.name, job.id), retention), value)
 
     async def _review(self, run: Run, after_execution: AfterExecution) -> None:
         """Pass a final outcome to `after_execution`. If that function fails, the outcome is stored unchanged."""
@@ -457,23 +409,6 @@ class Runner:
 def _packed(run: Run, failure: Failure) -> bytes:
     """Return the stored form of the failure of a run."""
     return failure.packed(run.job.name, client_of(run.job).version)
-
-
-@types.coroutine
-def resumed(handling: Coroutine[Any, Any, Any], waits_for: object) -> Generator[Any, None, Any]:
-    """Await a coroutine that has taken its first step and waits for this object. Return its result."""
-    while True:
-        try:
-            yield waits_for
-        except BaseException as error:  # noqa: BLE001 - for example a cancellation, which the coroutine has to get
-            try:
-                waits_for = handling.throw(error)
-            except StopIteration as end:
-                result: Any = end.value
-                return result
-        else:
-            # A task resumes with None, and so does this statement.
-            return cast("object", (yield from handling))
 
 
 def fail_unreadable(run: Run, error: SerializationError) -> None:

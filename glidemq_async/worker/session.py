@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 import anyio
 
 from glidemq_async._internal import failpoints
-from glidemq_async._internal.task_scope import TaskScope
+from glidemq_async._internal.task_scope import HAS_EAGER_TASKS, TaskScope
 from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost, SerializationError
@@ -30,7 +30,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import BeginFunction, Run, RunFunction, StopReason, end_unfinished
+from glidemq_async.worker.runs import Run, RunFunction, Runner, StopReason, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
@@ -76,7 +76,7 @@ class Session:
         reports: Reports,
         listeners: Listeners,
         run: RunFunction,
-        begin: BeginFunction | None,
+        runner: Runner | None,
         may_share: Callable[[Job[Any, Any]], bool] | None,
         is_batching: bool,
         tasks: TaskScope,
@@ -92,9 +92,8 @@ class Session:
         self._reports = reports
         self._listeners = listeners
         self._run = run
-        self._begin = begin
         self._may_share = may_share
-        self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._begin_job)
+        self._shared_tasks = None if may_share is None else SharedTasks(tasks, self._run_job, self._end_runs, runner)
         self._tasks = tasks
         self._on_defect = on_defect
         self._on_command = on_command
@@ -228,18 +227,21 @@ class Session:
         if self._listeners.wants("active"):
             for run in runs:
                 self._listeners.notify("active", run.job)
-        if self._shared_tasks is None or self._may_share is None:
-            start, run_job = self._tasks.start_eagerly, self._run_job
+        shared_tasks, may_share = self._shared_tasks, self._may_share
+        if shared_tasks is None or may_share is None:
             for run in runs:
-                start(run_job(run))
+                self._tasks.start_eagerly(self._run_job(run))
             return
         shared: list[Run] = []
         for run in runs:
-            if (run.options is None or run.options.timeout is None) and self._may_share(run.job):
+            if (run.options is None or run.options.timeout is None) and may_share(run.job):
                 shared.append(run)
-            else:
-                run.task = self._tasks.start(self._run_job(run))
-        self._shared_tasks.start(shared)
+                continue
+            if shared and HAS_EAGER_TASKS:  # the jobs begin in the order of the claim
+                shared_tasks.start(shared)
+                shared = []
+            self._tasks.start_eagerly(self._run_job(run))
+        shared_tasks.start(shared)
 
     def _end_missed(self, runs: list[Run]) -> None:
         # A message that names no run of this claim may be about a later claim. It is forgotten, because the same entry
@@ -263,19 +265,11 @@ class Session:
         if self._subscription is not None:
             self._subscription.reset()
 
-    def _begin_job(self, run: Run) -> Coroutine[Any, Any, None] | None:
-        """Run a job up to its first wait. Return the rest of `_run_job`, or None if the run has ended."""
-        if self._begin is None:
-            return self._run_job(run)
-        try:
-            rest = self._begin(run)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - see `_end_unfinished`
-            rest = _raise(error)
-        if rest is not None:
-            return self._run_job(run, rest)
-        self.loop.end(run)
-        self._slots.release(run)
-        return None
+    def _end_runs(self, runs: list[Run]) -> None:
+        """Queue the outcomes of runs that have ended, and free their slots."""
+        # In this order, see `_run_job`.
+        self.loop.end(runs)
+        self._slots.release(runs)
 
     def on_drained(self) -> None:
         """Report that the worker has run all jobs that it could start."""
@@ -283,7 +277,7 @@ class Session:
             self._listeners.notify("drained")
 
     async def _run_job(self, run: Run, rest: Coroutine[Any, Any, bool] | None = None) -> None:
-        if run.task is None:  # an eager task, which begins before its start returns
+        if run.task is None:  # a separate task
             run.task = asyncio.current_task()
         try:
             try:
@@ -299,13 +293,13 @@ class Session:
             if stored and run.stop_reason != "lease lost":
                 # Before the slot is free: the lease thread must find the run in the slots or in the outcomes at any
                 # time, because it renews the leases of both.
-                self.loop.end(run)
+                self.loop.end([run])
                 return
             self._stopping.add(run.job)
         finally:
             # The task and its context end now, not when the outcome is stored.
             run.task = None
-            self._slots.release(run)
+            self._slots.release([run])
         self.loop.wake()
         self._listeners.notify("lease_lost", run.job)
 
@@ -420,7 +414,3 @@ class Session:
             await self._watch.leave(self._slots.runs)
         if self._subscription is not None:
             await self._subscription.close()
-
-
-async def _raise(error: Exception | asyncio.CancelledError) -> bool:
-    raise error

@@ -1,29 +1,34 @@
-"""Tasks that run plain jobs one after another, for Python 3.11, which has no eager tasks."""
+"""Tasks that run plain jobs one after another."""
 
 from __future__ import annotations
 
 import asyncio
-import types
+import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import copy_context
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
 from typing import Any, TypeAlias
 
-from glidemq_async._internal.task_scope import TaskScope
+from glidemq_async._internal import failpoints
+from glidemq_async._internal.task_scope import HAS_EAGER_TASKS, TaskScope
 from glidemq_async.jobs.context import Variables, other_variables, set_current_job
-from glidemq_async.worker.runs import Run
+from glidemq_async.jobs.snapshot import meter_of
+from glidemq_async.worker.runs import Run, Runner
 
-BeginJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None] | None]
-"""Runs a job up to its first wait. Returns the rest of the run, or None if it has ended."""
+RunJob: TypeAlias = Callable[[Run, Coroutine[Any, Any, bool] | None], Coroutine[Any, Any, None]]
+"""Runs a job to its end, or only the rest of its run. Then it queues the outcome and frees the slot."""
+EndRuns: TypeAlias = Callable[[list[Run]], None]
+"""Queues the outcomes of runs and frees their slots."""
 
 
 # A task for each job costs more than the job itself if the handler never waits. So plain jobs share tasks: a task runs
 # one job, then the next one. The handlers must not notice, and a job must not suffer from its predecessor. Four rules
 # ensure that:
 #
-# 1. A handler that waits delays no other job. Before a task calls a handler, it wakes another task if jobs are left.
-#    That task finds an empty queue if no handler has waited. Only one woken task is on its way at a time: a second one
-#    could not start before the first.
+# 1. A handler that waits delays no other job. The next job then begins in another task. On Python 3.12 and newer,
+#    `start` begins a task for the jobs that are left whenever a task waits. Python 3.11 has no eager tasks. There a
+#    task wakes another one before it calls a handler, if jobs are left. That task finds an empty queue if no handler
+#    has waited. Only one woken task is on its way at a time: a second one could not start before the first.
 # 2. A job does not see context variables of another one. If a handler has set a variable, the context of its task
 #    differs from the context in which the task began, and the task ends.
 # 3. A stop cancels only the run that it is for. `Run.task` is removed at the end of the run, before the next job
@@ -31,26 +36,46 @@ BeginJob: TypeAlias = Callable[[Run], Coroutine[Any, Any, None] | None]
 #    that was cancelled ends too, whoever has cancelled it.
 # 4. Only jobs that never wait share a task. A job that has waited was the last one of its task. So timeouts, task
 #    groups and cancel scopes work as usual, and so do libraries that keep state for `asyncio.current_task()`, such as a
-#    database session: such a library waits. (`_run` returns whether a job has waited.)
+#    database session: such a library waits. A turn is the time between two waits of a task. `_turn` changes before a
+#    task that waits is resumed, so a task that finds another turn knows that its job has waited.
+#
+# The runs of a turn that have ended are queued together at its end. They keep their slots until then, which delays
+# nothing: the claim loop cannot run within a turn.
 #
 # A job with a timeout, a run with instrumentation, and a handler that another executor runs keep a separate task. The
 # gain is small there.
 class SharedTasks:
-    """Runs jobs that do not wait in one task, and each other job in a task that ends with it."""
+    """Runs jobs that do not wait in one task, and each other job in a task that ends with it.
 
-    def __init__(self, tasks: TaskScope, begin_job: BeginJob) -> None:
+    `runner` calls the handlers. Without it, `run_job` does.
+    """
+
+    def __init__(self, tasks: TaskScope, run_job: RunJob, end_runs: EndRuns, runner: Runner | None) -> None:
         self._tasks = tasks
-        self._begin_job = begin_job
+        self._run_job = run_job
+        self._end_runs = end_runs
+        self._runner = runner
         self._runs: deque[Run] = deque()
+        self._ended: list[Run] = []
+        """The runs of this turn that have ended."""
+        self._turn = 0
         self._idle: list[asyncio.Future[None]] = []
         self._is_next_awake = False
         """True while a task that was woken has not taken its step."""
         self._closed = False
 
     def start(self, runs: Sequence[Run]) -> None:
-        """Run these jobs, from the next iteration of the loop on."""
+        """Run these jobs: now on Python 3.12 and newer, otherwise from the next iteration of the loop on."""
         self._runs.extend(runs)
-        self._wake_next()
+        if not HAS_EAGER_TASKS:
+            self._wake_next()
+            return
+        try:
+            while self._runs:
+                self._tasks.start_eagerly(self._run_jobs())
+                self._turn += 1
+        finally:
+            self._end_turn()
 
     def close(self) -> None:
         """End the idle tasks. Each other task ends after its run."""
@@ -58,6 +83,12 @@ class SharedTasks:
         for idle in self._idle:
             if not idle.done():
                 idle.set_result(None)
+
+    def _end_turn(self) -> None:
+        self._turn += 1
+        if self._ended:
+            ended, self._ended = self._ended, []
+            self._end_runs(ended)
 
     def _wake_next(self) -> None:
         if self._is_next_awake or not self._runs:
@@ -71,25 +102,22 @@ class SharedTasks:
         self._tasks.start(self._work())
 
     async def _work(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine of a task
-        set_current_job(None)
-        context = other_variables(copy_context())
+        """Run jobs on Python 3.11 whenever there are some."""
+        loop = asyncio.get_running_loop()
         while not self._closed or self._runs:
             self._is_next_awake = False
-            while self._runs:
-                run = self._runs.popleft()
-                run.task = task
-                if self._runs and not self._is_next_awake:
+            if self._runs:
+                # Before the task of any job that waits is resumed, because the loop keeps the order of its callbacks.
+                loop.call_soon(self._end_turn)
+                if len(self._runs) > 1:
                     self._wake_next()
-                rest = self._begin_job(run)
-                has_waited = rest is not None and await _run(rest)
-                if not self._may_continue(run, task, context) or has_waited:
+                may_continue = await self._run_jobs()
+                self._end_turn()
+                if not may_continue:
                     self._wake_next()
                     return
-            set_current_job(None)
             if not self._closed:
-                idle = asyncio.get_running_loop().create_future()
+                idle = loop.create_future()
                 self._idle.append(idle)
                 try:
                     await idle
@@ -103,39 +131,61 @@ class SharedTasks:
             self._is_next_awake = False
             self._wake_next()
 
-    def _may_continue(self, run: Run, task: asyncio.Task[Any], context: Variables) -> bool:
-        """Return whether the task of a run that has ended is as it was before the run."""
-        run.task = None
-        if run.stop_reason or task.cancelling():
-            return False
-        # By identity: `==` of contexts compares the values with `==`. That may raise an exception (an array has no
-        # truth value), and it calls two lists equal which are different objects. The variable of the current job
-        # differs, and the next run sets it.
-        now = copy_context()
-        if len(now) != len(context) + 1:
-            return False
-        for variable, value in context:  # noqa: SIM110 - a generator costs a call for each variable
-            if now.get(variable) is not value:
+    async def _run_jobs(self) -> bool:
+        """Run jobs in this task until none is left, or until the task must end. Return False if it must end."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine of a task
+        set_current_job(None)
+        context = other_variables(copy_context())
+        size = len(context) + 1
+        runs, turn = self._runs, self._turn
+        runner = None if failpoints.armed else self._runner
+        began = time.monotonic()
+        while runs:
+            run = runs.popleft()
+            run.task = task
+            stopped = run.stop_reason
+            if runner is None or stopped:
+                await self._run_job(run, None)
+            else:
+                rest: Coroutine[Any, Any, bool] | None = None
+                run.begun = True
+                job = run.job
+                # The next run sets the variable again, so it does not have to be reset.
+                set_current_job(job)
+                # The handler is awaited here. A coroutine of the worker for each job would cost as much as the rest of
+                # its run.
+                try:
+                    value = await (runner.handler(job) if runner.awaits_handlers else runner.begin(job))
+                    if value is None and run.options is None and runner.completed_none is not None:
+                        run.outcome = runner.completed_none
+                    else:
+                        runner.complete(run, value)
+                except (KeyboardInterrupt, GeneratorExit):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its job's failure
+                    rest = runner.fail(run, error)
+                ended = time.monotonic()
+                run.seconds, began = ended - began, ended
+                if rest is None and turn == self._turn and not run.stop_reason and meter_of(job) is None:
+                    run.task = None
+                    self._ended.append(run)
+                else:
+                    await self._run_job(run, rest or runner.flush(run))
+            if turn != self._turn or run.stop_reason or task.cancelling():
+                return False
+            now = copy_context()
+            if len(now) != size or (size > 1 and _differs(now, context)):
                 return False
         return True
 
 
-@types.coroutine
-def _run(job: Coroutine[Any, Any, None]) -> Generator[Any, None, bool]:
-    """Run a coroutine to its end. Return whether it has waited."""
-    try:
-        waits_for = job.send(None)
-    except StopIteration:
-        return False
-    while True:
-        try:
-            yield waits_for
-        except BaseException as error:  # noqa: BLE001 - for example a cancellation, which the coroutine has to get
-            try:
-                waits_for = job.throw(error)
-            except StopIteration:
-                return True
-        else:
-            # A task resumes with None, and so does this statement.
-            yield from job
+def _differs(now: Context, before: Variables) -> bool:
+    """Return whether a variable has another value than before."""
+    # By identity: `==` of contexts compares the values with `==`. That may raise an exception (an array has no truth
+    # value), and it calls two lists equal which are different objects. The variable of the current job differs, and the
+    # next run sets it.
+    for variable, value in before:  # noqa: SIM110 - a generator costs a call for each variable
+        if now.get(variable) is not value:
             return True
+    return False

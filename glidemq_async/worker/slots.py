@@ -41,10 +41,15 @@ class Slots:
         current.update(taken)
         return runs
 
-    def release(self, run: Run) -> None:
-        """Free the slot of a run that has ended."""
-        self._runs.pop(run.entry, None)
-        if not self._runs:
+    def release(self, ended: list[Run]) -> None:
+        """Free the slots of runs that have ended."""
+        runs = self._runs
+        if len(ended) == len(runs):  # these are all current runs
+            runs.clear()
+        else:
+            for run in ended:
+                runs.pop(run.entry, None)
+        if not runs:
             self.all_free.set()
 
     def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> None:

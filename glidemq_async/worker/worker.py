@@ -18,7 +18,6 @@ from typing_extensions import override
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.generics import Data, Result
-from glidemq_async._internal.task_scope import HAS_EAGER_TASKS
 from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
@@ -41,7 +40,7 @@ from glidemq_async.worker.lifecycle import Runs
 from glidemq_async.worker.listeners import Listener, Listeners, WorkerEvent
 from glidemq_async.worker.options import WorkerKeywords, WorkerOptions, own_version, worker_options
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import BeginFunction, RunFunction, Runner
+from glidemq_async.worker.runs import RunFunction, Runner
 from glidemq_async.worker.session import Session
 from glidemq_async.worker.slots import Slots
 
@@ -98,7 +97,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
         self._reports = Reports(self.name, self._listeners, self._instruments)
-        self._run, self._begin = self._make_run(cast("Handler", processor))
+        self._run, self._runner = self._make_run(cast("Handler", processor))
         self._stop_now = asyncio.Event()
         self._session: Session | None = None
         self._source: FeedSource | None = None
@@ -113,7 +112,7 @@ class Worker(Runs, Generic[Data, Result]):
         batcher = batcher_of(batch, processor, chosen, self._tasks, self._break)
         return batcher, batcher or chosen
 
-    def _make_run(self, handler: Handler) -> tuple[RunFunction, BeginFunction | None]:
+    def _make_run(self, handler: Handler) -> tuple[RunFunction, Runner | None]:
         options = self._options
         runner = Runner(
             self._client,
@@ -128,10 +127,10 @@ class Worker(Runs, Generic[Data, Result]):
         )
         if self._instruments:
             return runner.run_instrumented, None
-        return (runner.run, runner.begin) if options.after_execution is None else (runner.run_reviewed, None)
+        return (runner.run, runner) if options.after_execution is None else (runner.run_reviewed, None)
 
     def _may_share(self) -> Callable[[Job[Any, Any]], bool] | None:
-        if HAS_EAGER_TASKS or self._instruments or not isinstance(self._executor, SharesTasks):
+        if self._instruments or not isinstance(self._executor, SharesTasks):
             return None
         return self._executor.may_share
 
@@ -338,7 +337,7 @@ class Worker(Runs, Generic[Data, Result]):
             reports=self._reports,
             listeners=self._listeners,
             run=self._run,
-            begin=self._begin,
+            runner=self._runner,
             may_share=self._may_share(),
             is_batching=self._batcher is not None,
             tasks=self._tasks,
