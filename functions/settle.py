@@ -383,9 +383,12 @@ def _jobs_of(rows: Sequence[_Row]) -> list[ClaimedJob]:
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
     jobs = list[ClaimedJob]()
+    stored, name = b"", ""
     for entry, fields in rows:
         token = entry.decode()
-        name = fields[0].decode(errors="replace")
+        if fields[0] != stored:  # most jobs of a claim have the name of the one before
+            stored = fields[0]
+            name = stored.decode(errors="replace")
         opts = fields[2] if len(fields) > _NAME_AND_DATA else b""
         jobs.append(new(kind, (token[:-_BYTES_OF_A_TIME], "p" + token, 1, name, fields[1], opts, None, True)))
     return jobs

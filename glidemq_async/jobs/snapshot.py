@@ -269,9 +269,9 @@ def read_result_as(job: AnyJob, reader: Callable[[Any], Any]) -> None:
     job._read_result = reader
 
 
-def settle_as_completed(jobs: Iterable[tuple[AnyJob, bytes]]) -> None:
+def settle_as_completed(jobs: Iterable[AnyJob], payloads: Iterable[bytes]) -> None:
     """Record that the results of the runs of these jobs were stored."""
-    for job, payload in jobs:
+    for job, payload in zip(jobs, payloads, strict=False):
         job.state, job._result = "completed", payload
         job.attempts_made += 1
 

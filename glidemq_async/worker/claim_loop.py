@@ -20,7 +20,6 @@ from glidemq_async.functions.calling import RequestChannel, TransactionStore
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
-from glidemq_async.jobs.snapshot import job_of_claim
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
 from glidemq_async.worker.direct_claims import DirectClaims
@@ -30,7 +29,7 @@ from glidemq_async.worker.outcome_queue import OutcomeQueue
 from glidemq_async.worker.push_inbox import PushInbox
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.run_times import RunTimes
-from glidemq_async.worker.runs import Run, fail_unreadable
+from glidemq_async.worker.runs import Run, fail_unreadable, runs_of_claim
 from glidemq_async.worker.slots import Slots
 
 MAX_CLAIMED: Final = 1_000
@@ -349,7 +348,8 @@ class ClaimLoop:
             self._owner.relay_outbox()
         self._pushes.answered(self._channel.number, reply.now, self.calls.last_reply)
         self._adapt(self.calls.last_reply - self.calls.sent_at, len(reply.jobs))
-        self._reports.settled(settled, reply.refused)
+        uniform = self.outcomes.uniform
+        self._reports.settled(settled, reply.refused, None if uniform is None else uniform[0])
         self._take_jobs(reply.jobs, reply.claimed_at, slots)
         self._set_timers(reply)
         if slots > asked == len(reply.jobs):
@@ -398,16 +398,7 @@ class ClaimLoop:
         self._owner.start_runs()
 
     def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int, slots: int) -> None:
-        client = self._client
-        runs = [
-            Run(
-                job_of_claim(client, claimed, claimed_at),
-                claimed[1],
-                bool(claimed[5]),
-                claimed_at if claimed[7] else None,
-            )
-            for claimed in jobs
-        ]
+        runs = runs_of_claim(self._client, jobs, claimed_at)
         if self._stopping or len(runs) > slots:
             # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
             # (a run in a thread was abandoned). The job is released, as each run without an outcome.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import repeat
 from typing import Any
 
 from glidemq_async._internal.repeated_log import RepeatedLog
@@ -49,12 +50,14 @@ class Reports:
         """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
         self._notify("stalled", recovered, failed)
 
-    def settled(self, runs: Sequence[Run], refused: Mapping[int, str]) -> None:
-        """Report that the store has accepted the outcomes of these runs, or refused some as "stale" or "missing"."""
+    def settled(self, runs: Sequence[Run], refused: Mapping[int, str], uniform: Completed | None = None) -> None:
+        """Report that the store has accepted the outcomes of these runs, or refused some as "stale" or "missing".
+
+        `uniform` is the outcome of all runs, None if they differ.
+        """
         # Most completed runs have no client that is notified. They cost no call of a function.
         if not refused and not self._instruments and not self._listeners.wants("completed"):
-            settle_as_completed([(run.job, run.outcome.result) for run in runs if isinstance(run.outcome, Completed)])
-            runs = [run for run in runs if not isinstance(run.outcome, Completed)]
+            runs = _settle_as_completed(runs, uniform)
         for position, run in enumerate(runs):
             self._settled(run, refused.get(position))
 
@@ -66,7 +69,7 @@ class Reports:
             _log.warning("job %s: the server refused the outcome of its run as %s", job.id, refused, extra=_about(job))
             self._notify("lease_lost", job)
         elif isinstance(outcome, Completed):
-            settle_as_completed([(job, outcome.result)])
+            settle_as_completed([job], [outcome.result])
             self._notify("completed", job, run.value)
         else:
             self._not_completed(job, outcome, run.value)
@@ -90,6 +93,17 @@ class Reports:
 
     def _note_retry(self, delay: float) -> None:
         self.retries_due = max(self.retries_due, asyncio.get_running_loop().time() + delay)
+
+
+def _settle_as_completed(runs: Sequence[Run], uniform: Completed | None) -> Sequence[Run]:
+    """Record that the results of the completed runs were stored. Return the other runs."""
+    if uniform is not None:
+        settle_as_completed([run.job for run in runs], repeat(uniform.result))
+        return ()
+    completed = [run for run in runs if isinstance(run.outcome, Completed)]
+    results = [run.outcome.result for run in runs if isinstance(run.outcome, Completed)]
+    settle_as_completed([run.job for run in completed], results)
+    return [run for run in runs if not isinstance(run.outcome, Completed)]
 
 
 def _log_retry(job: Job[Any, Any], delay: float, error: object) -> None:

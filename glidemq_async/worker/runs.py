@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from glidemq_async._internal import failpoints
@@ -37,11 +37,12 @@ from glidemq_async.functions.outcomes import (
     Retention,
     Retry,
 )
+from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.instrumentation import Instruments, RunOutcome
 from glidemq_async.jobs.abort import set_abort
 from glidemq_async.jobs.context import set_current_job
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import client_of, is_unreadable, meter_of, run_options
+from glidemq_async.jobs.snapshot import client_of, is_unreadable, job_of_claim, meter_of, run_options
 from glidemq_async.options.budget import JobBudget
 from glidemq_async.options.job_options import JobOptions, KeepJobs
 from glidemq_async.options.retention import age_ms
@@ -125,6 +126,28 @@ class Run:
         # in its first step.
         if self.task is not None and self.begun:
             self.task.cancel(reason)
+
+
+_new: Final[Callable[[type[Run]], Run]] = object.__new__
+
+
+def runs_of_claim(client: QueueClient, jobs: Sequence[ClaimedJob], claimed_at: int) -> list[Run]:
+    """Return the runs of claimed jobs. `claimed_at` is the server's time of the claim in ms."""
+    runs: list[Run] = []
+    for claimed in jobs:
+        # The attributes of `__init__`. A call of the class costs as much as all of them, and this runs for each job.
+        run = _new(Run)
+        run.job = job_of_claim(client, claimed, claimed_at)
+        _, run.entry, _, _, _, opts, _, is_plain = claimed
+        run.plain_since = claimed_at if is_plain else None
+        run.has_options = bool(opts)
+        run.options = run.task = run.value = None
+        run.stop_reason = ""
+        run.begun = False
+        run.seconds = 0.0
+        run.outcome = RELEASED
+        runs.append(run)
+    return runs
 
 
 RunFunction: TypeAlias = Callable[[Run], Awaitable[bool]]
