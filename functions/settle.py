@@ -141,10 +141,10 @@ class SettleRequest:
             code, payload, option = _encoded(outcome)
             self._settled += (code, job_id, token, payload, option)
 
-    def settle_all(self, entries: list[str], outcome: Completed, plain_since: int) -> None:
-        """Add runs of plain jobs with these fencing tokens, the same outcome and the same start, as `settle` does."""
+    def settle_all(self, entries: list[Arg], outcome: Completed, plain_since: int) -> None:
+        """Add runs of plain jobs with the same outcome and the same start. `entries` are their tokens without a "p"."""
         group = _Group()
-        group.entries = [entry[1:] for entry in entries]
+        group.entries = entries
         group.results = [outcome.result]
         self._groups[plain_since, "" if outcome.retention is None else _policy(outcome.retention)] = group
         self._group_of = [group] * len(entries)

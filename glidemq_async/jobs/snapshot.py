@@ -16,7 +16,7 @@ from glidemq_async.client.ended import Ended
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
-from glidemq_async.functions.settle import ClaimedJob
+from glidemq_async.functions.settle import JobHistory
 from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD, JobFields
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
@@ -34,19 +34,34 @@ _new: Final[Callable[[type[AnyJob]], AnyJob]] = object.__new__
 # -- creating jobs ------------------------------------------------------------------------------------------------
 
 
-def job_of_claim(client: QueueClient, claimed: ClaimedJob, now: int) -> AnyJob:
-    """Return the job of a claim at the server's time `now`."""
+def job_of_claim(
+    client: QueueClient,
+    job_id: str,
+    entry: str,
+    fence: int,
+    name: str,
+    data: bytes,
+    opts: bytes,
+    history: JobHistory | None,
+    now: int,
+) -> AnyJob:
+    """Return the job with these items of a `ClaimedJob`, at the server's time `now`."""
     # The attributes of `__init__`, each set once, because this runs for each job of a worker.
     job: AnyJob = _new(Job)
     job._client = client
-    job.id, job._entry, job.fence, job.name, job._data_bytes, job._opts, history, _ = claimed
+    job.id = job_id
+    job._entry = entry
+    job.fence = fence
+    job.name = name
+    job._data_bytes = data
+    job._opts = opts
     job.state = "active"
     job.attempts_made = 0
     job._data = UNREAD
     job._started = now
     job._route = PLAIN
     job._origin = job._meter = None
-    if job._opts:
+    if opts:
         job._stored_options = None
     # Absent if the record has none of these fields, as for a plain job in its first run.
     if history is not None:

@@ -304,7 +304,7 @@ class ClaimLoop:
         )
         uniform = self.outcomes.uniform
         if uniform is not None:
-            request.settle_all([run.entry for run in batch], *uniform)
+            request.settle_all([run.entry[1:] for run in batch], *uniform)
             return request
         for run in batch:
             job = run.job

@@ -134,11 +134,11 @@ _new: Final[Callable[[type[Run]], Run]] = object.__new__
 def runs_of_claim(client: QueueClient, jobs: Sequence[ClaimedJob], claimed_at: int) -> list[Run]:
     """Return the runs of claimed jobs. `claimed_at` is the server's time of the claim in ms."""
     runs: list[Run] = []
-    for claimed in jobs:
+    for job_id, entry, fence, name, data, opts, history, is_plain in jobs:
         # The attributes of `__init__`. A call of the class costs as much as all of them, and this runs for each job.
         run = _new(Run)
-        run.job = job_of_claim(client, claimed, claimed_at)
-        _, run.entry, _, _, _, opts, _, is_plain = claimed
+        run.job = job_of_claim(client, job_id, entry, fence, name, data, opts, history, claimed_at)
+        run.entry = entry
         run.plain_since = claimed_at if is_plain else None
         run.has_options = bool(opts)
         run.options = run.task = run.value = None
@@ -226,9 +226,11 @@ class Runner:
         self._crashes = Crashes(max_crashes)
         self._client = client
         self._longest_rest_ms = to_ms("rest", (client.budget or JobBudget()).rest)
-        self.handler = handler
+        self._handler = handler
         self._executor = executor
-        self.awaits_handlers = isinstance(executor, AwaitsHandlers)
+        self._awaits_handlers = isinstance(executor, AwaitsHandlers)
+        self.call: Callable[[Job[Any, Any]], Any] = handler if self._awaits_handlers else self._begin
+        """Calls the handler of a job without a timeout, and returns the awaitable of its result."""
         self._rules = rules
         self._strategies = strategies
         self._after_execution = after_execution
@@ -251,7 +253,7 @@ class Runner:
         try:
             if failpoints.armed:
                 failpoints.hit("run.before_handler")
-            value = await self.begin(run.job, timeout)
+            value = await self._begin(run.job, timeout)
             if failpoints.armed:
                 failpoints.hit("run.after_handler")
             self.complete(run, value)
@@ -264,11 +266,10 @@ class Runner:
             run.seconds = time.monotonic() - began
         return stored if meter_of(run.job) is None else await self.flush(run, stored=stored)
 
-    def begin(self, job: Job[Any, Any], timeout: float | None = None) -> Any:
-        """Call the handler of a job. Return the awaitable of its result."""
-        if timeout is None and self.awaits_handlers:
-            return self.handler(job)
-        return self._executor.run(self.handler, job, timeout)
+    def _begin(self, job: Job[Any, Any], timeout: float | None = None) -> Any:
+        if timeout is None and self._awaits_handlers:
+            return self._handler(job)
+        return self._executor.run(self._handler, job, timeout)
 
     async def flush(self, run: Run, *, stored: bool = True) -> bool:
         """Write what the run has left to be written. Return `stored`."""

@@ -140,12 +140,13 @@ class SharedTasks:
         size = len(context) + 1
         runs, turn = self._runs, self._turn
         runner = None if failpoints.armed else self._runner
+        call, completed = (None, None) if runner is None else (runner.call, runner.completed_none)
         began = time.monotonic()
         while runs:
             run = runs.popleft()
             run.task = task
             stopped = run.stop_reason
-            if runner is None or stopped:
+            if runner is None or call is None or stopped:
                 await self._run_job(run, None)
             else:
                 rest: Coroutine[Any, Any, bool] | None = None
@@ -156,9 +157,9 @@ class SharedTasks:
                 # The handler is awaited here. A coroutine of the worker for each job would cost as much as the rest of
                 # its run.
                 try:
-                    value = await (runner.handler(job) if runner.awaits_handlers else runner.begin(job))
-                    if value is None and run.options is None and runner.completed_none is not None:
-                        run.outcome = runner.completed_none
+                    value = await call(job)
+                    if value is None and run.options is None and completed is not None:
+                        run.outcome = completed
                     else:
                         runner.complete(run, value)
                 except (KeyboardInterrupt, GeneratorExit):

@@ -38,7 +38,10 @@ class Slots:
             runs = list(taken.values())
         if runs:
             self.all_free.clear()
-        current.update(taken)
+        if current:
+            current.update(taken)
+        else:
+            self._runs = taken
         return runs
 
     def release(self, ended: list[Run]) -> None:

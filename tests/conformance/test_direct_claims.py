@@ -169,6 +169,6 @@ async def test_a_worker_with_many_jobs_claims_directly(queue: AnyQueue) -> None:
         await until(lambda: len(runs) == 10 * JOBS)
         await relay.quiet(queue)
     assert sorted(map(int, runs)) == [*range(1, 10 * JOBS + 1)]
-    assert relay.calls.count("finishClaim") > 3
+    assert relay.calls.count("finishClaim") > 1
     assert await counts(queue) == {"completed": 10 * JOBS}
     assert await queue.check() == []

@@ -61,7 +61,7 @@ async def claim_directly(queue: AnyQueue, functions: Functions) -> None:
     reply = await functions.settle.send(request)
     assert len(reply.jobs) == 2
     request = functions.settle.request(channel, "direct", 0, 30_000, subscribed=False)
-    request.settle_all([job.entry for job in reply.jobs], Completed(b"\xc0"), reply.claimed_at)
+    request.settle_all([job.entry[1:] for job in reply.jobs], Completed(b"\xc0"), reply.claimed_at)
     assert (await functions.settle.send(request)).settled == 2
     await functions.stalled.close_worker("direct")
 

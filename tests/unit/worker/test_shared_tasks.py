@@ -27,7 +27,6 @@ _variable: ContextVar[str] = ContextVar("variable", default="unset")
 class Handlers:
     """Takes the place of a Runner, and calls `body` with the run of a job."""
 
-    awaits_handlers = True
     completed_none = RELEASED  # any outcome
 
     def __init__(self, body: Body, tasks: list[asyncio.Task[Any]]) -> None:
@@ -35,7 +34,7 @@ class Handlers:
         self._tasks = tasks
         self.runs: dict[int, Run] = {}
 
-    async def handler(self, job: AnyJob) -> None:
+    async def call(self, job: AnyJob) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.append(task)
@@ -68,7 +67,7 @@ class Shared:
 
     async def _run_job(self, run: Run, rest: Coroutine[Any, Any, bool] | None) -> None:
         try:
-            await (self._handlers.handler(run.job) if rest is None else rest)
+            await (self._handlers.call(run.job) if rest is None else rest)
         except asyncio.CancelledError:
             if not run.stop_reason:
                 raise
