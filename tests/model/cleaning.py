@@ -42,7 +42,7 @@ class Cleaning(Loop):
 class Sifting(Loop):
     """Remove at most `left` more of the jobs that wait in this state and were added by `bound`.
 
-    `promised` holds the jobs that waited at the start, and their number of moves at that time.
+    `promised` holds the jobs that were old at the start, and their number of moves at that time.
     """
 
     state: State = "waiting"
@@ -128,9 +128,11 @@ class CleanedQueue(DeadLetterQueue):
             if loop.total:
                 self.note("cleaned", "", str(loop.total))
 
-    def begin_sifting(self, state: State, grace: int, limit: int) -> Sifting:
-        promised = [(job, _past(job)) for job in self.having(state)]
-        return Sifting(state=state, bound=self.now - grace, left=limit, promised=promised)
+    def begin_sifting(self, state: State, grace: int, limit: int, added: Mapping[str, int]) -> Sifting:
+        loop = Sifting(state=state, bound=self.now - grace, left=limit)
+        # A younger job whose record is deleted later counts as old from then on. The walk may have passed it before.
+        loop.promised = [(job, _past(job)) for job in self._old(loop, added)]
+        return loop
 
     def _old(self, loop: Sifting, added: Mapping[str, int]) -> list[Job]:
         """Return the jobs that the loop may remove: line by line in the order in which they would start, and jobs with

@@ -99,7 +99,7 @@ class CleaningActions(BaseMachine):
             return
         loop = self.sifting
         if fresh or loop is None:
-            loop = self.model.begin_sifting(state, grace, limit)
+            loop = self.model.begin_sifting(state, grace, limit, self.comparer.added)
         cursor, ids = self.bulk_step("cleanUnstarted", delivery, loop.cursor, loop.state, grace, limit, count)
         cleaned = [id_.decode() for id_ in cast("list[bytes]", ids)]
         assert len(cleaned) <= count, f"{cleaned} were cleaned in a step of {count}"
