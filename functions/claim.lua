@@ -20,12 +20,6 @@ local read, own_lease, put = claimed_rows.read, claimed_rows.own_lease, claimed_
 local put_plain, put_plain_rows = claimed_rows.put_plain, claimed_rows.put_plain_rows
 local put_hand_over = claimed_rows.put_hand_over
 
--- Return the worker that claims, and its version.
-local function runner_of(base, call)
-  call.runner = call.runner or call.consumer .. ' ' .. failure_groups.version_of(base, call.consumer, call)
-  return call.runner
-end
-
 -- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
 -- "1 <started ms> <lease ms>" of a plain first claim.
 local function start(key, reader, id, entry, order, first, call, out)
@@ -41,7 +35,7 @@ local function start(key, reader, id, entry, order, first, call, out)
     redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
   else
     -- The worker of a first run that completes is not stored, which saves the field for most jobs.
-    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', runner_of(call.base, call))
+    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', failure_groups.runner_of(call.base, call))
   end
   put(out, id, entry, name, data, opts, fence, history)
   return #data + #(type(history) == 'table' and history[PROGRESS] or '')

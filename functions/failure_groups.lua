@@ -42,6 +42,12 @@ function failure_groups.version_of(base, consumer, call)
   return versions[consumer]
 end
 
+-- Return the worker that makes this call and its version, "<worker> <version>".
+function failure_groups.runner_of(base, call)
+  call.runner = call.runner or call.consumer .. ' ' .. failure_groups.version_of(base, call.consumer, call)
+  return call.runner
+end
+
 -- Return an empty group.
 local function begin(noted, now)
   local trend = {}

@@ -55,7 +55,7 @@ function job_history.note_run(base, id, outcome, reason, call)
   if limit_of(base, call) == 0 then return end
   local key = base .. ':job:' .. id
   local job = redis.call('HMGET', key, 'history', 'claim')
-  local runner = call.consumer .. ' ' .. failure_groups.version_of(base, call.consumer, call)
+  local runner = failure_groups.runner_of(base, call)
   redis.call('HSET', key, 'history', job_history.after_run(base, job[1], job[2], outcome, runner, '', reason, call))
 end
 

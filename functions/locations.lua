@@ -94,7 +94,12 @@ function leave.failed(base, id)
   redis.call('ZREM', base .. ':failed', id)
 end
 
--- Take an existing job out of its structure. Return the entry it had. The caller writes the new location.
+-- Take an existing job out of the structure of its location. The caller writes the new location.
+function locations.leave_state(base, id, state, entry, call)
+  leave[state](base, id, entry, call)
+end
+
+-- The same for a caller that does not know the location. Return the entry in it.
 function locations.leave(base, id, call)
   local state, entry = record.location(base, id)
   leave[state](base, id, entry, call)

@@ -99,8 +99,11 @@ local function hand_over_of(base, id, seen)
   return readable and type(found) == 'table' and found or {'', ''}
 end
 
+-- Store a hand-over. Return it packed.
 local function store_hand_over(base, id, values, seen)
-  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'w' .. id, cmsgpack.pack(values))
+  local packed = cmsgpack.pack(values)
+  redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'w' .. id, packed)
+  return packed
 end
 
 -- Change the step of a job. Its runs keep their signals.
@@ -110,34 +113,41 @@ function signals.set_step(base, id, step, call)
   store_hand_over(base, id, values, call.seen)
 end
 
--- Let a job wait for its next run, which gets these signals. It has left its location. worker: the one that has the
--- function of its run, nil or false without one.
-local function resume(base, id, how, step, given, call, worker)
+-- Let a job wait for its next run, which gets these signals. It has left its location. warm: the field `warm`, nil or
+-- false without one.
+local function resume(base, id, how, step, given, call, warm)
   local values = {how, step}
   for _, signal in ipairs(given) do values[#values + 1] = signal end
-  store_hand_over(base, id, values, call.seen)
+  local packed = store_hand_over(base, id, values, call.seen)
   events.note(call.lines, 'waiting', id, how)
-  if warm_runs.start(base, id, worker, call) then return end
+  if warm_runs.start(base, id, warm, packed, call) then return end
   redis.call('HSET', base .. ':job:' .. id, 'place', routes.enter_again(base, id, call))
 end
 
--- Resume a job that is in `suspended`.
-local function wake(base, id, how, given, call)
-  local worker = warm_runs.worker_of(base, id)
-  locations.leave(base, id, call)
-  resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call, worker)
+-- Return the state of a job with a record; then, of a suspended one, the fields `waits` and `warm`.
+local function look(base, id)
+  local job = redis.call('HMGET', base .. ':job:' .. id, 'place', 'waits', 'warm')
+  local state = record.parts_of(job[1])
+  return state, job[2], job[3]
+end
+
+-- Resume a job that is in `suspended`. warm: the field `warm`.
+local function wake(base, id, how, given, call, warm)
+  locations.leave_state(base, id, 'suspended', 's', call)
+  resume(base, id, how, hand_over_of(base, id, call.seen)[2], given, call, warm)
 end
 
 -- Return true if a job is suspended until one of its children ends.
+-- The second value is the field `warm`.
 function flow_jobs.is_suspended(base, id)
-  if record.location(base, id) ~= 'suspended' then return false end
-  local waits = redis.call('HGET', base .. ':job:' .. id, 'waits') or ''
-  return string.find(waits, SEP .. CHILD, 1, true) ~= nil
+  local state, waits, warm = look(base, id)
+  return state == 'suspended' and string.find(waits or '', SEP .. CHILD, 1, true) ~= nil, warm
 end
 
 -- Resume a job if it is suspended until one of its children ends. One has ended.
 function flow_jobs.resume(base, id, call)
-  if flow_jobs.is_suspended(base, id) then wake(base, id, 'children', {}, call) end
+  local is_suspended, warm = flow_jobs.is_suspended(base, id)
+  if is_suspended then wake(base, id, 'children', {}, call, warm) end
 end
 
 -- Check the option and the payload of the outcome `s`.
@@ -174,8 +184,12 @@ function signals.suspend(base, id, waits, option, call)
   end
   local deadline = string.sub(timeout, 1, 1) == '-' and NEVER or math.min(call.now + timeout, NEVER)
   redis.call('ZADD', queue_flags.create(base, 'suspended', call.seen), digits(deadline), id)
-  redis.call('HSET', base .. ':job:' .. id, 'place', 'suspended s', 'waits', waits)
-  if kept == 'k' then redis.call('HSET', base .. ':job:' .. id, 'warm', call.consumer) end
+  local key = base .. ':job:' .. id
+  if kept == 'k' then
+    redis.call('HSET', key, 'place', 'suspended s', 'waits', waits, 'warm', failure_groups.runner_of(base, call))
+  else
+    redis.call('HSET', key, 'place', 'suspended s', 'waits', waits)
+  end
   if step ~= '' then
     store_hand_over(base, id, {'', step}, call.seen)
   elseif values[1] ~= '' then
@@ -190,8 +204,9 @@ function scheduled.resume_due(base, call)
     local wanted = math.min(left, PIECE)
     local due = redis.call('ZRANGEBYSCORE', key, '-inf', digits(call.now), 'LIMIT', '0', digits(wanted))
     for _, id in ipairs(due) do
-      if record.location(base, id) == 'suspended' then
-        wake(base, id, 'timeout', {}, call)
+      local state, _, warm = look(base, id)
+      if state == 'suspended' then
+        wake(base, id, 'timeout', {}, call, warm)
       else    -- its record was deleted by hand
         redis.call('ZREM', key, id)
         record.lost(base, id, call)
@@ -293,10 +308,22 @@ local function note_text(base, id, known, once, seen)
   redis.call('HSET', queue_flags.create(base, 'signalled', seen), 'o' .. id, texts)
 end
 
+-- Return the number of signals in a mailbox that has room for this one, and their bytes; nil if it is full.
+local function counts_with_room(base, id, signal, call)
+  local number, bytes = counts_of(base, id, call.seen)
+  if number >= MOST or bytes + #signal > MOST_BYTES then
+    take(base, id, {}, MOST, call)    -- only expired signals leave
+    number, bytes = counts_of(base, id, call.seen)
+    if number >= MOST or bytes + #signal > MOST_BYTES then return nil end
+  end
+  return number, bytes
+end
+
 request.register('sendSignal', function(base, args)
   local id, name, ttl = args[3], args[4], integer('ttl', args[6])
   local call = queue_flags.call(base)
-  local state = plain.location(base, id)
+  local recorded, waits, warm = look(base, id)
+  local state = recorded or plain.look(base, id)
   if not state then return 'missing' end
   if locations.is_final(state) then return 'state ' .. state end
   local once = args[7] or ''
@@ -306,19 +333,17 @@ request.register('sendSignal', function(base, args)
   local asks = (args[8] or '') ~= '' and ASKS .. args[8] or ''
   local signal = digits(call.now) .. ' ' .. expires .. ' ' .. name .. asks .. SEP .. args[5]
   if #signal > MOST_BYTES then fail('ARGUMENT', 'a signal has at most ' .. MOST_BYTES .. ' bytes') end
-  plain.open(base, id, call.seen)
-  local waits = state == 'suspended' and redis.call('HGET', base .. ':job:' .. id, 'waits')
-  local resumes = waits and contains(names_in(waits), name)
-  local number, bytes = counts_of(base, id, call.seen)
-  if not resumes and (number >= MOST or bytes + #signal > MOST_BYTES) then
-    take(base, id, {}, MOST, call)    -- only expired signals leave
-    number, bytes = counts_of(base, id, call.seen)
-    if number >= MOST or bytes + #signal > MOST_BYTES then return 'full' end
+  if not recorded then plain.open(base, id, call.seen) end
+  local resumes = state == 'suspended' and waits and contains(names_in(waits), name)
+  local number, bytes = nil, nil
+  if not resumes then
+    number, bytes = counts_with_room(base, id, signal, call)
+    if not number then return 'full' end
   end
   if known then note_text(base, id, known, once, call.seen) end
   events.note(call.lines, 'signalled', id, name)
   if resumes then
-    wake(base, id, 'signal', {signal}, call)
+    wake(base, id, 'signal', {signal}, call, warm)
   else
     redis.call('RPUSH', base .. ':signals:' .. id, signal)
     note_counts(base, id, number + 1, bytes + #signal, call.seen)
@@ -329,10 +354,11 @@ end)
 
 request.register('resumeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
-  local state = plain.location(base, id)
+  local state, _, warm = look(base, id)
+  state = state or plain.look(base, id)
   if not state then return 'missing' end
   if state ~= 'suspended' then return 'state ' .. state end
-  wake(base, id, 'operator', {}, call)
+  wake(base, id, 'operator', {}, call, warm)
   wakeup.finish(base, call)
   return 'ok'
 end)

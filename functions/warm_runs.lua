@@ -1,5 +1,5 @@
 -- warm_runs: continues a suspended job on the worker that has the function of its run in memory, if the worker is idle.
---   job:<id>   warm  of a suspended job: this worker
+--   job:<id>   warm  of a suspended job: this worker and its version, as in the field `runner`
 -- The call that resumes the job claims it for the worker and pushes it (push.lua), so no other worker can take it. The
 -- job is then in the active stream, under an entry that this call has appended. A failover that loses the push loses
 -- the entry too. In every other case the job waits like any resumed job, and any worker may claim it: a worker that is
@@ -10,13 +10,9 @@
 local warm_runs = {}
 local MOST_BYTES = 65536
 local MOST_WORK = 16
+local ROUTE = 5                  -- the position in a history, see claimed_rows.lua
 -- Work of flows that ends no job. Other work may end the job that is resumed, which must not start before.
 local HARMLESS = {s = true, m = true}
-
--- Return the worker that has the function of a suspended job.
-function warm_runs.worker_of(base, id)
-  return redis.call('HGET', base .. ':job:' .. id, 'warm')
-end
 
 local function may_end_jobs(base, call)
   if not call.seen.flow_work then return false end
@@ -27,60 +23,53 @@ local function may_end_jobs(base, call)
   return #left > MOST_WORK
 end
 
--- Return the number of the last call of an idle worker, its lease, and the slots with which it is in `idle`; nil if the
--- job cannot be pushed to it.
+-- Return the number of the last call of an idle worker, and its lease; nil if the job cannot be pushed to it.
 local function ready(base, worker, call)
   local seen = call.seen
   if worker == call.consumer or seen.paused or seen.limits or may_end_jobs(base, call) then return nil end
-  local slots = redis.call('ZSCORE', base .. ':idle', worker)
-  if not slots then return nil end
+  if not redis.call('ZSCORE', base .. ':idle', worker) then return nil end
   local number, lock = push.accepting(base, worker)
-  if not (lock and push.is_near(base, worker)) then return nil end
-  return number, lock, slots
+  if lock and push.is_near(base, worker) then return number, lock end
 end
 
--- Return the last claim of a job and its runner, nil for a job that is not pushed: one with an ordering key, with a
--- lease of its own, or with much data.
-local function last_claim(key)
-  local job = redis.call('HMGET', key, 'claim', 'runner', 'route', 'opts', 'data')
-  if not job[1] or (job[3] and string.sub(job[3], 1, 1) == 'k') then return nil end
-  if plain.own_lease(job[4]) or #(job[5] or '') > MOST_BYTES then return nil end
-  return job[1], job[2]
+-- Return a suspended job as a settle call returns it, but without its entry; nil for a job that is not pushed: one with
+-- an ordering key, with a lease of its own, or with much data.
+local function job_of(id, key, hand_over)
+  local name, data, opts, fence, history, before = claimed_rows.read.h(key)
+  if not before or plain.own_lease(opts) or #data > MOST_BYTES then return nil end
+  local route = history[ROUTE]
+  if route and string.sub(route, 1, 1) == 'k' then return nil end
+  local out = {n = 0, tokens = {}}
+  claimed_rows.put(out, id, '', name, data, opts, fence, history)
+  claimed_rows.put_hand_over(out, hand_over)
+  return {unpack(out)}, fence
 end
 
--- Claim the job. Return its token, and the job as a settle call returns it.
-local function start(base, id, key, worker, before, lock, call)
-  local token = claim.enter_active_stream(base, worker, {id})[1]
-  local fence = digits(1 + string.match(before, '^%d+'))
-  redis.call('HSET', key, 'place', 'active ' .. token, 'claim', fence .. ' ' .. digits(call.now) .. ' ' .. digits(lock),
-    'runner', worker .. ' ' .. failure_groups.version_of(base, worker, call))
-  return token, {unpack(claim.reread(base, worker, {token}))}
-end
-
-local function undo(base, key, token, before, runner)
-  entries.drop(base .. ':lane', {string.sub(token, 2)})
-  redis.call('HSET', key, 'claim', before)
-  if runner then redis.call('HSET', key, 'runner', runner) else redis.call('HDEL', key, 'runner') end
-end
-
--- Start a job that is resumed on this worker. Return false if the job has to wait for a claim. worker: of
--- warm_runs.worker_of, false without one.
-function warm_runs.start(base, id, worker, call)
-  if not worker then return false end
-  local number, lock, slots = ready(base, worker, call)
-  local key = base .. ':job:' .. id
-  local before, runner = nil, nil
-  if number then before, runner = last_claim(key) end
-  if not before then return false end
-  local token, job = start(base, id, key, worker, before, lock, call)
-  redis.call('ZREM', base .. ':idle', worker)
+-- Publish the job, which is pending under its entry. Return false if the worker does not get it.
+local function send(base, worker, number, job, call)
   local message = 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack(job)
   local heard = #message <= 2 * MOST_BYTES and wakeup.send(base, worker, message)
-  if not heard or heard == 0 then
-    undo(base, key, token, before, runner)
-    if not heard then redis.call('ZADD', base .. ':idle', slots, worker) end
+  if heard then redis.call('ZREM', base .. ':idle', worker) end
+  return heard and heard > 0
+end
+
+-- Start a job that is resumed on the worker that has the function of its run. Return false if the job has to wait for a
+-- claim. warm: its field `warm`, false without one; hand_over: of the job, packed, see signals.lua.
+function warm_runs.start(base, id, warm, hand_over, call)
+  if not warm then return false end
+  local worker = string.match(warm, '^%S*')
+  local number, lock = ready(base, worker, call)
+  local key, job, fence = base .. ':job:' .. id, nil, nil
+  if number then job, fence = job_of(id, key, hand_over) end
+  if not job then return false end
+  local token = claim.enter_active_stream(base, worker, {id})[1]
+  job[1] = token
+  if not send(base, worker, number, job, call) then
+    entries.drop(base .. ':lane', {string.sub(token, 2)})
     return false
   end
+  redis.call('HSET', key, 'place', 'active ' .. token, 'claim', fence .. ' ' .. digits(call.now) .. ' ' .. digits(lock),
+    'runner', warm)
   push.note(base, worker, {token}, lock, call)
   local line = events.line(call.lines, 'active')
   line[#line + 1] = id

@@ -43,6 +43,7 @@ _PRIVATE: Final = (
     "_entry",
     "_error",
     "_group",
+    "_hand_over",
     "_handed",
     "_last_entry",
     "_origin",
@@ -63,7 +64,7 @@ _PRIVATE: Final = (
 """The attributes that only this class, Job and snapshot.py use."""
 
 
-_LATER: Final[Mapping[str, object]] = {
+LATER: Final[Mapping[str, object]] = {
     "stalled_count": 0,
     "outcome": "added",
     "failed_reason": None,
@@ -80,6 +81,7 @@ _LATER: Final[Mapping[str, object]] = {
     "_due": 0,
     "_abort": None,
     "_handed": None,
+    "_hand_over": None,
     "_waits": None,
     "_group": None,
     "_runner": None,
@@ -129,7 +131,7 @@ class JobFields(Generic[Data, Result]):
     failure_cause: FailureCause | None
 
     def __init__(self, client: QueueClient, job_id: str, name: str) -> None:
-        # Only the attributes that the life of a plain job reads. `_LATER` has the others; see `__getattr__`.
+        # Only the attributes that the life of a plain job reads. `LATER` has the others; see `__getattr__`.
         self._client = client
         self.id = job_id
         self.name = name
@@ -147,12 +149,12 @@ class JobFields(Generic[Data, Result]):
     if not TYPE_CHECKING:  # otherwise type checkers would accept every name as a field
 
         def __getattr__(self, name: str) -> object:
-            # Called for a missing attribute. Two kinds of them are missing: those in `_LATER`, which a job gets when it
+            # Called for a missing attribute. Two kinds of them are missing: those in `LATER`, which a job gets when it
             # needs them, and all but the id of a job whose record is gone. Such a job has no state either, so the next
             # line raises JobNotFound for it.
-            if name in _LATER and self.state:
-                setattr(self, name, _LATER[name])
-                return _LATER[name]
+            if name in LATER and self.state:
+                setattr(self, name, LATER[name])
+                return LATER[name]
             if name in JobFields.__slots__ and name != "id":
                 raise not_found("read", self.id)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
@@ -170,6 +172,7 @@ class JobFields(Generic[Data, Result]):
     _due: int
     _abort: AbortSignal | None
     _handed: bytes | None
+    _hand_over: HandOver | None
     _waits: Waits | None
     _group: bytes | None
     _runner: bytes | None
@@ -201,7 +204,7 @@ class JobFields(Generic[Data, Result]):
         cause = record.get(b"cause", b"").decode(errors="replace")
         self.failure_cause = cast("FailureCause", cause) if cause and place.state == "failed" else None
         self._origin = record.get(b"letter")
-        self._handed = record.get(b"handed")
+        self._handed, self._hand_over = record.get(b"handed"), None
         waits = record.get(b"waits")
         self._waits = None if waits is None else read_waits(waits)
         self._group, self._runner = record.get(b"group"), record.get(b"runner")
@@ -265,15 +268,17 @@ class JobFields(Generic[Data, Result]):
     @property
     def resumed_by(self) -> ResumeCause | None:
         """Why the job runs again after its last suspension; None if it was not suspended."""
-        return self._hand_over().cause or None
+        return self._resumed_with().cause or None
 
     @property
     def step_name(self) -> str | None:
         """The last `step` of `suspend` or `move_to_delayed`; None if none was set."""
-        return self._hand_over().step or None
+        return self._resumed_with().step or None
 
-    def _hand_over(self) -> HandOver:
-        return read_hand_over(self._handed)
+    def _resumed_with(self) -> HandOver:
+        if self._hand_over is None:
+            self._hand_over = read_hand_over(self._handed)
+        return self._hand_over
 
     @property
     def parents(self) -> tuple[JobRef, ...]:

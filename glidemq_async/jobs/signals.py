@@ -86,7 +86,7 @@ class SignalMethods(JobFields[Data, Result]):
         Every run after a resume gets the same signals, also after a failure or a lost lease. They are forgotten when a
         run suspends the job again or ends it. Raises SerializationError.
         """
-        return tuple(_signal(self._client, self.id, one) for one in self._hand_over().signals)
+        return tuple(_signal(self._client, self.id, one) for one in self._resumed_with().signals)
 
     @property
     def suspension(self) -> Suspension | None:

@@ -17,7 +17,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
 from glidemq_async.functions.settle import JobHistory
-from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD, JobFields
+from glidemq_async.jobs.fields import LATER, NOT_ACTIVE, UNREAD
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
 from glidemq_async.options.job_options import JobOptions
@@ -192,7 +192,7 @@ def values_of(job: AnyJob) -> RunValues:
 def _plain_hand_over(job: AnyJob) -> bytes | None:
     if job._handed is None:
         return None
-    kept, dumps = job._hand_over(), MsgpackSerializer().dumps
+    kept, dumps = job._resumed_with(), MsgpackSerializer().dumps
     pairs = zip(kept.signals, job.signals, strict=True)
     return packed_hand_over(kept.cause, kept.step, [one._replace(data=dumps(seen.data)) for one, seen in pairs])
 
@@ -210,6 +210,17 @@ def entry_of(job: AnyJob) -> str:
     return job._entry
 
 
+_OF_A_RUN: Final = (
+    "state", "attempts_made", "stalled_count", "fence", "_entry", "_data", "_data_bytes", "_opts", "_started",
+    "_created", "_progress", "_route", "_origin", "_meter", "_abort", "_handed", "_hand_over", "_journal",
+)  # fmt: skip
+"""The attributes that may differ from run to run of a job."""
+_OF_A_READ: Final = tuple((name, first) for name, first in LATER.items() if name not in _OF_A_RUN)
+"""The other attributes of a job, which a run has no values for, and their first values."""
+
+
+# This takes a part of the time in which a warm run continues. Reading an attribute that was never set costs as much as
+# ten others, so the attributes that a run does not have are not read.
 def continue_as(job: AnyJob, following: AnyJob) -> None:
     """Update the job object of an earlier run to the next run of its job. From now on both share one journal."""
     following.abort  # noqa: B018 - made now, so that both objects have the same one
@@ -217,8 +228,15 @@ def continue_as(job: AnyJob, following: AnyJob) -> None:
     following._journal = journal
     if journal is not None:
         journal.reopen(following._entry, following.fence)
-    for name in JobFields.__slots__:
+    for name in _OF_A_RUN:
         setattr(job, name, getattr(following, name))
+    for name, first in _OF_A_READ:
+        setattr(job, name, first)
+
+
+def started_ms(job: AnyJob) -> int | None:
+    """Return when the last run started (server ms), None if there was none."""
+    return job._started or None
 
 
 def has_options(job: AnyJob) -> bool:

@@ -16,7 +16,7 @@ from glidemq_async.jobs.job import Job, journal_of
 from glidemq_async.jobs.journal import forget_last_step
 from glidemq_async.jobs.recorded_steps import RecordedStep
 from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
-from glidemq_async.jobs.snapshot import client_of
+from glidemq_async.jobs.snapshot import client_of, started_ms
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.stored.record import State
 from glidemq_async.tasks.dependencies import injected
@@ -184,7 +184,8 @@ class Workflow(Generic[P, R]):
 
 def given_to(job: Job[Any, Any]) -> Given:
     """Return the values that the resume of a job gives to its present run."""
-    return Given(job.resumed_by, job.step_name or "", job.signals) if job.resumed_by else Given()
+    cause = job.resumed_by
+    return Given(cause, job.step_name or "", job.signals) if cause else Given()
 
 
 class WorkflowDecorator(Protocol):
@@ -228,7 +229,7 @@ def body_of(
     @functools.wraps(function)
     async def body(*args: P.args, **kwargs: P.kwargs) -> R:
         job = current_job()
-        given, clock = given_to(job), RunClock(round(job.processed_at.timestamp() * 1000) if job.processed_at else None)
+        given, clock = given_to(job), RunClock(started_ms(job))
         warm = take_warm(job, given)
         run = warm.run if warm else WorkflowRun(journal_of(job), job.name, code, on_divergence, given, clock)
         keep = partial(keep_warm, warm or WarmWorkflow(job, run), is_allowed=not has_providers)

@@ -213,10 +213,12 @@ class ClaimLoop:
                 self._event.clear()
                 self._awake = False
                 if self._pushes:
-                    self._take_push()
+                    may_continue = self._take_push()
                     # The runs take their first step before the next call is made. It delays no handler then, and
-                    # settles the runs that have ended.
+                    # settles the runs that have ended. The first step of a warm run only wakes its function.
                     await asyncio.sleep(0)
+                    if may_continue:
+                        await asyncio.sleep(0)
                 slots = 0 if self._stopping or self.paused or not self.has_safe_leases else self._slots.free()
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
@@ -383,11 +385,12 @@ class ClaimLoop:
         elif self._max_claimed < MAX_CLAIMED:
             self._max_claimed = min(self._max_claimed * 2, MAX_CLAIMED)
 
-    def _take_push(self) -> None:
+    def _take_push(self) -> bool:
+        """Start the pushed jobs. Return whether one of them may be a warm run."""
         pushed = self._pushes.take(asyncio.get_running_loop().time(), is_safe=self.has_safe_leases)
         if pushed is None:
             self.wake()  # the reply contains the jobs that may still start here
-            return
+            return False
         if failpoints.armed:
             failpoints.hit("push.before_start")
         # The push has removed this worker from the list of idle workers. If it has other free slots, it must call.
@@ -396,6 +399,7 @@ class ClaimLoop:
         if self._slots.free():
             self.wake()
         self._owner.start_runs()
+        return any(job.history is not None and job.history.hand_over is not None for job in pushed.jobs)
 
     def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int, slots: int) -> None:
         runs = runs_of_claim(self._client, jobs, claimed_at)

@@ -235,6 +235,11 @@ def _owner(text: str) -> tuple[int, str]:
     return int(ends.partition("-")[0]), owner
 
 
+def _worker_in(warm: bytes) -> str:
+    """Return the worker in the field `warm`, "<worker> <version>"."""
+    return warm.decode().partition(" ")[0]
+
+
 def _scores(flat: object) -> list[tuple[str, int]]:
     return [(member, int(score)) for member, score in _pairs(flat)]
 
@@ -384,7 +389,9 @@ class Driver:
         )
         waiting = dict(_scores(suspended))
         workers = self.wire.send_all([("HGET", f"{BASE}:job:{id_}", "warm") for id_ in waiting]) if waiting else []
-        warm = {id_: cast("bytes", one).decode() for id_, one in zip(waiting, workers, strict=True) if one}
+        warm = {
+            id_: cast("bytes", one).decode().partition(" ")[0] for id_, one in zip(waiting, workers, strict=True) if one
+        }
         return Belongings(
             open_streams={*_texts(streamed)},
             suspended=waiting,

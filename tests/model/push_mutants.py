@@ -41,8 +41,8 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
     ),
     "a worker without pushes is pushed to": ("string.byte(reply, -1) ~= ACCEPTS", "string.byte(reply, -1) == PUSHED"),
     "a resumed job keeps the fencing token of its last run": (
-        "  local fence = digits(1 + string.match(before, '^%d+'))\n",
-        "  local fence = digits(0 + string.match(before, '^%d+'))\n",
+        "  redis.call('HSET', key, 'place', 'active ' .. token, 'claim', fence .. ' '",
+        "  redis.call('HSET', key, 'place', 'active ' .. token, 'claim', digits(fence - 1) .. ' '",
     ),
     "a resumed job that is pushed has no event": ("  line[#line + 1] = id\n  return true\n", "  return true\n"),
     "a pushed job has no event": ("    line[#line + 1] = started[i]\n", ""),

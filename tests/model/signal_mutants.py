@@ -6,12 +6,12 @@ from typing import Final
 
 MUTANTS_OF_SIGNALS: Final[dict[str, tuple[str, str]]] = {
     "a signal does not resume the job that waits for it": (
-        "  local resumes = waits and contains(names_in(waits), name)\n",
+        "  local resumes = state == 'suspended' and waits and contains(names_in(waits), name)\n",
         "  local resumes = false\n",
     ),
     "any signal resumes a job": (
-        "  local resumes = waits and contains(names_in(waits), name)\n",
-        "  local resumes = waits\n",
+        "  local resumes = state == 'suspended' and waits and contains(names_in(waits), name)\n",
+        "  local resumes = state == 'suspended' and waits\n",
     ),
     "a suspension does not look at the mailbox": (
         "  local given, values = take(base, id, names_in(waits), most, call), hand_over_of",
@@ -61,7 +61,7 @@ MUTANTS_OF_SIGNALS: Final[dict[str, tuple[str, str]]] = {
         "    if name then\n",
     ),
     "a full mailbox takes more signals": (
-        "    if number >= MOST or bytes + #signal > MOST_BYTES then return 'full' end\n",
+        "    if number >= MOST or bytes + #signal > MOST_BYTES then return nil end\n",
         "",
     ),
     "a claim omits the signals of the job": (
