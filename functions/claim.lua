@@ -35,7 +35,8 @@ local function start(key, reader, id, entry, order, first, call, out)
     redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed)
   else
     -- The worker of a first run that completes is not stored, which saves the field for most jobs.
-    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', failure_groups.runner_of(call.base, call))
+    local runner = failure_groups.runner_of(call.base, call)
+    redis.call('HSET', key, 'place', 'active ' .. entry, 'claim', claimed, 'runner', runner)
   end
   put(out, id, entry, name, data, opts, fence, history)
   return #data + #(type(history) == 'table' and history[PROGRESS] or '')
