@@ -174,7 +174,10 @@ class OptionsModel(Strict):
 
 
 class NewJob(Strict):
-    """A job to add. For a task, give `args` and `kwargs` as for the function, instead of `data`."""
+    """A job to add. For a task, give `args` and `kwargs` as for the function, instead of `data`.
+
+    The queue must be able to store the values. The default serializer stores integers of up to 64 bits.
+    """
 
     name: Text
     data: Any = None

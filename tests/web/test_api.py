@@ -194,6 +194,8 @@ async def test_unusual_headers_and_cursors_get_a_documented_reply(storage: Stora
         assert (reply.status_code, "printable ASCII" in reply.json()["detail"]) == (400, True)
         missing = await client.put("/api/v1/queues/none/limits", json={"concurrency": 1}, headers={"If-Match": ""})
         assert missing.status_code == 404
+        large = await client.post(f"/api/v1/queues/{name}/jobs", json={"name": "x", "kwargs": {"a": 2**64}})
+        assert (large.status_code, "more than 64" in large.json()["detail"]) == (422, True)
         for cursor in ("0-0", "00-000", "0", "1-0"):
             page = await client.get("/api/v1/audit", params={"cursor": cursor})
             assert (page.status_code, page.json()["lines"]) == (200, []), cursor

@@ -36,7 +36,7 @@ LONGEST_WAIT = 0.01
 """Requests may wait for 60 seconds, which would take the time of other requests here."""
 OTHER_CHECKS = ("ignored_auth",)
 """Checks that send their own requests to a server. The matrix of rights tests what they look for."""
-MEANINGS = {"filter-error", "invalid-value", "settings-changed"}
+MEANINGS = {"filter-error", "invalid-value", "serialization-error", "settings-changed"}
 """Problems with values of the right type. The document does not describe what is wrong with them."""
 _EVERY_CHECK: Any = list(HealthCheck)
 
@@ -140,7 +140,7 @@ def _kinds(fixed: dict[str, str], *, is_thorough: bool) -> Iterable[tuple[Any, d
 
 
 def _is_refused_value(reply: Response) -> bool:
-    """Return whether a request was refused for what its values mean: a filter, a cursor, an edit without a change."""
+    """Return whether a request was refused for what its values mean: a filter, a cursor, a large integer."""
     return reply.status_code in {400, 412, 422} and reply.json()["type"].rpartition(":")[2] in MEANINGS
 
 
