@@ -389,9 +389,7 @@ class Driver:
         )
         waiting = dict(_scores(suspended))
         workers = self.wire.send_all([("HGET", f"{BASE}:job:{id_}", "warm") for id_ in waiting]) if waiting else []
-        warm = {
-            id_: cast("bytes", one).decode().partition(" ")[0] for id_, one in zip(waiting, workers, strict=True) if one
-        }
+        warm = {id_: _worker_in(cast("bytes", one)) for id_, one in zip(waiting, workers, strict=True) if one}
         return Belongings(
             open_streams={*_texts(streamed)},
             suspended=waiting,
