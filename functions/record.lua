@@ -22,7 +22,8 @@
 --     dedup                the deduplication id that the job owns or owned, see dedup.lua
 --     after                of a job that starts when another has ended: its due time then, see successors.lua
 --     waits                of a suspended job: what it waits for, see signals.lua
---     warm                 of a suspended job: the worker that has its function in memory, see warm_runs.lua
+--     warm                 of a suspended job: the worker that has its function in memory and the worker's version, see
+--                          warm_runs.lua
 --     adopted              the plan of the children that runs of the job have added, see plans.lua
 --     drop                 the record is removed when the job leaves `held`, see finish.lua. "1": it stays only because
 --                          a client may still read the result; "t": the job has its own time to live

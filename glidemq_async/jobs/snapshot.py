@@ -216,11 +216,11 @@ _OF_A_RUN: Final = (
 )  # fmt: skip
 """The attributes that may differ from run to run of a job."""
 _OF_A_READ: Final = tuple((name, first) for name, first in LATER.items() if name not in _OF_A_RUN)
-"""The other attributes of a job, which a run has no values for, and their first values."""
+"""The other attributes of a job, for which only a read has values, and their first values."""
 
 
 # This takes a part of the time in which a warm run continues. Reading an attribute that was never set costs as much as
-# ten others, so the attributes that a run does not have are not read.
+# ten others, so attributes that only a read sets are not looked at without one.
 def continue_as(job: AnyJob, following: AnyJob) -> None:
     """Update the job object of an earlier run to the next run of its job. From now on both share one journal."""
     following.abort  # noqa: B018 - made now, so that both objects have the same one
@@ -230,8 +230,23 @@ def continue_as(job: AnyJob, following: AnyJob) -> None:
         journal.reopen(following._entry, following.fence)
     for name in _OF_A_RUN:
         setattr(job, name, getattr(following, name))
+    was_read = _was_read(following)
     for name, first in _OF_A_READ:
-        setattr(job, name, first)
+        setattr(job, name, getattr(following, name) if was_read else first)
+
+
+def take_meter(job: AnyJob, earlier: AnyJob) -> None:
+    """Give a run the budget that its function has used through the job object of an earlier run."""
+    job._meter = earlier._meter
+
+
+def _was_read(job: AnyJob) -> bool:
+    """Return whether the job of a claim was read since, for example by a middleware."""
+    try:
+        object.__getattribute__(job, "_ended")
+    except AttributeError:
+        return False
+    return True
 
 
 def started_ms(job: AnyJob) -> int | None:

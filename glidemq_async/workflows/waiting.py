@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import SerializationError, Suspended
 from glidemq_async.functions.signals import BufferedSignal
+from glidemq_async.jobs.context import other_variables
 from glidemq_async.jobs.journal import HandedOver, Journal, Received
 from glidemq_async.jobs.signals import MOST_NAMES, Signal
 from glidemq_async.workflows.child_waits import ChildWaits, End
@@ -255,9 +256,10 @@ class Waiting:
 
     def _renew_context(self) -> None:
         """Give the function the context variables of the present run, but not the ones that it has set itself."""
-        # For example the span of the run, to which the spans of its steps belong.
+        # For example the span of the run, to which the spans of its steps belong. But the function and its tasks keep
+        # the job object of the first run, which the later runs update.
         outer = copy_context()
-        for variable, value in outer.items():
+        for variable, value in other_variables(outer):
             if self._context.get(variable) is self._outer.get(variable):
                 self._context.run(variable.set, value)
         self._outer = outer

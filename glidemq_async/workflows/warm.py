@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from glidemq_async.client.warm_runs import WarmRuns
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import client_of, continue_as
+from glidemq_async.jobs.snapshot import client_of, continue_as, take_meter
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun
 from glidemq_async.workflows.waiting import Given
@@ -37,7 +37,10 @@ class WarmWorkflow:
         """Continue the function in this run of its job. Raises as `Waiting.drive`."""
         continue_as(self._job, job)
         self.run.clock = clock
-        return await self.run.waiting.go_on(given, clock, keep)
+        try:
+            return await self.run.waiting.go_on(given, clock, keep)
+        finally:
+            take_meter(job, self._job)
 
     async def leave(self) -> None:
         """Cancel the function, and wait until it has ended."""

@@ -125,3 +125,17 @@ async def test_a_keeper_that_cannot_start_the_job_delays_it_not(
     assert (lease.id, lease.fence) == (job.id, 2)
     assert await queue.check() == []
     await other.leave()
+
+
+async def test_a_job_whose_message_would_be_too_long_waits(
+    queue: AnyQueue, store: RunningStore, keeper: Keeper
+) -> None:
+    job = await keeper.suspend(queue)
+    await store.ask("HSET", f"{keeper.base}:job:{job.id}", "progress", b"z" * 140_000)
+    await job.signal("go")
+    assert await store.ask("XLEN", f"{keeper.base}:lane") == 0
+    assert isinstance(await keeper.message(), ClaimNow)
+    [lease] = leases_of(await keeper.wait(2))
+    assert (lease.id, lease.fence) == (job.id, 2)
+    assert (await keeper.complete(lease)).refused == {}
+    assert await queue.check() == []
