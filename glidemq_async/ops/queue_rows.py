@@ -21,7 +21,10 @@ LATE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A pause of a queue: its author, its note and its end. An unknown author or note is None, and so is no end."""
+    """A pause of a queue.
+
+    `by` is its author and `until` its end. None means an unknown note, an unknown author, or a pause without an end.
+    """
 
     note: str | None = None
     by: str | None = None

@@ -49,7 +49,7 @@ def tools(*, allow_changes: bool = False, all_tools: bool = False) -> dict[str, 
 
 
 def mcp_server(context: RequestContext, *, allow_changes: bool = False, all_tools: bool = False) -> Server[Any]:
-    """Return an MCP server for one user. Its tools are those of `tools`; in a read-only app they only read.
+    """Return an MCP server for one user, with the tools that `tools` returns. In a read-only app the tools only read.
 
     The tools check the rights of the user, and their changes have audit lines with the source `mcp`.
     """

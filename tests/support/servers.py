@@ -129,7 +129,7 @@ class Server:
         self._binary = binary or find_server()
         self.options = list(options)
         if "--cluster-enabled" in options:
-            # The default is the port plus 10,000, which nobody has reserved: another process may use it.
+            # The default is the port plus 10,000. Another process may use that port, because it is not reserved.
             self.bus = free_port()
             self.options += ["--cluster-port", str(self.bus)]
         self._mode = list(mode)

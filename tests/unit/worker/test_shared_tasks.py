@@ -53,7 +53,10 @@ class Handlers:
 
 
 class Shared:
-    """Shared tasks whose runs are `body`, and the task of each run in order. Without `direct` there is no runner."""
+    """Shared tasks that run `body` as each job. `tasks` has the task of each run, in order.
+
+    With `direct` they call the handler themselves, otherwise `_run_job` does.
+    """
 
     def __init__(self, scope: TaskScope, body: Body, *, direct: bool) -> None:
         self.tasks: list[asyncio.Task[Any]] = []
