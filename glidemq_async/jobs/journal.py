@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
 from functools import partial
 from hashlib import blake2b
-from heapq import heappop, heappush
 from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 import msgpack
@@ -27,6 +26,7 @@ from glidemq_async.errors import (
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.instrumentation import running_step
+from glidemq_async.jobs.call_numbers import Numbers
 from glidemq_async.jobs.recorded_steps import (
     COMPLETED,
     FAILED,
@@ -128,32 +128,6 @@ class _Unconfirmed(NamedTuple):
 
 class SignalGone(Exception):
     """A signal is not in the mailbox any more, because another step of the run has received it or it has expired."""
-
-
-class Numbers:
-    """The numbers of equal calls. A call without a result gives its number to the next equal call."""
-
-    def __init__(self) -> None:
-        self._next: dict[str, int] = {}
-        self._free: dict[str, list[int]] = {}
-
-    def take(self, call: str) -> int:
-        """Return the lowest number that no call of this run has."""
-        free = self._free.get(call)
-        if free:
-            return heappop(free)
-        number = self._next.get(call, 0)
-        self._next[call] = number + 1
-        return number
-
-    def following(self, call: str) -> int:
-        """Return the number that `take` returns next."""
-        free = self._free.get(call)
-        return free[0] if free else self._next.get(call, 0)
-
-    def release(self, call: str, number: int) -> None:
-        """Return a number whose call has not received a result."""
-        heappush(self._free.setdefault(call, []), number)
 
 
 # A run asks for its steps in any order: tasks of a group run concurrently, and finish at other times in each run. So a

@@ -16,8 +16,9 @@ import pytest
 
 from glidemq_async import JobOptions
 from glidemq_async.errors import JobStateError, Suspended
+from glidemq_async.jobs.call_numbers import Numbers
 from glidemq_async.jobs.job import journal_of
-from glidemq_async.jobs.journal import Journal, Numbers, forget_last_step
+from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.tasks.workflows import given_to
 from glidemq_async.workflows import waiting
 from glidemq_async.workflows.child_waits import ChildWait, End
