@@ -6,8 +6,9 @@ from typing import Any, Final, cast
 
 from glidemq_async import Job
 from glidemq_async.client.queue_client import QueueClient
+from glidemq_async.functions.settle import JobHistory
 from glidemq_async.jobs.fields import LATER, JobFields
-from glidemq_async.jobs.snapshot import continue_as
+from glidemq_async.jobs.snapshot import continue_as, job_of_claim
 
 CLIENT: Final = cast("QueueClient", object())
 STAYS: Final = {"_client", "id", "name"}
@@ -40,6 +41,15 @@ def test_an_attribute_that_only_a_read_sets_gets_its_first_value_without_one() -
     assert {name: getattr(earlier, name) for name in LATER if name != "_abort"} == {
         name: first for name, first in LATER.items() if name != "_abort"
     }
+
+
+def test_everything_that_a_claim_returns_is_taken() -> None:
+    history = JobHistory(None, b"17", 3, 2, b"progress", b"letter", b"hand-over")
+    following = job_of_claim(CLIENT, "1", "l1-0", 2, "wait", b"data", b"options", history, 19)
+    earlier = job_with("earlier")
+    continue_as(earlier, following)
+    shown = {name: getattr(earlier, name) for name in JobFields.__slots__}
+    assert shown == {name: getattr(following, name) for name in JobFields.__slots__}
 
 
 def test_both_objects_have_one_abort_signal() -> None:
