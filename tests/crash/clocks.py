@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from dataclasses import dataclass
 
@@ -57,10 +58,9 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
         trial.start()
         # All jumps must happen during work, so the jobs last as long as the jumps.
         share, shift, farthest = size.jobs // size.jumps + 1, 0.0, 0.0
-        for jump in range(size.jumps):
+        for jump, distance in enumerate(distances(trial.random, size.jumps)):
             trial.produce([_spec(trial, serial) for serial in range(jump * share, (jump + 1) * share)])
             trial.continue_for(trial.random.uniform(0.1, 0.4))
-            distance = trial.random.choice(MAGNITUDES) * trial.random.choice((-1, 1))
             outcome.forward += distance > 0
             outcome.back += distance < 0
             shift += distance
@@ -72,6 +72,12 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
         trial.finish()
     outcome.seconds = time.monotonic() - began
     return outcome
+
+
+def distances(draw: random.Random, count: int) -> list[float]:
+    """Draw the jumps in seconds. Of two successive jumps one goes forward and one goes back, in a random order."""
+    directions = [direction for _ in range(0, count, 2) for direction in draw.sample((-1, 1), 2)]
+    return [draw.choice(MAGNITUDES) * direction for direction in directions[:count]]
 
 
 def _spec(trial: Trial, serial: int) -> Spec:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, FinalState, JobEvents, Stored
+from tests.crash.clocks import distances
 from tests.crash.journal import Line
 from tests.crash.replay import Event
 from tests.crash.trial import Evidence, count_events, failures, losses
@@ -43,3 +46,10 @@ def test_delays_of_handlers_and_failures_by_the_server_are_counted_separately() 
     counts = count_events(Event(kind, "1", 0) for kind in kinds)["1"]
     assert (counts[DELAYED_AGAIN], counts[GIVEN_UP], counts["delayed"]) == (1, 1, 2)
     assert count_events([Event("active", "1", 0), Event("failed", "1", 1)])["1"] == JobEvents(active=1, failed=1)
+
+
+def test_the_clock_jumps_forward_and_back_with_every_seed() -> None:
+    for seed in range(200):
+        jumps = distances(random.Random(seed), 5)
+        assert len(jumps) == 5
+        assert min(jumps) < 0 < max(jumps)
