@@ -36,6 +36,7 @@ class Payloads:
         self.limit = DEFAULT_LIMIT if limit is None else whole_number("payload_limit", limit, least=1)
         is_default = type(self._serializer) is MsgpackSerializer
         self._dumps = pack_msgpack if is_default else self._serializer.dumps
+        self._loads = self._serializer.loads
         plain = self._codecs is None and is_default
         #: The stored form of None, computed once because most handlers return None.
         self.packed_none = _NONE if plain else None
@@ -75,7 +76,7 @@ class Payloads:
         try:
             if self._codecs is not None:
                 data = self._codecs.decode(data, PayloadContext(base or self._base, kind, name, job_id))
-            return self._serializer.loads(data)
+            return self._loads(data)
         # Serializers and codecs of users may raise anything for bytes that they did not write.
         except Exception as error:
             what = what or _called(kind, job_id)

@@ -21,11 +21,6 @@ class Numbers:
         self._next[call] = number + 1
         return number
 
-    def following(self, call: str) -> int:
-        """Return the number that `take` returns next."""
-        free = self._free.get(call)
-        return free[0] if free else self._next.get(call, 0)
-
     def release(self, call: str, number: int) -> None:
         """Return a number whose call has not received a result."""
         heappush(self._free.setdefault(call, []), number)

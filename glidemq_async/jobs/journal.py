@@ -149,6 +149,8 @@ class Journal:
         self._store = store
         self.job_id = job_id
         self._origin = origin
+        # The id makes equal arguments of several jobs look different to a reader of the store.
+        self._salt = (origin or job_id).encode() + b"\0"
         self._entry = entry
         self.run = run
         """The fencing token of the run."""
@@ -172,8 +174,10 @@ class Journal:
         """The signals of steps whose record has no reply yet."""
         self._asked: set[str] = set()
         self._new: list[str] = []
-        self._left: dict[tuple[str, str], set[str]] = {}
-        """The recorded steps of workflows that this run has not asked for, by name and fingerprint."""
+        self.code = ""
+        """The fingerprint of the workflow that this run executes, "" for none. Set before the journal is loaded."""
+        self._left: dict[str, set[str]] = {}
+        """The steps that workflows with other fingerprints have recorded and this run has not asked for, by name."""
 
     async def call(
         self, call: StepCall, execute: Callable[[], Awaitable[object]], *, recorded_failures: Failures = ()
@@ -194,7 +198,7 @@ class Journal:
             found = await self._record_of(identity, call, execute, recorded_failures)
             _last.set(identity)
             return self._outcome(*found)
-        base = self._base_of(call)
+        base = self._base_of(call.name, call.arguments)
         number = self._numbers.take(base)
         identity = f"{base}{SEPARATOR}{number}"
         try:
@@ -205,29 +209,25 @@ class Journal:
         _last.set(identity)
         return self._outcome(*found)
 
-    @property
-    def is_replaying(self) -> bool:
-        """True while there are recorded steps that this run has not asked for."""
-        return self._is_loaded and len(self._asked) < len(self._kept)
-
-    def recall(self, call: StepCall) -> tuple[object] | None:
+    def recall(self, name: str, arguments: object, key: str | None) -> tuple[object] | None:
         """Return the recorded result of a step, None if the step is to be called with `call`. Raises StepFailed.
 
         A run that starts again asks for thousands of recorded steps. This is the part of `call` that they need.
         """
-        if self._is_closed:
+        if len(self._asked) >= len(self._kept) or self._is_closed:  # it is not loaded, or it is replayed
             return None
-        base = ""
-        if call.key is not None:
-            identity = identity_of_key(call.name, call.key)
+        if key is not None:
+            identity = identity_of_key(name, key)
+            step = self._kept.get(identity)
         else:
-            base = self._base_of(call)
-            identity = f"{base}{SEPARATOR}{self._numbers.following(base)}"
-        step = self._kept.get(identity)
+            base = self._base_of(name, arguments)
+            number = self._numbers.take(base)
+            identity = f"{base}{SEPARATOR}{number}"
+            step = self._kept.get(identity)
+            if step is None:
+                self._numbers.release(base, number)
         if step is None:
             return None
-        if base:
-            self._numbers.take(base)
         self._note_asked(identity, step)
         _last.set(identity)
         return (self._outcome(step, None),)
@@ -240,9 +240,9 @@ class Journal:
         """Return the payload of a signal. Raises SerializationError."""
         return self._store.decode(signal.data, "signal", "", self.job_id)
 
-    def has_left(self, code: str, name: str | None = None) -> bool:
+    def has_left(self, name: str | None = None) -> bool:
         """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
-        return any(left for (each, of), left in self._left.items() if of != code and name in (None, each))
+        return any(self._left.values()) if name is None else bool(self._left.get(name))
 
     @property
     def is_fork(self) -> bool:
@@ -308,28 +308,28 @@ class Journal:
                 self.requeued = kept.requeued
                 marker = kept.steps.get(ACCEPTED)
                 accepted = self._accepted = unpack_step(marker).run if marker else -1
+                known = ("", self.code)
                 for identity, packed in kept.steps.items():
                     step = unpack_step(packed)
                     if step.status != FAILED or step.run > kept.requeued:
                         self._kept[identity] = step
-                        if step.code and step.run > accepted:
-                            self._left.setdefault((step.name, step.code), set()).add(identity)
+                        if step.code not in known and step.run > accepted:
+                            self._left.setdefault(step.name, set()).add(identity)
                     self._bytes += len(identity) + len(packed)
             self._is_loaded = True
 
-    def _base_of(self, call: StepCall) -> str:
+    def _base_of(self, name: str, arguments: object) -> str:
+        """Return the identity of a call without its number."""
         try:
-            serialized = self._store.payloads.serialize(call.arguments)
+            serialized = self._store.payloads.serialize(arguments)
         except SerializationError as error:
             raise SerializationError(
-                f"the arguments of step {call.name!r} of job {self.job_id} cannot be stored, so they cannot identify "
+                f"the arguments of step {name!r} of job {self.job_id} cannot be stored, so they cannot identify "
                 f"the step: {error}. Pass a key= that is unique among the job's steps of this name",
                 error.path,
             ) from error
-        # The id makes equal arguments of several jobs look different to a reader of the store.
-        job_id = self._origin or self.job_id
-        digest = blake2b(job_id.encode() + b"\0" + serialized, digest_size=_DIGEST_BYTES).hexdigest()
-        return f"{call.name}{SEPARATOR}{digest}"
+        digest = blake2b(self._salt + serialized, digest_size=_DIGEST_BYTES).hexdigest()
+        return f"{name}{SEPARATOR}{digest}"
 
     async def _record_of(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
@@ -345,10 +345,9 @@ class Journal:
         return kept, None
 
     def _note_asked(self, identity: str, step: StoredStep) -> None:
-        if identity not in self._asked:
-            self._asked.add(identity)
-            if (left := self._left.get((step.name, step.code))) is not None:
-                left.discard(identity)
+        self._asked.add(identity)
+        if self._left and (left := self._left.get(step.name)) is not None:
+            left.discard(identity)
 
     async def _execute(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures

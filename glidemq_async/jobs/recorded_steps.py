@@ -112,7 +112,7 @@ def _step(store: StepCoder, job_id: str, identity: str, step: StoredStep) -> Rec
 def unpack_step(packed: bytes) -> StoredStep:
     """Return a step from its stored form. Raises SerializationError."""
     try:
-        step = StoredStep(*cast("list[Any]", msgpack.unpackb(packed)))
+        step = StoredStep._make(cast("list[Any]", msgpack.unpackb(packed)))
     except (ValueError, TypeError) as error:
         raise SerializationError(f"a recorded step cannot be read: {error!r}") from error
     if step.version != VERSION:

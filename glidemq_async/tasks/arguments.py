@@ -38,6 +38,10 @@ def comes_after(data: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(data, dict) and _AFTER in data
 
 
+class _Converted:
+    """Stands for the types of an argument if each value must be converted. No value has this type."""
+
+
 class Arguments:
     """Checks, stores and reads the arguments of one function, except the injected ones."""
 
@@ -63,6 +67,7 @@ class Arguments:
         kinds = {each.kind: each for each in parameters}
         self._rest, self._others = kinds.get(Parameter.VAR_POSITIONAL), kinds.get(Parameter.VAR_KEYWORD)
         self._converters, self.result = self._made(hints)
+        self._unchanged = [self._unchanged_at(name) for name in self._positions]
         self.plain = not any(converter.decode for converter in self._converters.values())
         """True if the arguments are stored unchanged."""
 
@@ -72,6 +77,11 @@ class Arguments:
         # A result that is stored unchanged is not checked; that is the job of a type checker.
         result = returned if returned is not None and returned.decode is not None else None
         return {name: converter for name, converter in found.items() if converter is not None}, result
+
+    def _unchanged_at(self, name: str) -> type | None:
+        """Return the type of values that are stored unchanged, None for all values."""
+        converter = self._converters.get(name)
+        return None if converter is None else converter.unchanged or _Converted
 
     # -- adding ---------------------------------------------------------------------------------------------------
 
@@ -84,8 +94,11 @@ class Arguments:
             self._bind(args, kwargs)
         if not self._converters:
             return {"a": list(args), "k": kwargs}
-        values = [self._encoded(self._name_at(index), value) for index, value in enumerate(args)]
-        return {"a": values, "k": {name: self._encoded(name, value) for name, value in kwargs.items()}}
+        values = self._encoded_positions(args)
+        return {
+            "a": values,
+            "k": {name: self._encoded(name, value) for name, value in kwargs.items()} if kwargs else {},
+        }
 
     def stored_after(self, shape: Shape, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Return the data of a job whose first argument is the result of other jobs. Raises TypeError like `stored`."""
@@ -141,6 +154,15 @@ class Arguments:
         if name in self._indexes or self._others is None:
             return self._converters.get(name)
         return self._converters.get(name) or self._converters.get(self._others.name)
+
+    def _encoded_positions(self, args: tuple[Any, ...]) -> list[Any]:
+        if len(args) > self._most:
+            return [self._encoded(self._name_at(index), value) for index, value in enumerate(args)]
+        values = list(args)
+        for index, unchanged in enumerate(self._unchanged[: len(args)]):
+            if unchanged is not None and type(values[index]) is not unchanged:
+                values[index] = self._encoded(self._positions[index], values[index])
+        return values
 
     def _encoded(self, name: str, value: Any) -> Any:
         converter = self._converter(name)

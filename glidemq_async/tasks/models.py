@@ -18,11 +18,13 @@ Convert: TypeAlias = Callable[[Any], Any]
 class Converter(NamedTuple):
     """Both directions for one annotation. `encode` raises TypeError for a wrong value.
 
-    `decode` None keeps the value.
+    `decode` None keeps the value. `unchanged` is a type whose values, without those of subclasses, `encode` returns as
+    they are.
     """
 
     encode: Convert
     decode: Convert | None
+    unchanged: type | None = None
 
 
 ConverterOf: TypeAlias = Callable[[object], Converter | None]

@@ -76,7 +76,7 @@ def _check(wanted: str, *accepted: type) -> Converter:
             return value
         raise _expected(wanted, value)
 
-    return Converter(encode, None)
+    return Converter(encode, None, accepted[0])
 
 
 # The types that serializers accept unchanged, with the types that type checkers accept in their place.

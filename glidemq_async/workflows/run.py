@@ -41,6 +41,7 @@ class WorkflowRun:
         clock: RunClock | None = None,
     ) -> None:
         self.journal = journal
+        journal.code = code
         self.clock = clock or RunClock()
         self.waiting = Waiting(journal, given or Given(), self.clock)
         self.children = TaskCalls(journal, self.waiting)
@@ -74,7 +75,7 @@ class WorkflowRun:
 
     def recall(self, name: str, arguments: object, key: str | None) -> tuple[object] | None:
         """Return the recorded result of a step, None if it is to be asked for with `ask`. Raises StepFailed."""
-        return self.journal.recall(StepCall(name, arguments, key)) if self.journal.is_replaying else None
+        return self.journal.recall(name, arguments, key)
 
     def note_question(self, signal: object, question: str) -> None:
         """Note that the sender of a received signal waits for a reply."""
@@ -94,7 +95,7 @@ class WorkflowRun:
         for _ in range(_TURNS):
             if self._diverged is not None:
                 raise self._diverged
-            if not self.journal.has_left(self.code, name):
+            if not self.journal.has_left(name):
                 return
             await asyncio.sleep(0)
         self._diverge(
@@ -119,7 +120,7 @@ class WorkflowRun:
         """Return the steps that other code has recorded and this run has not asked for."""
         # The same code may ask for other steps too: a step that was too slow for a timeout is fast when it is recorded.
         # That does not change the workflow.
-        if not self.journal.has_left(self.code):
+        if not self.journal.has_left():
             return []
         return [step for step in self.journal.steps_not_asked() if step.code not in ("", self.code) and _is_own(step)]
 
