@@ -13,6 +13,7 @@ import sys
 
 from glidemq_async import Job, Worker
 from glidemq_async._internal import failpoints
+from tests.support.helpers import idle
 
 
 async def main(url: str, queue: str, lease: float, point: str) -> None:
@@ -26,9 +27,7 @@ async def main(url: str, queue: str, lease: float, point: str) -> None:
 
     worker = Worker(queue, handler, url, lock_duration=lease, poll_interval=60)
     await worker.start()
-    while not worker.health().ready:  # noqa: ASYNC110 - no event announces it
-        await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)
+    await idle(worker)
     print("idle", flush=True)
     await asyncio.Event().wait()
 

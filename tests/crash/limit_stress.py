@@ -100,8 +100,8 @@ class Outcome(stress.Outcome):
     """Milliseconds between two starts."""
     peaks: dict[str, list[float]] = field(default_factory=dict[str, list[float]])
 
-    def faults(self) -> list[str]:
-        """Return the reasons why this run proves nothing, or the rules that it breaks; an empty list is a pass."""
+    def gaps(self) -> list[str]:
+        """Return the reasons why this run proves nothing so far."""
         rules = {
             "few kills interrupted a run": self.redeliveries >= self.kills,
             "no zombie continued after its lease": self.outlived > 0,
@@ -110,10 +110,16 @@ class Outcome(stress.Outcome):
             "no job was removed, revoked, expired or changed": self.meddled > 0,
             **{f"no run reached the limit {name}": filled > 0 for name, (_, filled) in self.peaks.items()},
             f"the limits that were reached are {sorted(self.peaks)}": set(self.peaks) == PEAKS,
+        }
+        return [gap for gap, passed in rules.items() if not passed]
+
+    def faults(self) -> list[str]:
+        """Return the reasons why this run proves nothing, or the rules that it breaks; an empty list is a pass."""
+        rules = {
             f"children complained: {self.complaints[-2000:]}": not self.complaints,
             f"broken: {self.broken} {self.shown}": not self.broken,
         }
-        return [fault for fault, passed in rules.items() if not passed]
+        return self.gaps() + [fault for fault, passed in rules.items() if not passed]
 
     @property
     def line(self) -> str:
@@ -148,6 +154,7 @@ class LimitStress(stress.Stress):
         super().__init__(workspace, size, outcome)
         self._found = outcome
         self._replay = Replay({})
+        self._next_measure = 0.0
 
     def disturb(self) -> None:
         """Kill, add and change limits until the run has reached its size."""
@@ -161,10 +168,9 @@ class LimitStress(stress.Stress):
         if fate != "zombie":
             super()._plan_death(pid, fate)
             return
-        # A zombie claims jobs first, and sleeps until they have surely been reclaimed: it must meet the jobs' next
-        # runs.
+        # A zombie sleeps until its jobs have surely been reclaimed: it must meet the jobs' next runs.
         draw = self._random.uniform
-        at = time.monotonic() + draw(0.3, 0.8)
+        at = time.monotonic() + draw(0.1, 0.5)
         self._at(at, pid, signal.SIGSTOP)
         at += draw(1.9, 2.5) * stress.LEASE
         self._at(at, pid, signal.SIGCONT)
@@ -194,10 +200,22 @@ class LimitStress(stress.Stress):
             "options": options,
         }
 
+    def _is_inconclusive(self) -> bool:
+        if time.monotonic() >= self._next_measure:
+            self._measure()
+            self._next_measure = time.monotonic() + 2.0
+        return bool(self._found.gaps())
+
     def verify(self) -> None:
         """Replay the history, then compare it with the journal and the store."""
-        lines = read_lines(self._workspace.journal)
+        self._measure()
+        self._prove(self._replay.counts)
+
+    def _measure(self) -> None:
+        """Replay the history so far."""
+        # The journal has each change before its event.
         events = read_server_events(self._workspace.directory / "events")
+        lines = read_lines(self._workspace.journal)
         changes = read_changes(lines)
         self._replay = Replay(changes)
         self._replay.take_all(events)
@@ -206,6 +224,7 @@ class LimitStress(stress.Stress):
         self._replay.violations += stray_runs(handlers, self._replay.leases, ahead)
         found = self._found
         found.changes = len(changes)
+        found.redeliveries = sum(kinds["stalled"] for kinds in self._replay.counts.values())
         found.pauses = sum(one.kind == "key-paused" for one in events)
         found.meddled = sum(
             kinds["removed"] + kinds["changed"] + kinds[GIVEN_UP] for kinds in self._replay.counts.values()
@@ -217,7 +236,6 @@ class LimitStress(stress.Stress):
             _label(*where): [round(peak.most, 1), peak.filled]
             for where, peak in sorted(self._replay.peaks.found.items())
         }
-        self._prove(self._replay.counts)
 
     def _more_violations(self) -> list[Violation]:
         return self._replay.violations

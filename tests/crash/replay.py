@@ -48,9 +48,9 @@ class Event(NamedTuple):
 
 
 def read_server_events(path: Path) -> list[Event]:
-    """Return the events that a ReaderRole wrote, in the order of the server."""
+    """Return the events that a ReaderRole wrote, in the order of the server. The last line may be incomplete."""
     with path.open() as lines:
-        words = (text.rstrip("\n").split(" ", 3) for text in lines)
+        words = (text.rstrip("\n").split(" ", 3) for text in lines if text.endswith("\n"))
         return [Event(kind, job, int(at), detail) for kind, job, at, detail in words]
 
 

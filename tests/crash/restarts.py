@@ -182,8 +182,12 @@ def _home() -> Generator[Path]:
         shutil.rmtree(home, ignore_errors=True)
 
 
-async def _until_disk_keeps_up(command: Callable[[str, str], Awaitable[object]]) -> None:
-    """Wait while the server delays writes for a sync of its disk. test_slow_disk.py tests a stalled disk."""
+async def _until_disk_keeps_up(command: Callable[..., Awaitable[object]]) -> None:
+    """Wait while the server delays writes for a sync of its disk. test_slow_disk.py tests a stalled disk.
+
+    No other sync begins before the server dies. It would delay the writes again, for longer on a busy machine.
+    """
+    await command("CONFIG", "SET", "appendfsync", "no")
     for _ in range(1_000):
         if "aof_pending_bio_fsync:0" in as_text(await command("INFO", "persistence")):
             return

@@ -72,7 +72,13 @@ class Scenario(NamedTuple, Generic[_T]):
 STRESS: Final = Scenario(
     "stress",
     stress.Outcome,
-    stress.Size(jobs=scaled(20_000), kills=scaled(1_000), zombies=max(15, scaled(30)), seconds=seconds(170)),
+    stress.Size(
+        jobs=scaled(20_000),
+        kills=scaled(1_000),
+        zombies=max(15, scaled(30)),
+        seconds=seconds(170),
+        everywhere=True,
+    ),
     "No acknowledged job is lost and none ends twice",
     "0 lost, 0 doubled",
 )

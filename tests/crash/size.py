@@ -6,8 +6,9 @@ import os
 from typing import Final
 
 SCALE: Final = float(os.environ.get("GLIDEMQ_CRASH_SCALE") or 1)
-#: The time for starting, draining and checking, in addition to the part that grows with the scale.
-PATIENCE: Final = 30.0
+#: The time for starting, draining and checking, in addition to the part that grows with the scale. It only ends a run
+#: that hangs, so it is much longer than a busy machine needs.
+PATIENCE: Final = 90.0
 
 
 def scaled(figure: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from tests.crash import checker
-from tests.crash.journal import History, JournalReader
+from tests.crash.journal import FINAL_KINDS, History, JournalReader
 from tests.crash.queues import counts_of, pause, switch_fencing_off
 from tests.crash.roles import (
     ADD_POINTS,
@@ -30,6 +30,9 @@ from tests.crash.roles import (
 from tests.crash.workspace import ServerWorkspace, open_workspace
 
 LEASE = 1.0
+IDLE_SECONDS = 4.0
+"""Seconds after which a worker is killed that has not started a job. The deaths of others are relative to that start.
+"""
 WORKER_POINTS = [point for point in POINTS if point not in ADD_POINTS]
 #: A worker may end by SIGTERM itself if the signal came before it installed its handler.
 ENDED_WELL = (0, -signal.SIGTERM)
@@ -38,7 +41,10 @@ Fate: TypeAlias = Literal["random", "point", "stop", "zombie"]
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a run; `seconds` bounds all of it."""
+    """The size of a run; `seconds` bounds all of it.
+
+    With `everywhere`, the run continues until a process has died at each failpoint.
+    """
 
     jobs: int = 20_000
     kills: int = 1_000
@@ -48,6 +54,7 @@ class Size:
     batch: int = 250
     seconds: float = 240.0
     fenced: bool = True
+    everywhere: bool = False
 
 
 @dataclass
@@ -103,16 +110,24 @@ class Stress:
         self._random = random.Random(outcome.seed)
         self._plan: list[tuple[float, int, signal.Signals]] = []
         self._workers: dict[int, Fate] = {}
+        self._idle: set[int] = set()
         self._producers: dict[int, list[Spec]] = {}
         self._points = _Turns(WORKER_POINTS, self._random)
         self._add_points = _Turns(ADD_POINTS, self._random)
         self._again: list[Spec] = []
         self._serial = 0
         self._acknowledged: set[str] = set()
+        self._next_look = 0.0
+        self._doubled = 0
         self._reader: JournalReader = workspace.journal.reader()
         self._deadline = time.monotonic() + size.seconds
         self.history = History()
         self.outcome = outcome
+
+    def _missed(self) -> set[str]:
+        """Return the failpoints at which a run that continues for them must still see a death."""
+        late = self._size.everywhere and not self._has_to_continue()
+        return {*POINTS} - self.history.points.keys() if late else set()
 
     # -- the children ---------------------------------------------------------------------------------------------
 
@@ -120,7 +135,7 @@ class Stress:
         """Kill until enough processes have died and enough jobs were added, then let the others end undisturbed."""
         events = self._workspace.directory / "events"
         reader = self._workspace.children.fork(ReaderRole(self._workspace.url, self.queue, events))
-        while self._has_to_continue():
+        while self._has_to_continue() or self._is_inconclusive():
             self._top_up()
             self._carry_out()
             self._reap()
@@ -137,19 +152,37 @@ class Stress:
         enough = outcome.kills >= size.kills and outcome.zombies >= size.zombies
         return not enough or len(self._acknowledged) < size.jobs or bool(self._again)
 
+    def _is_inconclusive(self) -> bool:
+        """Return whether a run of full size must continue, because processes have not died in all required situations.
+
+        On a busy machine, workers start slowly. More of them then die before they have run a job.
+        """
+        size, history = self._size, self.history
+        if size.everywhere and not history.points.keys() >= set(POINTS):
+            return True
+        late_outcome = history.refused if size.fenced else self._doubled
+        return not late_outcome or self.outcome.kills_with_work * 2 < size.kills
+
     def _top_up(self) -> None:
         while len(self._workers) < self._size.workers:
             self._start_worker()
         share = max(self.outcome.kills / self._size.kills, self.outcome.zombies / max(1, self._size.zombies))
         behind = len(self._acknowledged) < min(self._size.jobs, self._size.jobs * share + 2 * self._size.batch)
-        if not self._producers and (behind or self._again):
+        if not self._producers and (behind or self._again or self._is_short_of_jobs()):
             self._start_producer()
+
+    def _is_short_of_jobs(self) -> bool:
+        """Return whether a run that has added all its jobs, and continues, needs more of them."""
+        if len(self._acknowledged) < self._size.jobs or time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + 0.5
+        return sum(asyncio.run(counts_of(self._workspace.url, self.queue)).values()) < self._size.batch
 
     def _start_worker(self) -> None:
         fate = self._choose_fate()
         point = ""
         if fate == "point":
-            point = self._points.next()
+            point = self._points.next(self._missed())
             fate = "zombie" if point == "renew.lost" else "stop" if point in SHUTDOWN_POINTS else fate
         role = WorkerRole(
             self._workspace.url,
@@ -164,7 +197,11 @@ class Stress:
         )
         pid = self._workspace.children.fork(role)
         self._workers[pid] = fate
-        self._plan_death(pid, fate)
+        if fate == "random":
+            self._at(time.monotonic() + self._random.uniform(0.1, 0.9), pid, signal.SIGKILL)
+        else:
+            self._idle.add(pid)
+            self._at(time.monotonic() + IDLE_SECONDS, pid, signal.SIGKILL)
 
     def _choose_fate(self) -> Fate:
         size, outcome = self._size, self.outcome
@@ -174,17 +211,16 @@ class Stress:
         return self._random.choices(("random", "point", "stop"), (45, 50, 5))[0]
 
     def _plan_death(self, pid: int, fate: Fate) -> None:
+        """Plan the death of a worker that starts its first job now."""
         at, draw = time.monotonic(), self._random.uniform
-        if fate == "random":
-            self._at(at + draw(0.1, 0.9), pid, signal.SIGKILL)
-        elif fate == "point":
+        if fate == "point":
             self._at(at + 1.2, pid, signal.SIGKILL)
         elif fate == "stop":
-            at += draw(0.15, 0.6)
+            at += draw(0.0, 0.5)
             self._at(at, pid, signal.SIGTERM)
             self._at(at + 5.0, pid, signal.SIGKILL)
         else:
-            at += draw(0.2, 0.5)
+            at += draw(0.0, 0.3)
             self._at(at, pid, signal.SIGSTOP)
             at += draw(1.3, 2.0) * LEASE
             self._at(at, pid, signal.SIGCONT)
@@ -205,9 +241,12 @@ class Stress:
             if ended.pid in self._producers:
                 self._producer_ended(ended.pid, ended.status)
             elif ended.pid in self._workers:
+                self._read()
                 del self._workers[ended.pid]
+                self._idle.discard(ended.pid)
                 if ended.status == -signal.SIGKILL:
                     self.outcome.kills += 1
+                    self.outcome.kills_with_work += self.history.in_hand.get(ended.pid, 0) > 0
                 elif ended.status not in ENDED_WELL:
                     raise RuntimeError(f"a worker ended with {ended.status}:\n{self._workspace.complaints}")
             else:
@@ -218,13 +257,14 @@ class Stress:
     def _start_producer(self) -> None:
         specs, self._again = self._again, []
         specs += [self._new_spec() for _ in range(self._size.batch - len(specs))]
-        dies = self._random.random() < 0.3
+        missed = self._missed()
+        dies = self._random.random() < 0.3 or bool(missed & {*ADD_POINTS})
         role = ProducerRole(
             self._workspace.url,
             self.queue,
             self._workspace.journal,
             specs,
-            point=self._add_points.next() if dies else "",
+            point=self._add_points.next(missed) if dies else "",
             nth=self._random.randint(1, 6),
         )
         pid = self._workspace.children.fork(role)
@@ -262,6 +302,11 @@ class Stress:
             self.history.take(line)
             if line.kind == "added":
                 self._acknowledged.add(line.words[1])
+            elif line.kind == "start" and line.pid in self._idle:
+                self._idle.discard(line.pid)
+                self._plan_death(line.pid, self._workers[line.pid])
+            elif line.kind in FINAL_KINDS:
+                self._doubled += len(self.history.finals[line.words[0]]) > 1
 
     # -- the end --------------------------------------------------------------------------------------------------
 
@@ -276,6 +321,7 @@ class Stress:
     def _end_children(self, reader: int) -> None:
         for pid in self._workspace.children.alive - {reader}:
             self._workspace.children.send(pid, signal.SIGKILL)
+        self._idle.clear()
         while self._workers or self._producers:
             self._plan.clear()
             for ended in self._workspace.children.reap(0.05):
@@ -316,7 +362,6 @@ class Stress:
         outcome.redeliveries = sum(counts["stalled"] for counts in events.values())
         outcome.refused = history.refused
         outcome.points = dict(sorted(history.points.items()))
-        outcome.kills_with_work = sum(count > 0 for count in history.in_hand.values())
         outcome.complaints = self._workspace.complaints
 
     def _more_violations(self) -> list[checker.Violation]:
@@ -331,9 +376,11 @@ class _Turns:
         self._random = draw
         self._left: list[str] = []
 
-    def next(self) -> str:
-        if not self._left:
-            self._left = self._random.sample(self._points, len(self._points))
+    def next(self, missed: set[str]) -> str:
+        """Return the next point. With `missed`, it is one of these if any belongs to this cycle."""
+        wanted = [point for point in self._points if point in missed] or self._points
+        if not self._left or self._left[-1] not in wanted:
+            self._left = self._random.sample(wanted, len(wanted))
         return self._left.pop()
 
 

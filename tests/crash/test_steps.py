@@ -95,9 +95,13 @@ async def test_a_lost_reply_neither_loses_nor_repeats_a_step() -> None:
                     way.proxy.arm(b"_recordSteps", draw.choice(CUTS))
                     with suppress(TimeoutError):
                         await asyncio.wait_for(way.proxy.all_made(), 0.5)
-                way.proxy.arm(b"")
                 assert await results == [[*range(5)]] * jobs
-        assert way.proxy.made.total() > min(wanted, jobs) / 4
+                # More jobs follow until enough calls were cut. On a busy machine, reconnecting takes longer.
+                while way.proxy.made.total() <= min(wanted, jobs) / 4:
+                    way.proxy.arm(b"_recordSteps", draw.choice(CUTS))
+                    added.append(await queue.add("n", len(added)))
+                    assert await added[-1].result(seconds(30)) == [*range(5)]
+                way.proxy.arm(b"")
         assert set(calls.values()) == {1}
-        assert len(calls) == 5 * jobs
+        assert len(calls) == 5 * len(added)
         assert await queue.check() == []

@@ -14,7 +14,7 @@ AnyJob: TypeAlias = Job[Any, Any]
 AnyQueue: TypeAlias = Queue[Any, Any]
 AnyWorker: TypeAlias = Worker[Any, Any]
 
-PATIENCE = 10.0
+PATIENCE = 30.0
 """The number of seconds after which a test stops waiting."""
 NO_POLLING = 60.0
 
@@ -67,9 +67,19 @@ async def soon(awaitable: Awaitable[Value], seconds: float = PATIENCE) -> Value:
 
 
 async def idle(worker: Any) -> None:
-    """Wait until a worker has made a claim, and usually until it is registered as idle."""
-    await until(lambda: worker.health().ready)
+    """Wait until a worker is registered as idle. A worker without free slots has made a claim at least."""
+
+    def is_waiting() -> bool:
+        if not worker.health().ready:
+            return False
+        loop = worker._session.loop
+        is_registered = loop._registered and not loop.calls.waiting_since
+        return is_registered or not worker._slots.free()
+
+    await until(is_waiting)
+    # The echo of the first poll may still cause a call.
     await asyncio.sleep(0.05)
+    await until(is_waiting)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import Depends, GlideMQ, JobFailed, current_job
 from glidemq_async.storage import Storage
 
-PATIENCE = 10
+PATIENCE = 30
 
 
 class Log(list[str]):
