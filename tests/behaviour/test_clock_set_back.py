@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from glidemq_async import Deduplication, JobOptions, KeepJobs, RateLimit, TokenBucket
+from glidemq_async.client import result_listener
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.inbox import Delivery
 from tests.support.bulk_rows import rows
 from tests.support.clocked_queue import DAY, HOUR, SECOND, Timed
 from tests.support.fake_worker import NOTHING, FakeWorker
-from tests.support.helpers import AnyQueue, Heard, echo, soon, worker_of
+from tests.support.helpers import NO_POLLING, AnyQueue, Heard, echo, soon, worker_of
 from tests.support.stores import RunningStore
 
 GAP = 15 * SECOND
@@ -195,7 +196,11 @@ async def test_a_time_to_live_ends(ahead: Timed) -> None:
     assert await job.get_state() == "failed"
 
 
-async def test_awaited_records_and_results_with_a_time_to_live_end(ahead: Timed) -> None:
+async def test_awaited_records_and_results_with_a_time_to_live_end(
+    ahead: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The confirmation of the reply would remove the record.
+    monkeypatch.setattr(result_listener, "CONFIRM_SECONDS", NO_POLLING)
     async with worker_of(ahead.queue, echo):
         assert await ahead.queue.add_and_wait("n", 1, job_id="asked", keep_completed=False, wait_timeout=10) == 1
         assert await (await ahead.queue.add("n", 2, job_id="ttl", result_ttl=60)).result(10) == 2

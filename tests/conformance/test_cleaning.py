@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, KeepJobs
+from glidemq_async.client import result_listener
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, ended, history, listening, worker_of
+from tests.support.helpers import NO_POLLING, AnyJob, AnyQueue, ended, history, listening, worker_of
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind
 
@@ -88,7 +89,11 @@ async def test_cleaning_without_effect_publishes_no_event(queue: AnyQueue) -> No
     assert [event.kind for event in await history(queue)] == ["added"]
 
 
-async def test_cleaning_removes_a_record_that_was_kept_for_a_reply(queue: AnyQueue, store: RunningStore) -> None:
+async def test_cleaning_removes_a_record_that_was_kept_for_a_reply(
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The confirmation of the reply would remove the record, too.
+    monkeypatch.setattr(result_listener, "CONFIRM_SECONDS", NO_POLLING)
     async with worker_of(queue, by_parity):
         assert await queue.add_and_wait("n", 4, wait_timeout=10, keep_completed=KeepJobs(count=0)) == 4
     assert await queue.clean(0, 10) == ["1"]

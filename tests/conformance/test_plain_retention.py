@@ -137,13 +137,13 @@ async def test_every_completed_job_is_kept_if_wanted(queue: AnyQueue, fake_worke
 @everywhere
 async def test_a_sweep_removes_jobs_of_both_kinds_that_are_too_old(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     leases = await claim_mixed(queue, fake_worker, 20)
-    await fake_worker.complete(*leases[:10], retention=[Retention(None, 300, None)] * 10)
+    await fake_worker.complete(*leases[:10], retention=[Retention(None, 1_000, None)] * 10)
     assert (await queue.get_job_counts())["completed"] == 10
-    await asyncio.sleep(0.35)
-    await fake_worker.complete(*leases[10:], retention=[Retention(None, 300, None)] * 10)
+    await asyncio.sleep(1.05)
+    await fake_worker.complete(*leases[10:], retention=[Retention(None, 1_000, None)] * 10)
     await fake_worker.sweep()
     assert set(await completed(queue)) == {lease.id for lease in leases[10:]}
-    await asyncio.sleep(0.35)
+    await asyncio.sleep(1.05)
     await fake_worker.sweep()
     assert await counts(queue) == {}
     assert await queue.check() == []

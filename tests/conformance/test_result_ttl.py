@@ -8,10 +8,22 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError, Queue
+from glidemq_async.client import result_listener
 from glidemq_async.storage import Endpoint, MemoryStorage
 from tests.behaviour.test_stored_data_over_time import Clock
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
+from tests.support.helpers import (
+    NO_POLLING,
+    PATIENCE,
+    AnyJob,
+    AnyQueue,
+    Gate,
+    Heard,
+    echo,
+    ended,
+    job_events,
+    worker_of,
+)
 from tests.support.leak_check import verify
 from tests.support.stores import RunningStore
 
@@ -287,7 +299,11 @@ async def test_ordinary_retention_counts_from_the_end(timed: Timed) -> None:
     assert await young.result(PATIENCE) == "young"
 
 
-async def test_a_result_that_is_stored_for_its_receiver_can_be_kept(timed: Timed) -> None:
+async def test_a_result_that_is_stored_for_its_receiver_can_be_kept(
+    timed: Timed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The confirmation of the reply would remove the record.
+    monkeypatch.setattr(result_listener, "CONFIRM_SECONDS", NO_POLLING)
     async with worker_of(timed.queue, echo):
         assert await timed.queue.add_and_wait("n", 1, job_id="a", keep_completed=False, wait_timeout=10) == 1
     await timed.queue.update_result_ttl("a", 3_600)

@@ -60,6 +60,7 @@ def clocks(size: Size, seed: int = 0) -> Outcome:
         share, shift, farthest = size.jobs // size.jumps + 1, 0.0, 0.0
         for jump, distance in enumerate(distances(trial.random, size.jumps)):
             trial.produce([_spec(trial, serial) for serial in range(jump * share, (jump + 1) * share)])
+            trial.await_first_start()
             trial.continue_for(trial.random.uniform(0.1, 0.4))
             outcome.forward += distance > 0
             outcome.back += distance < 0

@@ -50,7 +50,11 @@ class CuttingProxy:
         assert task is not None
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
+        try:
+            up_reader, up_writer = await asyncio.open_unix_connection(self._upstream)
+        except BaseException:
+            writer.transport.abort()
+            raise
         try:
             cut = await self._forward_until_cut(reader, up_writer, up_reader, writer)
             if cut is not None:

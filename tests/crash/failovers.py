@@ -180,6 +180,7 @@ class _Failovers:
         old: Server = self._run(self._deployment.primary(queue))
         trial.start()
         trial.produce([_spec(trial, serial) for serial in range(self._size.jobs)], tasks=6, pace=0.02)
+        trial.await_first_start()
         trial.continue_for(trial.random.uniform(0.8, 1.5))
         switch = _Switch(kind, time.monotonic(), 0.0)
         if kind == "killed":

@@ -136,6 +136,10 @@ class Trial:
         """Return whether a process is adding jobs."""
         return bool(self._producers)
 
+    def await_first_start(self) -> None:
+        """Let the processes run until a job has started."""
+        self.continue_until(lambda: self._is_first_kill_planned)
+
     def continue_for(self, seconds: float) -> None:
         """Let the processes run for this time."""
         until = time.monotonic() + seconds

@@ -51,11 +51,12 @@ class SlowLink(TcpProxy):
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            # Before the wait, which `cut` may cancel.
+            for end in (writer, up_writer):
+                end.transport.abort()
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            for end in (writer, up_writer):
-                end.transport.abort()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
         """Forward one direction of one connection until it ends."""

@@ -129,12 +129,12 @@ async def test_an_exception_at_the_close_of_a_dependency_fails_the_run(mq: Glide
 
 
 async def test_a_timeout_includes_dependencies_and_closes_them(mq: GlideMQ) -> None:
-    @mq.task(timeout=0.05)
+    @mq.task(timeout=0.2)
     async def work(s: str = Depends(session)) -> None:
         await asyncio.Event().wait()
 
     async with mq, mq.worker():
-        with pytest.raises(JobFailed, match=r"timeout of 0\.05 s"):
+        with pytest.raises(JobFailed, match=r"timeout of 0\.2 s"):
             await (await work.add()).result(PATIENCE)
     assert log[-1] == "close session"
 

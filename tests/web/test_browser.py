@@ -37,6 +37,8 @@ pytestmark = [
 ]
 # pyright does not know what these methods return.
 expect: Any = playwright.expect
+# Longer than a busy machine needs. Playwright's own limit is five seconds.
+expect.set_options(timeout=30_000)
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
@@ -192,7 +194,7 @@ async def test_limits_are_changed_in_a_dialog_and_an_operation_runs_from_its_pre
         await page.goto(base + "/failures")
         await page.get_by_role("button", name="Retry").first.click()
         await page.get_by_role("button", name=re.compile(r"^Retry [0-9]+ jobs?$")).click()
-        await expect(page.locator("#operation-state")).to_have_text("done", timeout=20_000)
+        await expect(page.locator("#operation-state")).to_have_text("done")
         await expect(page.locator("#progress .big")).to_have_text("100 %")
         assert complaints.found == []
 
@@ -218,14 +220,14 @@ async def test_figures_are_live_and_can_be_paused(seeded: GlideMQ[Any]) -> None:
         row = page.locator("tr[data-row=mail] td").nth(1)
         assert await row.inner_text() == "0"
         await seeded.queue("mail").add("send_email", {"a": [], "k": {"to": "a", "subject": "b"}})
-        await expect(row).to_have_text("1", timeout=10_000)
+        await expect(row).to_have_text("1")
         await page.keyboard.press("p")
         await expect(page.locator("#live")).to_have_text("Paused")
         await seeded.queue("mail").add("send_email", {"a": [], "k": {"to": "a", "subject": "b"}})
         await asyncio.sleep(2.5)  # longer than the interval of the page, which must not change now
         await expect(row).to_have_text("1")
         await page.keyboard.press("p")
-        await expect(row).to_have_text("2", timeout=10_000)
+        await expect(row).to_have_text("2")
         assert complaints.found == []
 
 
@@ -235,7 +237,7 @@ async def test_a_queue_is_paused_in_a_dialog_with_the_keyboard(seeded: GlideMQ[A
         await page.get_by_role("link", name="Pause", exact=True).focus()
         await page.keyboard.press("Enter")
         await page.wait_for_selector("dialog[open]")
-        assert await page.evaluate("document.activeElement.name") == "note"
+        await page.wait_for_function("document.activeElement.name === 'note'")
         await page.keyboard.press("Escape")
         assert not await seeded.queue("mail").is_paused()
         await page.keyboard.press("Enter")
@@ -301,7 +303,7 @@ async def test_pages_are_polled_without_the_stream(seeded: GlideMQ[Any]) -> None
     async with browsing(seeded) as (page, base, _):
         await page.route("**/api/v1/events**", _abort)
         await page.goto(base)
-        await expect(page.locator("#live")).to_have_text("Polling every 5 s", timeout=20_000)
+        await expect(page.locator("#live")).to_have_text("Polling every 5 s")
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async import Filter, FilterError
@@ -86,7 +86,6 @@ def test_terms_tell_their_place() -> None:
     )
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])  # the first text needs the tables of Unicode
 @given(st.lists(st.tuples(st.booleans(), st.lists(st.text(min_size=1), min_size=1, max_size=3), st.text()), max_size=4))
 def test_quoted_texts_survive(parts: list[tuple[bool, list[str], str]]) -> None:
     terms = tuple(

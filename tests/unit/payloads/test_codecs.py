@@ -62,7 +62,7 @@ CHAINS: list[Sequence[Codec]] = [
 
 
 @pytest.mark.parametrize("codecs", CHAINS, ids=lambda codecs: "+".join(type(codec).__name__ for codec in codecs))
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.binary() | st.binary(max_size=5).map(lambda part: part * 1000) | st.just(b"\xc1S\xc1"))
 def test_payloads_survive_a_round_trip(codecs: Sequence[Codec], data: bytes) -> None:
     made = CodecChain(codecs)

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async.client.payload_coder import Payloads
@@ -134,7 +134,6 @@ extended = (
 )
 
 
-@settings(deadline=None)
 @given(nested(scalars | extended, keys | extended))
 def test_dates_decimals_and_uuids_return_through_msgpack(value: object) -> None:
     found = MSGPACK.loads(MSGPACK.dumps(value))

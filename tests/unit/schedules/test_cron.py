@@ -130,7 +130,7 @@ EXPRESSIONS = st.tuples(
 ).map(" ".join)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(EXPRESSIONS, st.sampled_from(CHANGES))
 @example("30 2 * * *", CHANGES[0])
 @example("30 2 * * *", CHANGES[1])
@@ -156,7 +156,6 @@ def test_cron_fires_like_a_check_of_every_minute(expression: str, change: tuple[
     assert upto(expression, zone, start, end) == expected
 
 
-@settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
 def test_the_search_backwards_is_the_inverse_of_the_search_forwards(expression: str, instant: int) -> None:
     try:
@@ -171,7 +170,6 @@ def test_the_search_backwards_is_the_inverse_of_the_search_forwards(expression: 
     assert earlier is None or earlier <= instant
 
 
-@settings(deadline=None)
 @given(EXPRESSIONS, st.integers(0, 4_000_000_000))
 def test_croniter_agrees_where_it_reads_cron_correctly(expression: str, instant: int) -> None:
     if re.search(r"\b(\d+)-\1\b", expression):  # it reads a range of one value as all values
@@ -189,7 +187,6 @@ def test_croniter_agrees_where_it_reads_cron_correctly(expression: str, instant:
     assert cron.after(instant) == int(expected.timestamp())
 
 
-@settings(deadline=None)
 @given(st.integers(0, 59), st.integers(0, 59), st.integers(0, 4_000_000_000))
 def test_a_sixth_field_in_front_means_seconds(second: int, minute: int, instant: int) -> None:
     found = parse_cron(f"{second} {minute} * * * *").after(instant)
@@ -348,7 +345,7 @@ def test_invalid_cron_expressions_are_refused(text: str, said: str) -> None:
     assert repr(text) in str(caught.value)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     st.sampled_from(CHANGES),
     st.sampled_from(

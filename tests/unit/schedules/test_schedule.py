@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async.errors import SerializationError
@@ -20,7 +20,6 @@ T = int(NOON.timestamp()) * 1000
 HOUR = 3_600_000
 
 
-@settings(deadline=None)
 @given(st.integers(1, 10**10), st.integers(0, 10**12), st.integers(0, 10**13))
 def test_intervals_never_drift(every: int, anchor: int, instant: int) -> None:
     fire_times = FireTimes(Schedule(every=timedelta(milliseconds=every)), anchor)
@@ -117,7 +116,6 @@ def test_a_plan_is_bounded_after_years_of_seconds() -> None:
     assert fire_times.plan(T + 1, T + 1_000_000_000).skipped == 999_999_999
 
 
-@settings(deadline=None)
 @given(st.sampled_from(["skip", "fire-once", "fire-all"]), st.integers(0, 10**8), st.integers(1, 1_000))
 def test_a_plan_covers_every_fire_time(missed: Any, late: int, catch_up: int) -> None:
     fire_times = FireTimes(Schedule(every=0.7, missed=missed, catch_up=catch_up if missed == "fire-all" else None), T)

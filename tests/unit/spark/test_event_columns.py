@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from glidemq_async import Queue
@@ -52,7 +52,6 @@ def text_of(entry: list[Event]) -> str:
     return "\n".join(lines)
 
 
-@settings(deadline=None)
 @given(ENTRIES, st.data())
 def test_any_range_of_events_has_the_values_of_its_entries(entries: list[list[Event]], data: st.DataObject) -> None:
     columns = EventColumns("q", "i", (), arrow_schema(SCHEMA))

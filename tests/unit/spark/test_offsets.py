@@ -97,7 +97,7 @@ def nothing_twice(rows: list[Row]) -> None:
     assert [row for row, times in Counter(rows).items() if times > 1] == []
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(ways, st.sampled_from(["1", "3"]))
 def test_every_event_is_read_once_or_reported_as_lost(actions: list[Action], parts: str) -> None:
     world = World()
@@ -110,7 +110,7 @@ def test_every_event_is_read_once_or_reported_as_lost(actions: list[Action], par
     assert set(query.rows()) | set(reported) == world.written
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(rough_ways)
 def test_losses_by_an_obliteration_are_reported(actions: list[Action]) -> None:
     world = World()
@@ -128,7 +128,7 @@ def test_losses_by_an_obliteration_are_reported(actions: list[Action]) -> None:
     assert {one for one in gone & known if one[0] in world.queues} <= unknown
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(adds, min_size=1), ways, st.sampled_from(POINTS), st.booleans())
 def test_a_query_from_now_reads_all_events_of_its_failed_first_batch(
     first: list[Action], actions: list[Action], crash: str, old: bool
@@ -149,7 +149,7 @@ def test_a_query_from_now_reads_all_events_of_its_failed_first_batch(
     assert set(query.rows()) | set(reported) == world.written - before
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(ways, st.booleans())
 def test_older_versions_of_spark_miss_and_repeat_nothing(actions: list[Action], learns: bool) -> None:
     actions = [action for action in actions if not isinstance(action, Trim)]
