@@ -26,9 +26,11 @@ def read_push(message: bytes) -> JobsPushed:
     """Return the jobs in a message of this kind."""
     number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
     jobs = cast("list[Any]", msgpack.unpackb(packed, raw=True))
-    return JobsPushed(int(number), int(claimed_at), claimed_jobs([_as_reply(value) for value in jobs]))
+    flat = [_as_reply(one) if isinstance(one, list) else one for one in jobs]
+    flat = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in jobs]
+    return JobsPushed(int(number), int(claimed_at), claimed_jobs(flat))
 
 
-def _as_reply(value: object) -> object:
-    """Return a value as a reply has it: the history of a job has None for a field that the job lacks."""
-    return [item or None for item in cast("list[object]", value)] if isinstance(value, list) else value
+def _as_reply(history: list[object]) -> list[object]:
+    """Return the history of a job as a reply has it: with None for a field that the job lacks."""
+    return [item or None for item in history]

@@ -43,6 +43,7 @@ from glidemq_async.jobs.recorded_steps import (
 from glidemq_async.jobs.reply_codes import check_reply
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.stored.failure import failure_of
+from glidemq_async.stored.hand_over import StoredSignal
 from glidemq_async.stored.names import check_id
 
 _DIGEST_BYTES: Final = 12
@@ -111,11 +112,20 @@ class HandedOver(NamedTuple):
 
 
 class _Executed(NamedTuple):
-    """A step that was executed: its exception if it failed, and what the function returned."""
+    """A step that was executed: its times in ms, its arguments to show, what the function returned, and its failure."""
+
+    began: float
+    ended: float
+    shown: object
+    source: object
+    error: Exception | None
+
+
+class _FoundStep(NamedTuple):
+    """A recorded step, and its exception if it has failed in this run."""
 
     step: StoredStep
-    error: Exception | None
-    source: object
+    error: Exception | None = None
 
 
 class _Unconfirmed(NamedTuple):
@@ -197,7 +207,7 @@ class Journal:
             identity = identity_of_key(call.name, call.key)
             found = await self._record_of(identity, call, execute, recorded_failures)
             _last.set(identity)
-            return self._outcome(*found)
+            return self._outcome(found)
         base = self._base_of(call.name, call.arguments)
         number = self._numbers.take(base)
         identity = f"{base}{SEPARATOR}{number}"
@@ -207,7 +217,7 @@ class Journal:
             self._numbers.release(base, number)
             raise
         _last.set(identity)
-        return self._outcome(*found)
+        return self._outcome(found)
 
     def recall(self, name: str, arguments: object, key: str | None) -> tuple[object] | None:
         """Return the recorded result of a step, None if the step is to be called with `call`. Raises StepFailed.
@@ -230,13 +240,13 @@ class Journal:
             return None
         self._note_asked(identity, step)
         _last.set(identity)
-        return (self._outcome(step, None),)
+        return (self._result_of(step),)
 
     async def mailbox(self) -> list[BufferedSignal]:
         """Return the signals that the job has not received yet."""
         return await self._store.read_mailbox(self.job_id)
 
-    def payload_of(self, signal: BufferedSignal) -> object:
+    def payload_of(self, signal: BufferedSignal | StoredSignal) -> object:
         """Return the payload of a signal. Raises SerializationError."""
         return self._store.decode(signal.data, "signal", "", self.job_id)
 
@@ -333,8 +343,8 @@ class Journal:
 
     async def _record_of(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[StoredStep, Exception | None]:
-        """Return a step, and its exception if it has failed in this run."""
+    ) -> _FoundStep | HandedOver:
+        """Return a recorded step, or a received signal whose record needs no reply."""
         while (kept := self._kept.get(identity)) is None:
             running = self._running.get(identity)
             if running is None:
@@ -342,7 +352,7 @@ class Journal:
             # The other call has the same key, or it was cancelled while its result was being recorded.
             await asyncio.wait([running])
         self._note_asked(identity, kept)
-        return kept, None
+        return _FoundStep(kept)
 
     def _note_asked(self, identity: str, step: StoredStep) -> None:
         self._asked.add(identity)
@@ -351,34 +361,29 @@ class Journal:
 
     async def _execute(
         self, identity: str, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
-    ) -> tuple[StoredStep, Exception | None]:
+    ) -> _FoundStep | HandedOver:
         limits = self._store.step_limits
         if len(self._kept) + len(self._running) >= limits.max_steps:
             raise JournalFull(self.job_id, call.name, f"it has {limits.max_steps} steps", "max_steps")
         self._running[identity] = running = asyncio.get_running_loop().create_future()
-        status: asyncio.Future[str] | None = None
+        is_recorded = False
         try:
             _executing.set(identity)
             if self._unconfirmed:
                 await self.confirm()
-            step, error, source = await self._executed(call, execute, recorded_failures)
-            packed: bytes = msgpack.packb(step)
-            size = len(identity) + len(packed)
-            if self._bytes + size > limits.max_bytes:
-                raise JournalFull(self.job_id, call.name, f"it would exceed {limits.max_bytes} bytes", "max_bytes")
-            status = self._record(identity, packed, source.signal if isinstance(source, Received) else b"")
-            self._bytes += size
-            recording = status
-            status.add_done_callback(partial(self._recorded, identity, step, size, running))
+            executed = await self._executed(call, execute, recorded_failures)
+            if isinstance(executed.source, HandedOver):
+                self._record_later(identity, call, executed, running)
+                is_recorded = True
+                return executed.source
+            step, status = self._record(identity, call, executed, running)
+            is_recorded = True
         finally:
-            if status is None:
+            if not is_recorded:
                 self._end(identity, running)
-        if isinstance(source, HandedOver):
-            self._unconfirmed.append(_Unconfirmed(call.name, recording, running))
-            return step, error
         # The step has happened, so a cancellation of the caller must not take its record back.
-        self._check(call.name, await asyncio.shield(recording))
-        return step, error
+        self._check(call.name, await asyncio.shield(status))
+        return _FoundStep(step, executed.error)
 
     def _check(self, name: str, code: str) -> None:
         """Raise the error of a step that was not recorded."""
@@ -391,24 +396,58 @@ class Journal:
     async def _executed(
         self, call: StepCall, execute: Callable[[], Awaitable[object]], recorded_failures: Failures
     ) -> _Executed:
-        began, error = now_ms(), None
+        began, shown = now_ms(), self._shown(call)
         try:
             with running_step(call.name):
-                source = result = await execute()
+                source = await execute()
         except (ControlFlow, LeaseLost, WorkflowDiverged):
             raise
         except Exception as raised:
             if not isinstance(raised, recorded_failures):
                 raise
-            error, source, result = raised, None, list(failure_of(raised)[:3])
-        if isinstance(source, Received | HandedOver):
-            result = source.result
-        body = self._store.encode([self._shown(call), result], "step", call.name, self.job_id)
-        status = COMPLETED if error is None else FAILED
-        step = StoredStep(VERSION, status, call.name, self.run, began, now_ms(), call.code, body)
-        return _Executed(step, error, source)
+            return _Executed(began, now_ms(), shown, list(failure_of(raised)[:3]), raised)
+        return _Executed(began, now_ms(), shown, source, None)
 
-    def _record(self, identity: str, packed: bytes, signal: bytes) -> asyncio.Future[str]:
+    def _record_later(self, identity: str, call: StepCall, executed: _Executed, running: asyncio.Future[None]) -> None:
+        """Record a step that has received a signal from the resume, in the next turn of the loop.
+
+        The workflow continues before. Nothing waits for the record, and its errors are those of the next step.
+        """
+        loop = asyncio.get_running_loop()
+        status: asyncio.Future[str] = loop.create_future()
+        self._unconfirmed.append(_Unconfirmed(call.name, status, running))
+
+        def record() -> None:
+            try:
+                recording = self._record(identity, call, executed, running)[1]
+            except Exception as error:  # noqa: BLE001 - `confirm` raises it
+                status.set_exception(error)
+                status.exception()  # retrieved, because the run may end without `confirm`
+                self._end(identity, running)
+            else:
+                recording.add_done_callback(partial(_copy_status, status))
+
+        loop.call_soon(record)
+
+    def _record(
+        self, identity: str, call: StepCall, executed: _Executed, running: asyncio.Future[None]
+    ) -> tuple[StoredStep, asyncio.Future[str]]:
+        """Send a step. Return it, and the future of its status. Raises JournalFull and the errors of its encoding."""
+        source, error = executed.source, executed.error
+        result = source.result if isinstance(source, Received | HandedOver) else source
+        body = self._store.encode([executed.shown, result], "step", call.name, self.job_id)
+        outcome = COMPLETED if error is None else FAILED
+        step = StoredStep(VERSION, outcome, call.name, self.run, executed.began, executed.ended, call.code, body)
+        packed: bytes = msgpack.packb(step)
+        size, most = len(identity) + len(packed), self._store.step_limits.max_bytes
+        if self._bytes + size > most:
+            raise JournalFull(self.job_id, call.name, f"it would exceed {most} bytes", "max_bytes")
+        status = self._send(identity, packed, source.signal if isinstance(source, Received) else b"")
+        self._bytes += size
+        status.add_done_callback(partial(self._recorded, identity, step, size, running))
+        return step, status
+
+    def _send(self, identity: str, packed: bytes, signal: bytes) -> asyncio.Future[str]:
         if not signal:
             return self._store.record_step(self.job_id, self._entry, identity, packed)
         status = self._store.record_step(self.job_id, self._entry, identity, packed, signal)
@@ -439,14 +478,30 @@ class Journal:
         del self._running[identity]
         running.set_result(None)
 
-    def _outcome(self, step: StoredStep, error: Exception | None) -> object:
-        """Return the result of a step, or raise its failure."""
+    def _outcome(self, found: _FoundStep | HandedOver) -> object:
+        """Return the result of a step that was called, or raise its failure."""
+        if isinstance(found, HandedOver):
+            return found.result  # its signal was decoded before
+        return self._result_of(found.step, found.error)
+
+    def _result_of(self, step: StoredStep, error: Exception | None = None) -> object:
+        """Return the result of a step, or raise its failure, which `error` has caused in this run."""
         # The first run decodes its result too. So it gets the value that later runs will get, for example a list
         # instead of a tuple.
         _, result = body_of(self._store, self.job_id, step)
         if step.status == FAILED:
             raise StepFailed(step.name, *cast("list[str]", result)) from error
         return result
+
+
+def _copy_status(status: asyncio.Future[str], recording: asyncio.Future[str]) -> None:
+    if recording.cancelled():
+        status.cancel()
+    elif (error := recording.exception()) is not None:
+        status.set_exception(error)
+        status.exception()  # retrieved, as above
+    else:
+        status.set_result(recording.result())
 
 
 def identity_of_key(name: str, key: str) -> str:

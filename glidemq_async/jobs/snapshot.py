@@ -25,7 +25,7 @@ from glidemq_async.options.stored_options import due_ms, is_placing
 from glidemq_async.payloads.serialization import MsgpackSerializer
 from glidemq_async.stored.dead_letter import FailureCause
 from glidemq_async.stored.flow import FlowRef, with_flow
-from glidemq_async.stored.hand_over import packed_hand_over
+from glidemq_async.stored.hand_over import HandOver, packed_hand_over
 from glidemq_async.stored.record import PLAIN, Route, created_ms, route_of
 
 AnyJob: TypeAlias = Job[Any, Any]
@@ -203,6 +203,11 @@ def _plain_hand_over(job: AnyJob) -> bytes | None:
 def client_of(job: AnyJob) -> QueueClient:
     """Return the client through which the job was added or read."""
     return job._client
+
+
+def hand_over_of(job: AnyJob) -> HandOver:
+    """Return the values that the resume of the job gives to its runs."""
+    return job._resumed_with()
 
 
 def entry_of(job: AnyJob) -> str:

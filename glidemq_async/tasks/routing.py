@@ -74,6 +74,8 @@ class TaskExecutor:
         self._freed: Callable[[], None] = lambda: None
         self._report_broken: Callable[[Exception], None] = lambda _: None
         self._executors: OpenExecutors = {}
+        self._bounded: list[Executor] = []
+        """The executors that are not elastic."""
         self._uses: dict[int, ExecutorUse] = {}
         self._started: set[int] = set()
         self._of_task: dict[str, Executor] = {}
@@ -100,7 +102,8 @@ class TaskExecutor:
     @property
     def occupied(self) -> int:
         """Slots of all executors that are occupied by abandoned runs."""
-        return sum(executor.occupied for executor in self._executors.values())
+        # This is read several times a claim. Nothing occupies a slot of an elastic executor.
+        return sum(executor.occupied for executor in self._bounded) if self._bounded else 0
 
     @property
     def grace(self) -> float:
@@ -151,6 +154,8 @@ class TaskExecutor:
         if executor is None:
             executor = open_executor(spec, function, self._concurrency, task.settings.permissions)
             self._executors[key] = executor
+            if not is_elastic(executor):
+                self._bounded.append(executor)
         else:  # an executor may prepare for each function before it starts
             open_executor(executor, function, self._concurrency)
         self._of_task[task.name] = executor

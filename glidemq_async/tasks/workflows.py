@@ -16,7 +16,7 @@ from glidemq_async.jobs.job import Job, journal_of
 from glidemq_async.jobs.journal import forget_last_step
 from glidemq_async.jobs.recorded_steps import RecordedStep
 from glidemq_async.jobs.replies import Asking, Reply, awaited_reply
-from glidemq_async.jobs.snapshot import client_of, started_ms
+from glidemq_async.jobs.snapshot import client_of, hand_over_of, started_ms
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.stored.record import State
 from glidemq_async.tasks.dependencies import injected
@@ -184,8 +184,8 @@ class Workflow(Generic[P, R]):
 
 def given_to(job: Job[Any, Any]) -> Given:
     """Return the values that the resume of a job gives to its present run."""
-    cause = job.resumed_by
-    return Given(cause, job.step_name or "", job.signals) if cause else Given()
+    kept = hand_over_of(job)
+    return Given(*kept) if kept.cause else Given()
 
 
 class WorkflowDecorator(Protocol):

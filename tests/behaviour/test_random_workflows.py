@@ -273,18 +273,6 @@ def test_the_programs_detect_steps_that_do_not_wait_for_the_record_of_a_signal(m
 
 
 @pytest.mark.usefixtures("turns")
-def test_the_programs_detect_signals_that_do_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
-    def kept(self: World, suspended: Suspended, given: Given) -> Given:
-        suspended.gives_back = False
-        return resume(self, suspended, given)
-
-    resume = World.resume
-    monkeypatch.setattr(World, "resume", kept)
-    with pytest.raises(AssertionError):
-        run_programs(10_000, program_without_calls)
-
-
-@pytest.mark.usefixtures("turns")
 def test_the_programs_detect_ends_of_children_that_are_counted_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     def counted_twice(self: ChildWait, end: End) -> None:
         self._waits.known_ends += 1  # pyright: ignore[reportPrivateUsage]

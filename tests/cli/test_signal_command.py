@@ -6,19 +6,13 @@ from typing import Any
 
 from glidemq_async import GlideMQ, workflows
 from tests.cli.shell import Shell
-from tests.support.helpers import AnyJob, AnyQueue, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, reaches, soon, worker_of
 
 
 async def talk(job: AnyJob) -> list[object]:
     if job.resumed_by is None:
         await job.suspend(signals=["approved"])
     return [job.resumed_by, [one.data for one in job.signals]]
-
-
-async def reaches(job: AnyJob, state: str) -> None:
-    async for update in job.watch():
-        if update.state == state:
-            return
 
 
 async def test_a_signal_resumes_a_job(shell: Shell, q: AnyQueue) -> None:

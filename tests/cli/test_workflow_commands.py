@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from glidemq_async import GlideMQ, JobFailed, workflows
 from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
 from tests.cli.shell import Shell
-from tests.support.helpers import PATIENCE, AnyQueue
+from tests.support.helpers import PATIENCE, AnyQueue, reaches
 
 failing: set[str] = set()
 calls: list[str] = []
@@ -55,13 +54,6 @@ def app(q: AnyQueue) -> tuple[GlideMQ[Any], Any, Any]:
 async def ends(run: RunHandle[Any]) -> None:
     with suppress(JobFailed):
         await run.result(PATIENCE)
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 async def test_runs_are_listed_and_shown(shell: Shell, q: AnyQueue) -> None:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar, cast
 
 from glidemq_async import EventGap, Job, Queue, QueueEvent, QueueEvents, Worker
+from glidemq_async.tasks.workflows import RunHandle
 
 Value = TypeVar("Value")
 AnyJob: TypeAlias = Job[Any, Any]
@@ -24,6 +25,15 @@ def worker_of(queue: AnyQueue, handler: Callable[[AnyJob], Any], **options: Any)
     options.setdefault("poll_interval", NO_POLLING)
     options.setdefault("shutdown_timeout", 5)
     return Worker(queue.name, handler, queue.storage, handle_signals=False, **options)
+
+
+async def reaches(run: RunHandle[Any] | AnyJob, state: str) -> None:
+    """Wait until a job, or the job of a workflow's run, is in a state."""
+    job = run.job if isinstance(run, RunHandle) else run
+    async with asyncio.timeout(PATIENCE):
+        async for update in job.watch():
+            if update.state == state:
+                return
 
 
 async def echo(job: AnyJob) -> Any:

@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from typing_extensions import override
 
-from glidemq_async import Signal, workflows
+from glidemq_async import workflows
 from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import JobFailed, Suspended
 from glidemq_async.functions.signals import BufferedSignal
@@ -22,13 +21,15 @@ from glidemq_async.functions.steps import StoredJournal
 from glidemq_async.jobs.journal import Journal, forget_last_step
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
+from glidemq_async.payloads.serialization import MsgpackSerializer
+from glidemq_async.stored.hand_over import StoredSignal
 from glidemq_async.tasks.steps import Step, step_of
 from glidemq_async.workflows.child_waits import End
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.run import WorkflowRun, required_run, running
 from glidemq_async.workflows.waiting import Given
 
-START: Final = datetime(2026, 1, 1, tzinfo=UTC)
+_START_MS: Final = 1_767_225_600_000
 TURN: Final = 0.001
 """The time that one turn of the loop takes, in its own time."""
 WARM: Final = 0.5
@@ -49,6 +50,10 @@ class _TurnSelector(selectors.DefaultSelector):
         assert timeout is not None, "the program waits for nothing that will happen"
         self.now += TURN + timeout
         return []
+
+
+def _buffered(signal: StoredSignal) -> BufferedSignal:
+    return BufferedSignal(signal.name, signal.data, signal.sent, 0)
 
 
 class TurnLoop(asyncio.SelectorEventLoop):
@@ -122,10 +127,9 @@ class World:
         """The number of these steps whose run was killed before the store had recorded them."""
         self.in_flight = 0
         """The number of calls to the store without a reply."""
-        self.unsent: list[Signal] = []
+        self.unsent: list[StoredSignal] = []
         """The signals that nobody has sent yet."""
-        self.mailbox: list[Signal] = []
-        self.buffered: dict[int, BufferedSignal] = {}
+        self.mailbox: list[StoredSignal] = []
         """The stored forms of the signals, by their numbers."""
         self.children: dict[str, End | None] = {}
         """The children of the job by their ids, with their ends."""
@@ -141,7 +145,10 @@ class World:
 
     def write(self, program: Program) -> None:
         """Prepare one signal for each wait of a program."""
-        self.unsent = [Signal(name, place, START) for place, name in enumerate(signal_names(program))]
+        self.unsent = [
+            StoredSignal(name, MsgpackSerializer().dumps(place), _START_MS)
+            for place, name in enumerate(signal_names(program))
+        ]
         self.draw.shuffle(self.unsent)
 
     def send(self) -> None:
@@ -219,20 +226,12 @@ class RunStore:
 
     async def read_mailbox(self, job_id: str) -> list[BufferedSignal]:
         await asyncio.sleep(TURN * self.world.draw.randrange(4))
-        return [self._buffered(one, job_id) for one in self.world.mailbox]
+        return [_buffered(one) for one in self.world.mailbox]
 
-    def _buffered(self, signal: Signal, job_id: str) -> BufferedSignal:
-        found = self.world.buffered.get(signal.data)
-        if found is None:
-            data = self.encode(signal.data, "signal", "", job_id)
-            sent = round(signal.sent_at.timestamp() * 1000)
-            found = self.world.buffered[signal.data] = BufferedSignal(signal.name, data, sent, 0)
-        return found
-
-    def _take(self, signal: bytes, job_id: str) -> bool:
+    def _take(self, signal: bytes) -> bool:
         """Take a signal out of the mailbox. Return False if it is not there."""
         for one in self.world.mailbox:
-            if self._buffered(one, job_id).stored() == signal:
+            if _buffered(one).stored() == signal:
                 self.world.mailbox.remove(one)
                 self.world.taken += 1
                 return True
@@ -253,7 +252,7 @@ class RunStore:
                 self.world.lost += counts
                 status.set_result("stale")
                 return
-            if signal and not self._take(signal, job_id):
+            if signal and not self._take(signal):
                 status.set_result("gone")
                 return
             self.world.recorded[identity] += 1

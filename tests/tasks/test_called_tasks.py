@@ -10,9 +10,8 @@ import pytest
 
 from glidemq_async import GlideMQ, Queue, StepFailed, UnrecoverableError, current_job, workflows
 from glidemq_async.storage import Storage
-from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 calls: list[Any] = []
 """What the tasks of this test have done."""
@@ -27,13 +26,6 @@ def forget_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def mq(storage: Storage, name: str) -> GlideMQ[Any]:
     return GlideMQ(storage, queue=name)
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 async def has_no_fault(mq: GlideMQ[Any], *names: str) -> bool:

@@ -12,7 +12,7 @@ from glidemq_async import GlideMQ, JobFailed, JobStateError, WorkflowExists, wor
 from glidemq_async.storage import Storage
 from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 calls: list[Any] = []
 """What the steps of this test have done."""
@@ -255,10 +255,3 @@ async def test_a_suspended_run_is_cancelled_at_once(storage: Storage, name: str)
         await reaches(run, "suspended")
         assert await run.cancel()
         await fails(run, "revoked")
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 
-from glidemq_async import GlideMQ, Job, Workflow, workflows
+from glidemq_async import GlideMQ, Workflow, workflows
 from glidemq_async.storage import Storage
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 
 def app_of(storage: Storage, name: str, answer: int, **options: Any) -> tuple[GlideMQ[Any], Workflow[[], int]]:
@@ -31,13 +30,6 @@ def app_of(storage: Storage, name: str, answer: int, **options: Any) -> tuple[Gl
         return 2
 
     return mq, changed
-
-
-async def reaches(job: Job[Any, Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in job.watch():
-            if update.state == state:
-                return
 
 
 @pytest.mark.parametrize("version", [None, 1])

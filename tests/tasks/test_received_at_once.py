@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import GlideMQ, SerializationError, current_job, workflows
+from glidemq_async import GlideMQ, JobFailed, SerializationError, current_job, workflows
 from glidemq_async.storage import Storage
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 
 @pytest.fixture
@@ -98,3 +98,51 @@ async def test_a_payload_that_cannot_be_read_fails_its_receiver(mq: GlideMQ[Any]
         await run.signal("good")
         async with mq.worker():
             assert await run.result(PATIENCE) == "good"
+
+
+@pytest.mark.parametrize("warm_runs", [0, 10])
+async def test_a_payload_that_cannot_be_read_fails_its_receiver_after_a_resume_too(
+    mq: GlideMQ[Any], name: str, warm_runs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "GRACE", 0.02)
+
+    @mq.workflow
+    async def order() -> str:
+        with pytest.raises(SerializationError):
+            await workflows.receive("bad")
+        return (await workflows.receive("good")).name
+
+    async with mq, mq.worker(warm_runs=warm_runs):
+        run = await order.start()
+        await reaches(run, "suspended")
+        await mq.queue(name)._client.functions.signals.send(run.id, "bad", b"\xc1", 0)  # pyright: ignore[reportPrivateUsage]
+        await run.signal("good")
+        assert await run.result(PATIENCE) == "good"
+
+
+@pytest.mark.parametrize("has_step", [True, False])
+async def test_a_signal_that_is_too_large_to_be_recorded_fails_the_run(
+    storage: Storage, name: str, has_step: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "GRACE", 0.02)
+    mq: GlideMQ[Any] = GlideMQ(storage, queue=name, payload_limit=300)
+    executed: list[str] = []
+
+    @mq.step
+    async def note(text: str) -> None:
+        executed.append(text)
+
+    @mq.workflow
+    async def order() -> None:
+        # The record of a signal is larger than the signal.
+        await workflows.receive("large")
+        if has_step:
+            await note("after the signal")
+
+    async with mq, mq.worker():
+        run = await order.start()
+        await reaches(run, "suspended")
+        await run.signal("large", "x" * 290)
+        with pytest.raises(JobFailed, match="PayloadTooLarge"):
+            await run.result(PATIENCE)
+    assert not executed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from glidemq_async import GlideMQ, SerializationError, current_job
-from tests.support.helpers import AnyJob
+from tests.support.helpers import reaches
 
 mq = GlideMQ("memory://", queue="orders")
 
@@ -68,13 +67,6 @@ async def count() -> list[int]:
 async def app() -> AsyncGenerator[GlideMQ[Any]]:
     async with mq, mq.worker(handle_signals=False):
         yield mq
-
-
-async def reaches(job: AnyJob, state: str) -> None:
-    async with asyncio.timeout(10):
-        async for update in job.watch():
-            if update.state == state:
-                break
 
 
 async def test_typed_signals_are_received_as_instances(app: GlideMQ[Any]) -> None:

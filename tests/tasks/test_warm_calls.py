@@ -10,9 +10,8 @@ import pytest
 from glidemq_async import GlideMQ, StepFailed, UnrecoverableError, current_job, workflows
 from glidemq_async.functions.children import ChildCalls
 from glidemq_async.storage import Storage
-from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 calls: list[Any] = []
 
@@ -31,13 +30,6 @@ def mq(storage: Storage, name: str) -> GlideMQ[Any]:
 @pytest.fixture
 def gates() -> dict[int, asyncio.Event]:
     return {number: asyncio.Event() for number in range(4)}
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 async def has_no_fault(mq: GlideMQ[Any], name: str) -> bool:

@@ -11,8 +11,7 @@ from glidemq_async import GlideMQ, Job, JobBudget, Middleware, current_job, work
 from glidemq_async.storage import Storage
 from glidemq_async.tasks.task import AnyTask
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
-from tests.tasks.test_warm_workflows import reaches
+from tests.support.helpers import PATIENCE, reaches
 
 
 @pytest.fixture(autouse=True)

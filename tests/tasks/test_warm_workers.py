@@ -9,9 +9,8 @@ import pytest
 
 from glidemq_async import GlideMQ, workflows
 from glidemq_async.storage import Storage
-from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 starts: list[int] = []
 WORKERS = 4
@@ -28,13 +27,6 @@ def forget_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def mq(storage: Storage, name: str) -> GlideMQ[Any]:
     return GlideMQ(storage, queue=name)
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 @pytest.mark.parametrize("cause", ["signal", "timeout", "child", "operator"])

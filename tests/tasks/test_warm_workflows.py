@@ -14,7 +14,7 @@ from glidemq_async import GlideMQ, JobStateError, current_job, workflows
 from glidemq_async.storage import Storage
 from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 calls: list[Any] = []
 RUNS = 30
@@ -29,13 +29,6 @@ def forget_calls(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def mq(storage: Storage, name: str) -> GlideMQ[Any]:
     return GlideMQ(storage, queue=name)
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 async def test_a_run_continues_where_it_waits(mq: GlideMQ[Any]) -> None:

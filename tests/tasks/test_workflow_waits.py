@@ -12,9 +12,8 @@ import pytest
 
 from glidemq_async import GlideMQ, JobFailed, SerializationError, Signal, Workflow, current_job, workflows
 from glidemq_async.storage import Storage
-from glidemq_async.tasks.workflows import RunHandle
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE
+from tests.support.helpers import PATIENCE, reaches
 
 calls: list[Any] = []
 """What the workflows of this test have done."""
@@ -45,13 +44,6 @@ class Rejected:
 def signals(mq: GlideMQ[Any]) -> None:
     mq.signal(Approved)
     mq.signal(Rejected)
-
-
-async def reaches(run: RunHandle[Any], state: str) -> None:
-    async with asyncio.timeout(PATIENCE):
-        async for update in run.job.watch():
-            if update.state == state:
-                return
 
 
 @pytest.mark.usefixtures("signals")
