@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgpack
 
@@ -25,9 +25,8 @@ class JobsPushed(NamedTuple):
 def read_push(message: bytes) -> JobsPushed:
     """Return the jobs in a message of this kind."""
     number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
-    jobs = cast("list[Any]", msgpack.unpackb(packed, raw=True))
-    flat = [_as_reply(one) if isinstance(one, list) else one for one in jobs]
-    flat = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in jobs]
+    values = cast("list[object]", msgpack.unpackb(packed, raw=True))
+    flat: list[object] = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in values]
     return JobsPushed(int(number), int(claimed_at), claimed_jobs(flat))
 
 

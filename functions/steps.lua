@@ -13,7 +13,7 @@
 --     runs up to this one are to be repeated, because the job was requeued after them.
 
 local MOST_STEPS = 250
-local PAGE_BYTES, MOST_IN_PAGE = 262144, 500
+local PAGE_BYTES, MOST_IN_PAGE = 262144, 1500
 local LARGE = 32768               -- mean size of a step, in bytes, from which each step is read by itself
 local REPLY = 'workflow.reply' .. SEP .. '='
 local MOST_REPLY = 65536          -- bytes of a reply that is published; a larger one is read from the journal

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Final
 
 from benchmarks.meter import percentile
 from benchmarks.server import ServerCost, connected
 from benchmarks.workflows.figures import Figure
-from glidemq_async import GlideMQ, workflows
+from glidemq_async import GlideMQ, Job, workflows
+from glidemq_async.tasks.workflows import RunHandle
 
 QUEUE: Final = "steps"
 ROUNDS: Final = 30
@@ -25,11 +28,7 @@ async def measure(url: str, steps: int) -> list[Figure]:
     found = [await _record(url, steps)]
     for recorded, most in ((0, None), (10, None), (1_000, 20.0)):
         found.append(await _wake(url, recorded, most))
-    idle, warm = await _idle(url), await _wake_warm(url, 1_000)
-    ratio = Figure(
-        "the same of a warm run, to the latency of an idle worker", warm.value / idle.value, "ratio", most=1.5
-    )
-    return [*found, idle, warm, ratio, *await _shares(url)]
+    return [*found, *await _idle_and_warm(url, 1_000), *await _shares(url)]
 
 
 # The signals come one after another, so all workers are idle at each of them.
@@ -52,9 +51,7 @@ async def _shares(url: str) -> list[Figure]:
             await workers.enter_async_context(mq.worker(concurrency=SUSPENDED // WORKERS))
         runs = [await wait.start() for _ in range(SUSPENDED)]
         for run in runs:
-            async for update in run.job.watch():
-                if update.state == "suspended":
-                    break
+            await _until_suspended(run)
         for number, run in enumerate(runs):
             key = str(number)
             end = continued[key] = asyncio.get_running_loop().create_future()
@@ -69,28 +66,6 @@ async def _shares(url: str) -> list[Figure]:
         Figure(f"{who}: share of runs that start again after a signal", again, "share", most=0.05),
         Figure(f"{who}: from a signal to the line after `receive`, p50", percentile(taken, 50), "ms"),
     ]
-
-
-async def _idle(url: str) -> Figure:
-    mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
-    started: dict[str, asyncio.Future[float]] = {}
-
-    @mq.task
-    async def start(key: str) -> None:
-        started[key].set_result(time.perf_counter())
-
-    taken: list[float] = []
-    async with mq, mq.worker():
-        for number in range(ROUNDS):
-            key = str(number)
-            end = started[key] = asyncio.get_running_loop().create_future()
-            await asyncio.sleep(REST)
-            began = time.perf_counter()
-            job = await start.add(key)
-            taken.append((await end - began) * 1e3)
-            await job.result(10)
-        await mq.queue(QUEUE).obliterate(force=True)
-    return Figure("from an add to the handler of an idle worker, p50", percentile(taken, 50), "ms")
 
 
 async def _record(url: str, steps: int) -> Figure:
@@ -114,41 +89,66 @@ async def _record(url: str, steps: int) -> Figure:
     return Figure("server time of a recorded step", cost.in_functions / steps * 1e6, "µs", most=15)
 
 
-# The rest before a signal is the one before an add of `_idle`. After a longer one, the caches of the processor have
-# forgotten both programs, and each call takes longer. So all runs are suspended before the first signal.
-async def _wake_warm(url: str, recorded: int) -> Figure:
+# A processor of a shared host changes its speed within a second, so adds and signals take turns. The rest before a
+# signal is the one before an add. After a longer one, the caches of the processor have forgotten both programs, and
+# each call takes longer. So all runs are suspended before the first signal.
+async def _idle_and_warm(url: str, recorded: int) -> list[Figure]:
+    """Return the latency of an idle worker, of the wake of a warm run in the same worker, and their ratio."""
     mq: GlideMQ[Any] = GlideMQ(url, queue=QUEUE)
-    continued: dict[str, asyncio.Future[float]] = {}
+    begun: dict[str, asyncio.Future[float]] = {}
 
     @mq.step
     async def note(number: int) -> int:
         return number
+
+    @mq.task
+    async def start(key: str) -> None:
+        begun[key].set_result(time.perf_counter())
 
     @mq.workflow
     async def wait() -> None:
         for number in range(recorded):
             await note(number)
         signal = await workflows.receive("go")
-        continued[signal.data].set_result(time.perf_counter())
+        begun[signal.data].set_result(time.perf_counter())
 
-    taken: list[float] = []
+    async def signal(key: str, run: RunHandle[None]) -> Job[Any, None]:
+        await run.signal("go", key)
+        return run.job
+
+    async def taken_by(key: str, call: Callable[[str], Awaitable[Job[Any, None]]]) -> float:
+        """Return the milliseconds from a call until its handler or its function continues."""
+        begun[key] = asyncio.get_running_loop().create_future()
+        await asyncio.sleep(REST)
+        began = time.perf_counter()
+        job = await call(key)
+        taken = (await begun[key] - began) * 1e3
+        await job.result(10)
+        return taken
+
+    idle: list[float] = []
+    warm: list[float] = []
     async with mq, mq.worker(warm_runs=ROUNDS, concurrency=ROUNDS):
         runs = [await wait.start() for _ in range(ROUNDS)]
         for run in runs:
-            async for update in run.job.watch():
-                if update.state == "suspended":
-                    break
+            await _until_suspended(run)
         for number, run in enumerate(runs):
-            key = str(number)
-            end = continued[key] = asyncio.get_running_loop().create_future()
-            await asyncio.sleep(REST)
-            began = time.perf_counter()
-            await run.signal("go", key)
-            taken.append((await end - began) * 1e3)
-            await run.result(10)
+            idle.append(await taken_by(f"idle {number}", start.add))
+            warm.append(await taken_by(f"warm {number}", partial(signal, run=run)))
         await mq.queue(QUEUE).obliterate(force=True)
     name = f"from a warm run: a signal to the line after `receive`, {recorded:,} recorded steps, p50"
-    return Figure(name, percentile(taken, 50), "ms")
+    ratio = percentile(warm, 50) / percentile(idle, 50)
+    return [
+        Figure("from an add to the handler of an idle worker, p50", percentile(idle, 50), "ms"),
+        Figure(name, percentile(warm, 50), "ms"),
+        Figure("the same of a warm run, to the latency of an idle worker", ratio, "ratio", most=1.5),
+    ]
+
+
+async def _until_suspended(run: RunHandle[None]) -> None:
+    async for update in run.job.watch():
+        if update.state == "suspended":
+            return
 
 
 async def _wake(url: str, recorded: int, most: float | None) -> Figure:
@@ -172,9 +172,7 @@ async def _wake(url: str, recorded: int, most: float | None) -> Figure:
             key = str(number)
             end = continued[key] = asyncio.get_running_loop().create_future()
             run = await wait.start()
-            async for update in run.job.watch():
-                if update.state == "suspended":
-                    break
+            await _until_suspended(run)
             await asyncio.sleep(REST)
             began = time.perf_counter()
             await run.signal("go", key)
