@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Final, Literal, TypeAlias, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms
@@ -173,8 +173,19 @@ def _gate(kind: GateKind, text: str, stored: StoredGate) -> ClosedGate:
 def without_error(found: Explanation) -> Explanation:
     """Return an explanation without the error of a failed job."""
     # The text of an ended job is "has failed at <time>: <error>", and only the error can contain ": ".
+    return _shortened(found, "ended")
+
+
+def without_children(found: Explanation) -> Explanation:
+    """Return an explanation that counts the children for which a job waits, and does not name them."""
+    return _shortened(found, "children", by=None)
+
+
+def _shortened(found: Explanation, kind: GateKind, **changes: Any) -> Explanation:
+    """Return an explanation whose gates of a kind have the text before the first colon, and these changes."""
     gates = tuple(
-        replace(each, text=each.text.partition(": ")[0]) if each.kind == "ended" else each for each in found.gates
+        replace(each, text=each.text.partition(": ")[0], **changes) if each.kind == kind else each
+        for each in found.gates
     )
     return replace(found, gates=gates, summary=_summary(found.job_id, gates))
 

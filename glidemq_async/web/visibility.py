@@ -11,8 +11,9 @@ from glidemq_async.ops.graph_parts import GraphNode
 from glidemq_async.ops.graphs import FlowGraph
 from glidemq_async.ops.looking import Pulse
 from glidemq_async.ops.overview import Overview, only
+from glidemq_async.ops.rows import JobDetail
 from glidemq_async.ops.waterfall import Waterfall
-from glidemq_async.queues.explanation import Explanation, without_error
+from glidemq_async.queues.explanation import Explanation, without_children, without_error
 
 
 def visible_part(document: Any, identity: Identity) -> Any:
@@ -28,8 +29,10 @@ def visible_part(document: Any, identity: Identity) -> Any:
     if isinstance(document, list | tuple):
         rows = [each for each in cast("list[Any]", document) if _is_seen(each, identity)]
         return [visible_part(each, identity) for each in rows]
-    if isinstance(document, Explanation) and not identity.payloads:
-        return without_error(document)
+    if isinstance(document, Explanation):
+        return _explanation(document, identity)
+    if isinstance(document, JobDetail):
+        document = replace(document, parents=tuple(each for each in document.parents if identity.sees(each.queue)))
     return document if identity.payloads else without_payloads(document)
 
 
@@ -39,6 +42,12 @@ def _overview(document: Overview, identity: Identity) -> Overview:
     failures = tuple(visible_part(document.failures, identity))
     audit = document.audit if identity.payloads else tuple(without_payloads(line) for line in document.audit)
     return replace(document, failures=failures, audit=audit)
+
+
+def _explanation(document: Explanation, identity: Identity) -> Explanation:
+    # A child may be in a queue that the user does not see.
+    document = document if identity.sees_all else without_children(document)
+    return document if identity.payloads else without_error(document)
 
 
 def _node(node: GraphNode, identity: Identity) -> GraphNode:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 import pytest
@@ -128,6 +129,26 @@ async def test_flows_and_runs_are_drawn(storage: Storage, name: str) -> None:
                 reply = await client.get(f"{path}/{document}")
                 assert "parent" in reply.text
                 assert "secret-child" not in reply.text
+
+
+async def test_jobs_in_queues_that_a_user_does_not_see_are_not_named(storage: Storage, name: str) -> None:
+    other = f"{name}-other"
+    async with FlowProducer(storage) as producer, Queue[Any, Any](name, storage), Queue[Any, Any](other, storage):
+        below = await producer.add(FlowJob("parent", name, children=[FlowJob("child", other)]))
+        above = await producer.add(FlowJob("parent", other, children=[FlowJob("child", name)]))
+        [child] = (await above.job.get_dependencies()).pending
+        waiting = f"/api/v1/queues/{name}/jobs/{below.job.id}/explain"
+        # The id of a child begins with the queue of the flow's root.
+        added = f"/api/v1/queues/{name}/jobs/{quote(child.job_id, safe='')}"
+        async with serving(storage, user("viewer")) as client:
+            assert other in (await client.get(waiting)).json()["summary"]
+            [parent] = (await client.get(added)).json()["parents"]
+            assert parent["queue"] == other
+        async with serving(storage, user("viewer", queues=(name,))) as client:
+            reply = await client.get(waiting)
+            assert "waits for 1 child job." in reply.json()["summary"]
+            assert other not in reply.text
+            assert (await client.get(added)).json()["parents"] == []
 
 
 async def test_payloads_are_hidden_from_users_without_the_right(storage: Storage, name: str) -> None:
