@@ -143,7 +143,7 @@ async def test_jobs_in_queues_that_a_user_does_not_see_are_not_named(storage: St
         async with serving(storage, user("viewer")) as client:
             assert other in (await client.get(waiting)).json()["summary"]
             [parent] = (await client.get(added)).json()["parents"]
-            assert parent["queue"] == other
+            assert parent[0] == other
         async with serving(storage, user("viewer", queues=(name,))) as client:
             reply = await client.get(waiting)
             assert "waits for 1 child job." in reply.json()["summary"]
