@@ -154,6 +154,7 @@ class LimitStress(stress.Stress):
         super().__init__(workspace, size, outcome)
         self._found = outcome
         self._replay = Replay({})
+        self._defect = DEFECTS.get(size.defect)
         self._next_measure = 0.0
 
     def disturb(self) -> None:
@@ -204,6 +205,8 @@ class LimitStress(stress.Stress):
         if time.monotonic() >= self._next_measure:
             self._measure()
             self._next_measure = time.monotonic() + 2.0
+        if self._defect is not None:
+            return all(one.kind != self._defect.kind for one in self._replay.violations)
         return bool(self._found.gaps())
 
     def verify(self) -> None:

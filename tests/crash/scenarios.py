@@ -159,7 +159,7 @@ SLOW_LINKS: Final = Scenario(
     slow_links.Outcome,
     slow_links.Size(jobs=max(100, min(1_000, scaled(100))), seconds=seconds(60)),
     "Nothing breaks behind a slow link with large payloads and a lease of one second",
-    f"{NOTHING_WRONG}, at most every second claim does not start its job",
+    f"{NOTHING_WRONG}, at most every second claim of a worker that lives does not start its job",
 )
 SENTINELS: Final = Scenario(
     "sentinels",
