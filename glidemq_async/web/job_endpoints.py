@@ -22,7 +22,7 @@ from glidemq_async.web.models import (
     RetryBody,
     StartBody,
 )
-from glidemq_async.web.permitted_filters import permitted_filter
+from glidemq_async.web.permitted_filters import permitted_filter, sees_operation
 from glidemq_async.web.replies import OperationList
 
 
@@ -97,8 +97,10 @@ async def operation(call: ApiCall) -> Reply:
 
 
 async def operations(call: ApiCall) -> Reply:
-    """Return the newest operations."""
-    return Reply(call.context.shown(OperationList(await call.ops.operations(min(call.query.limit, 100)))))
+    """Return those of the newest operations that the user may see."""
+    found = await call.ops.operations(min(call.query.limit, 100))
+    seen = [each for each in found if await sees_operation(call.context, call.ops, each)]
+    return Reply(call.context.shown(OperationList(seen)))
 
 
 async def cancel(call: ApiCall) -> Reply:
@@ -163,11 +165,10 @@ ENDPOINTS = (
         method="GET",
         path="/operations",
         name="listOperations",
-        summary="List the newest bulk operations.",
+        summary="List the newest bulk operations whose filters the user may apply.",
         handle=operations,
         query=ListQuery,
         result=OperationList,
-        whole=True,
         tool=True,
     ),
     ApiRoute(

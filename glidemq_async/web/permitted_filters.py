@@ -9,6 +9,7 @@ from typing import Final
 from glidemq_async.filters.filter import Filter
 from glidemq_async.filters.plan import FilterPlan
 from glidemq_async.ops.access import PAYLOADS, AccessDenied
+from glidemq_async.ops.bulk.documents import Operation
 from glidemq_async.ops.core import Ops
 from glidemq_async.web.context import RequestContext
 
@@ -32,6 +33,15 @@ async def permitted_filter(context: RequestContext, ops: Ops, text: str) -> Filt
             if plan.may_be_in(queue):
                 context.require("viewer", queue)
     return wanted
+
+
+async def sees_operation(context: RequestContext, ops: Ops, operation: Operation) -> bool:
+    """Return whether the user may apply the filter of an operation, and so may see the operation."""
+    try:
+        await permitted_filter(context, ops, operation.filter)
+    except AccessDenied:
+        return False
+    return True
 
 
 async def narrowed_filter(context: RequestContext, ops: Ops, text: str) -> Filter | None:

@@ -151,6 +151,28 @@ async def test_jobs_in_queues_that_a_user_does_not_see_are_not_named(storage: St
             assert (await client.get(added)).json()["parents"] == []
 
 
+async def test_operations_are_listed_for_users_who_may_apply_their_filters(storage: Storage, name: str) -> None:
+    other = f"{name}-other"
+    async with Queue[Any, Any](name, storage) as queue, Queue[Any, Any](other, storage) as unseen, Ops(storage) as ops:
+        await failed_job(queue)
+        await failed_job(unseen)
+        here, there = f"state:failed queue:{name}", f"state:failed queue:{other}"
+        private = f"{here} data.card:{SECRET}"
+        for wanted in (here, there, private):
+            preview = await ops.preview("retry", wanted)
+            await ops.start(preview.operation_id, preview.ticket)
+        expected = {
+            user("admin", payloads=True): {here, there, private},
+            user("admin"): {here, there},
+            user("operator", queues=(name,), payloads=True): {here, private},
+            user("operator", queues=(name,)): {here},
+        }
+        for identity, filters in expected.items():
+            async with serving(storage, identity) as client:
+                found = (await client.get("/api/v1/operations")).json()["operations"]
+            assert {each["filter"] for each in found} == filters
+
+
 async def test_payloads_are_hidden_from_users_without_the_right(storage: Storage, name: str) -> None:
     async with Queue[Any, Any](name, storage) as queue, Ops(storage) as ops:
         job_id = await failed_job(queue)

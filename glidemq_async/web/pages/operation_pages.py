@@ -17,7 +17,7 @@ from glidemq_async.web.pages.change_forms import BadField
 from glidemq_async.web.pages.form_values import needed, seconds, value
 from glidemq_async.web.pages.handling import see_other
 from glidemq_async.web.pages.rendering import render, url_of
-from glidemq_async.web.permitted_filters import narrowed_filter, permitted_filter
+from glidemq_async.web.permitted_filters import narrowed_filter, permitted_filter, sees_operation
 from glidemq_async.web.problems import status_of
 
 ACTIONS: Final = (
@@ -61,7 +61,7 @@ async def _show_list(
         request,
         "operations.html.j2",
         status=status,
-        operations=[each for each in await ops.operations() if await _may_see(request, each)],
+        operations=[each for each in await ops.operations() if await sees_operation(context_of(request), ops, each)],
         actions=ACTIONS,
         chosen=chosen,
         argument=argument,
@@ -158,14 +158,6 @@ async def _permitted(request: Request) -> Operation:
     found = await ops.operation(str(request.path_params["operation"]))
     await permitted_filter(context_of(request), ops, found.filter)
     return found
-
-
-async def _may_see(request: Request, operation: Operation) -> bool:
-    try:
-        await permitted_filter(context_of(request), ops_of(request), operation.filter)
-    except AccessDenied:
-        return False
-    return True
 
 
 def _role(action: str) -> Role:
