@@ -80,7 +80,8 @@ $(DEMO)/.installed-spark: $(DEMO)/.installed
 	@$(DEMO)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli,spark]'
 	@touch $@
 
-# BESIDE_SPARK is a command that runs at the same time as the tests of Spark, which leave a processor idle.
+# BESIDE_SPARK is a command that runs at the same time as the tests of Spark, which leave a processor idle. It runs the
+# tests of the folders in APART.
 test: $(STAMP)
 	@status=0; \
 	$(MAKE) test-main || status=$$?; \
@@ -90,7 +91,7 @@ test: $(STAMP)
 	exit $$status
 
 test-main: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --ignore tests/spark -m "not slow and not crash and not spark" $(ARGS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(addprefix --ignore=,tests/spark $(APART)) -m "not slow and not crash and not spark" $(ARGS)
 
 # One session of Spark for all of them, so in one process.
 test-spark: $(STAMP)
