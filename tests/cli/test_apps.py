@@ -92,6 +92,7 @@ class Inner:
     def __init__(self, queues: Sequence[str] | None, options: dict[str, Any]) -> None:
         self.queues, self.options = queues, options
         self.stopped: list[bool] = []
+        self.on_start: Callable[[], None] = lambda: None
         self.on_run: Callable[[], None] = lambda: None
 
     async def run(self, *, until_empty: bool = False) -> None:
@@ -101,6 +102,7 @@ class Inner:
         self.stopped.append(immediately)
 
     async def __aenter__(self) -> Self:
+        self.on_start()
         return self
 
     async def __aexit__(
@@ -179,6 +181,17 @@ async def test_a_process_reports_the_jobs_that_it_has_to_release(tmp_path: Path)
     with patch("glidemq_async.cli.worker.process.load", return_value=lambda: inner):
         assert await asyncio.to_thread(process.run) == RELEASED
     assert inner.stopped == [True]
+
+
+async def test_a_stop_in_the_last_moment_of_the_start_is_not_lost(tmp_path: Path) -> None:
+    inner, ran = Inner(None, {}), list[bool]()
+    process = WorkerRun(WorkerSettings(app="m:x", directory=str(tmp_path)))
+    # The start ends in the turn of the loop in which the stop is requested.
+    inner.on_start = process.stop
+    inner.on_run = lambda: ran.append(True)
+    with patch("glidemq_async.cli.worker.process.load", return_value=lambda: inner):
+        assert await asyncio.to_thread(process.run) == 0
+    assert not ran
 
 
 @pytest.mark.only_on("memory")

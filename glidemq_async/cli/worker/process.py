@@ -93,7 +93,8 @@ class WorkerRun:
         finally:
             self._starting = None
         self._running = running
-        return running
+        # The start may end in the turn of the loop in which a stop is requested, before its timeout can end it.
+        return None if self._stopping else running
 
     def _restart_asked(self) -> None:
         if not self._stopping:
