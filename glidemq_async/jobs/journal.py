@@ -184,8 +184,8 @@ class Journal:
         """The signals of steps whose record has no reply yet."""
         self._asked: set[str] = set()
         self._new: list[str] = []
-        self.code = ""
-        """The fingerprint of the workflow that this run executes, "" for none. Set before the journal is loaded."""
+        self._code = ""
+        """The fingerprint of the workflow that this run executes, "" for none."""
         self._left: dict[str, set[str]] = {}
         """The steps that workflows with other fingerprints have recorded and this run has not asked for, by name."""
 
@@ -249,6 +249,13 @@ class Journal:
     def payload_of(self, signal: BufferedSignal | StoredSignal) -> object:
         """Return the payload of a signal. Raises SerializationError."""
         return self._store.decode(signal.data, "signal", "", self.job_id)
+
+    def set_code(self, code: str) -> None:
+        """Set the fingerprint of the workflow that this run executes."""
+        self._code = code
+        # A step of a middleware may have loaded the journal before.
+        for left in self._left.values():
+            left.difference_update([identity for identity in left if self._kept[identity].code == code])
 
     def has_left(self, name: str | None = None) -> bool:
         """Return whether this run has not asked for a step that a workflow with another fingerprint has recorded."""
@@ -318,7 +325,7 @@ class Journal:
                 self.requeued = kept.requeued
                 marker = kept.steps.get(ACCEPTED)
                 accepted = self._accepted = unpack_step(marker).run if marker else -1
-                known = ("", self.code)
+                known = ("", self._code)
                 for identity, packed in kept.steps.items():
                     step = unpack_step(packed)
                     if step.status != FAILED or step.run > kept.requeued:
@@ -411,7 +418,8 @@ class Journal:
     def _record_later(self, identity: str, call: StepCall, executed: _Executed, running: asyncio.Future[None]) -> None:
         """Record a step that has received a signal from the resume, in the next turn of the loop.
 
-        The workflow continues before. Nothing waits for the record, and its errors are those of the next step.
+        The workflow continues without waiting for the record. If the record fails, the next step or the end of the run
+        raises the error.
         """
         loop = asyncio.get_running_loop()
         status: asyncio.Future[str] = loop.create_future()

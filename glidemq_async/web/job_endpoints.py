@@ -97,7 +97,7 @@ async def operation(call: ApiCall) -> Reply:
 
 
 async def operations(call: ApiCall) -> Reply:
-    """Return those of the newest operations that the user may see."""
+    """Return the newest operations, without the ones that the user may not see."""
     found = await call.ops.operations(min(call.query.limit, 100))
     seen = [each for each in found if await sees_operation(call.context, call.ops, each)]
     return Reply(call.context.shown(OperationList(seen)))

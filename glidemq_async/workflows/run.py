@@ -41,7 +41,7 @@ class WorkflowRun:
         clock: RunClock | None = None,
     ) -> None:
         self.journal = journal
-        journal.code = code
+        journal.set_code(code)
         self.clock = clock or RunClock()
         self.waiting = Waiting(journal, given or Given(), self.clock)
         self.children = TaskCalls(journal, self.waiting)

@@ -18,6 +18,7 @@ from glidemq_async import (
     GlideMQ,
     Job,
     JobFailed,
+    Middleware,
     SerializationError,
     StepFailed,
     UnrecoverableError,
@@ -27,6 +28,7 @@ from glidemq_async import (
     workflows,
 )
 from glidemq_async.storage import Storage
+from glidemq_async.tasks.task import AnyTask
 from glidemq_async.workflows.run import OnDivergence
 from tests.support.helpers import PATIENCE
 
@@ -505,3 +507,34 @@ async def test_a_divergence_may_only_be_logged(deployed: Deployments, caplog: py
     recorded, asked = text.split("; ", 1)
     assert all(call in recorded for call in ("charge(100)", "ship('a')", "ship('b')"))
     assert asked.startswith("asked instead for charge(120)")
+
+
+class Auditing(Middleware):
+    """Loads the journal of a run before its workflow begins."""
+
+    async def before_run(self, task: AnyTask, job: Job[Any, Any]) -> None:
+        await job.step("audit", audit)
+
+
+async def audit() -> None: ...
+
+
+async def test_the_same_code_may_ask_for_other_steps_after_a_step_of_a_middleware(mq: GlideMQ[Any]) -> None:
+    numbers: list[int] = []
+
+    @mq.step
+    async def note(number: int) -> int:
+        return number
+
+    @mq.workflow(attempts=2)
+    async def changing() -> int:
+        numbers.append(len(numbers))
+        found = await note(numbers[-1])
+        if not found:
+            raise RuntimeError("again")
+        return found
+
+    mq.add_middleware(Auditing())
+    async with mq, mq.worker():
+        run = await changing.start()
+        assert await run.result(PATIENCE) == 1
