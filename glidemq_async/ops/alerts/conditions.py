@@ -42,8 +42,9 @@ _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z%]*)")
 class Measure:
     """A figure that a condition compares.
 
-    `read` returns it for a queue. `text` says in words that the condition is true. `default` is the comparison of a
-    condition without one. `verdict` is the verdict on the queues while an episode is open.
+    `read` returns it for a queue. `text` says in words that the condition is true. `singular` replaces it for the
+    figure 1. `default` is the comparison of a condition without one. `verdict` is the verdict on the queues while an
+    episode is open.
     """
 
     kind: Kind
@@ -51,6 +52,7 @@ class Measure:
     text: str
     read: Callable[[QueueSummary], float] | None = None
     default: str = ""
+    singular: str = ""
 
 
 def _age(queue: QueueSummary) -> float:
@@ -88,14 +90,20 @@ def _no_worker(queue: QueueSummary) -> float:
 MEASURES: Final[Mapping[str, Measure]] = {
     "oldest_age": Measure("duration", "behind", "the oldest job of {queue} has waited {figure}", _age),
     "backlog": Measure("duration", "behind", "the backlog of {queue} ends in {figure}", _backlog),
-    "waiting": Measure("count", "behind", "{figure} jobs of {queue} wait", _waiting),
+    "waiting": Measure("count", "behind", "{figure} jobs of {queue} wait", _waiting, singular="1 job of {queue} waits"),
     "failure_share": Measure(
         "share", "failing", "{figure} of the jobs of {queue} failed in the last hour", _failure_share
     ),
-    "failures": Measure("count", "failing", "{figure} jobs of {queue} failed in the last hour", _failures),
+    "failures": Measure(
+        "count",
+        "failing",
+        "{figure} jobs of {queue} failed in the last hour",
+        _failures,
+        singular="1 job of {queue} failed in the last hour",
+    ),
     NEW_GROUP: Measure("flag", "failing", "{queue} has a new failure: {figure}"),
     "no_worker": Measure("flag", "stopped", "jobs of {queue} wait and it has no worker", _no_worker),
-    "workers": Measure("count", "stopped", "{queue} has {figure} workers", _workers),
+    "workers": Measure("count", "stopped", "{queue} has {figure} workers", _workers, singular="{queue} has 1 worker"),
     "schedule_late": Measure(
         "duration", "behind", "a schedule of {queue} is {figure} late", _lateness, f">{LATE_SECONDS:g}s"
     ),
@@ -128,7 +136,10 @@ class Condition:
 
     def describe(self, queue: str, figure: float | str) -> str:
         """Return in words that the condition is true."""
-        text = "the server uses {figure} of memory" if self.kind == "size" else MEASURES[self.measure].text
+        measure = MEASURES[self.measure]
+        text = "the server uses {figure} of memory" if self.kind == "size" else measure.text
+        if figure == 1 and measure.singular:
+            text = measure.singular
         if figure == inf:
             text = "jobs of {queue} wait and none ends"
         return text.format(queue=queue, figure=figure if isinstance(figure, str) else spoken_figure(figure, self.kind))

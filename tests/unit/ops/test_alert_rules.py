@@ -153,3 +153,16 @@ def test_a_signature_is_the_one_of_the_standard(monkeypatch: pytest.MonkeyPatch)
         "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "msg_p5jXN8AQM9LWM0D4loKWxJek", b'{"test": 2432232314}'
     )
     assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+
+
+@pytest.mark.parametrize(
+    ("condition", "one", "two"),
+    [
+        ("waiting > 0", "1 job of mail waits", "2 jobs of mail wait"),
+        ("failures > 0", "1 job of mail failed in the last hour", "2 jobs of mail failed in the last hour"),
+        ("workers < 3", "mail has 1 worker", "mail has 2 workers"),
+    ],
+)
+def test_a_figure_of_one_is_described_in_the_singular(condition: str, one: str, two: str) -> None:
+    parsed = parse_condition(condition)
+    assert [parsed.describe("mail", figure) for figure in (1.0, 2.0)] == [one, two]
