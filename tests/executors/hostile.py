@@ -161,5 +161,5 @@ def write_much(job: AnyJob) -> None:
 
 
 def print_numbers(job: AnyJob) -> None:
-    # One write that fits into the pipe, so the worker reads all of it at once.
+    # The pipe has room for the whole text. The worker therefore reads all lines at once.
     os.write(1, "".join(f"{number}\n" for number in range(job.data)).encode())
