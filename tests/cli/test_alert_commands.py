@@ -25,7 +25,7 @@ async def test_rules_are_added_tested_listed_and_removed(shell: Shell, q: AnyQue
     async with Ops(q.storage) as ops:
         await Evaluator(ops._connections).look()  # pyright: ignore[reportPrivateUsage]
     [episode] = (await shell.json("alerts", "episodes", "--open"))["episodes"]
-    assert (episode["rule"], episode["queue"], episode["text"]) == ("busy", "q", "1 jobs of q wait")
+    assert (episode["rule"], episode["queue"], episode["text"]) == ("busy", "q", "1 job of q waits")
     assert "busy" in (await shell.run("alerts", "episodes")).stdout
     for wrong, code in ((("add", "x", "wating > 5"), 2), (("add", "x", "no_worker", "--queue", "qq"), 4)):
         assert (await shell.fails("alerts", *wrong))[0] == code
