@@ -117,7 +117,8 @@ async def test_a_thousand_completed_jobs_are_kept_by_default(queue: AnyQueue) ->
         await queue.add_bulk([("n", n) for n in range(1_100)])
         for _ in range(1_100):
             await done.next()
-    assert (await queue.get_job_counts())["completed"] == 1_000
+    # If the last batch was small, up to 15 more stay until the next sweep.
+    assert 1_000 <= (await queue.get_job_counts())["completed"] <= 1_015
 
 
 async def test_the_default_of_the_queue_applies(storage: Storage, name: str) -> None:
