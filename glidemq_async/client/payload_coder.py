@@ -9,7 +9,7 @@ from glidemq_async.errors import CodecError, PayloadTooLarge, SerializationError
 from glidemq_async.options.validation import whole_number
 from glidemq_async.payloads.codecs import Codec, PayloadContext
 from glidemq_async.payloads.codecs.chain import MAGIC, PayloadKind, codecs_of, foreign
-from glidemq_async.payloads.serialization import MsgpackSerializer, Serializer, pack_msgpack
+from glidemq_async.payloads.serialization import MsgpackSerializer, Serializer, pack_msgpack, unpack_msgpack
 
 #: Default maximum size of one stored value in bytes.
 DEFAULT_LIMIT: Final = 1024 * 1024
@@ -40,6 +40,8 @@ class Payloads:
         plain = self._codecs is None and is_default
         #: The stored form of None, computed once because most handlers return None.
         self.packed_none = _NONE if plain else None
+        #: Decodes what `decode` decodes, with other errors and in fewer steps. None with a serializer or codecs.
+        self.quick_loads = unpack_msgpack if plain else None
 
     @property
     def plain_limit(self) -> int:

@@ -137,7 +137,7 @@ class JobFields(Generic[Data, Result]):
         self.name = name
         self.state = "waiting"
         self.attempts_made = self.fence = 0
-        self._data: object = UNREAD
+        self._data: Any = UNREAD
         self._data_bytes = b""
         self._opts = b""
         self._started = 0
@@ -233,14 +233,24 @@ class JobFields(Generic[Data, Result]):
         # Decoded at the first access and not when the job is read: a list of a thousand jobs may show only their
         # states, and one unreadable payload must not prevent the rest from being listed.
         if self._data is UNREAD:
+            # Each job of a typed task comes here, so the usual case makes no further calls.
+            loads = self._client.payloads.quick_loads
             try:
-                self._data = self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
-            except SerializationError as error:
-                # The worker compares the error of a failed run with this one. If they are the same, the job is
-                # malformed, and another attempt would fail in the same way.
-                self._unreadable = error
-                raise
-        return cast("Data", self._data)
+                self._data = UNREAD if loads is None else loads(self._data_bytes)
+            except Exception:  # noqa: BLE001 - decoding once more raises the error that names the job
+                self._data = UNREAD
+            if self._data is UNREAD:
+                self._data = self._decoded_data()
+        return self._data
+
+    def _decoded_data(self) -> object:
+        try:
+            return self._client.decode_data(self._data_bytes, self.name, self.id, self.dead_letter)
+        except SerializationError as error:
+            # The worker compares the error of a failed run with this one. If they are the same, the job is malformed,
+            # and another attempt would fail in the same way.
+            self._unreadable = error
+            raise
 
     @property
     def data_size(self) -> int:

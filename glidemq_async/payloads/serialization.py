@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from enum import Enum
+from functools import partial
 from typing import Final, Protocol, cast, runtime_checkable
 
 import msgpack
@@ -53,7 +55,7 @@ class MsgpackSerializer:
     def loads(self, data: bytes, /) -> object:
         """Decode msgpack. Raises SerializationError for malformed bytes."""
         try:
-            return msgpack.unpackb(data, strict_map_key=False, ext_hook=from_extension)
+            return unpack_msgpack(data)
         # A container as a key raises TypeError, and all other malformed data ValueError.
         except (ValueError, TypeError) as error:
             raise _undecodable("msgpack", data, error) from error
@@ -80,6 +82,11 @@ class JsonSerializer:
         except (ValueError, RecursionError) as error:
             raise _undecodable("JSON", data, error) from error
 
+
+unpack_msgpack: Final[Callable[[bytes], object]] = partial(
+    msgpack.unpackb, strict_map_key=False, ext_hook=from_extension
+)
+"""Decodes what `pack_msgpack` returns. Raises any exception for malformed bytes."""
 
 # The buffer of an encoder keeps the size of the largest value. Above this size a new encoder is cheaper.
 _LARGE: Final = 1024 * 1024

@@ -181,21 +181,25 @@ class TaskExecutor:
 
     def run(self, handler: Handler, job: Job[Any, Any], timeout: float | None) -> Any:
         """Return a coroutine that runs the task of a job. It raises UnknownTaskError if no task has the job's name."""
+        del handler  # the tasks of the app are the handlers
+        return self.begin(job) if timeout is None else self._run(job, timeout)
+
+    def begin(self, job: Job[Any, Any]) -> Any:
+        """Return a coroutine that runs the task of a job without a timeout. It raises the same error as `run`."""
         # This is not a coroutine function, so that the worker awaits the coroutine of the task directly. It saves a
         # frame and a coroutine object for each job. The price is that nothing here may need cleaning up, and that
         # errors are raised before the await.
-        del handler  # the tasks of the app are the handlers
         function = self._direct.get(job.name)
-        if function is None or timeout is not None or self._chain.runs:
-            return self._run(job, timeout)
+        if function is None or self._chain.runs:
+            return self._run(job, None)
         # The path of most jobs, without an additional frame between the worker and the function.
         data = job.data
         try:
             args, kwargs = data["a"], data["k"]
         except (TypeError, KeyError, IndexError):
-            return self._run(job, timeout)
+            return self._run(job, None)
         if type(args) is not list or type(kwargs) is not dict:
-            return self._run(job, timeout)
+            return self._run(job, None)
         try:
             return function(*args, **kwargs)
         except TypeError:

@@ -25,7 +25,7 @@ from glidemq_async.errors import (
     WaitingForChildren,
     WorkflowDiverged,
 )
-from glidemq_async.executors.protocol import AwaitsHandlers, Executor, Handler
+from glidemq_async.executors.protocol import AwaitsHandlers, BeginsRuns, Executor, Handler
 from glidemq_async.functions import outcomes
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -229,8 +229,12 @@ class Runner:
         self._handler = handler
         self._executor = executor
         self._awaits_handlers = isinstance(executor, AwaitsHandlers)
-        self.call: Callable[[Job[Any, Any]], Any] = handler if self._awaits_handlers else self._begin
+        self.call: Callable[[Job[Any, Any]], Any] = self._begin
         """Calls the handler of a job without a timeout, and returns the awaitable of its result."""
+        if isinstance(executor, BeginsRuns):
+            self.call = executor.begin
+        elif self._awaits_handlers:
+            self.call = handler
         self._rules = rules
         self._strategies = strategies
         self._after_execution = after_execution
