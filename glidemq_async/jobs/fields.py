@@ -241,7 +241,7 @@ class JobFields(Generic[Data, Result]):
                 self._data = UNREAD
             if self._data is UNREAD:
                 self._data = self._decoded_data()
-        return self._data
+        return cast("Data", self._data)
 
     def _decoded_data(self) -> object:
         try:
