@@ -80,32 +80,51 @@ do
 
   local NONE = {}
 
-  local function read(base, key, common)
-    local own = redis.call('HMGET', base .. ':key:' .. key, unpack(FIELDS))
-    if not own[2] then own[2], own[3] = common[2], common[3] end
-    if not own[4] then own[4], own[5] = common[4], common[5] end
+  -- Return limits as numbers; a limit that is not set is nil.
+  local function parsed(raw)
     return {
-      concurrency = tonumber(own[1] or common[1] or nil),
-      max = tonumber(own[2] or nil), length = tonumber(own[3] or nil),
-      bucket = own[4] and {capacity = tonumber(own[4]), refill = tonumber(own[5])},
+      concurrency = tonumber(raw[1] or nil),
+      max = tonumber(raw[2] or nil), length = tonumber(raw[3] or nil),
+      bucket = raw[4] and {capacity = tonumber(raw[4]), refill = tonumber(raw[5])},
     }
   end
 
-  -- Return the limits of a key, as numbers or nil. The default applies where the key has no limit. No call changes
-  -- limits after it has read them, so each is read once per call.
-  function keyed.limits_of(base, key, call)
-    if not call.seen.limited then return NONE end
-    local known = call.key_limits
+  -- Return the limits of a key that has limits of its own. The default applies where it has none.
+  local function read(base, key, common)
+    local own = redis.call('HMGET', base .. ':key:' .. key, unpack(FIELDS))
+    if not own[1] then own[1] = common[1] end
+    if not own[2] then own[2], own[3] = common[2], common[3] end
+    if not own[4] then own[4], own[5] = common[4], common[5] end
+    return parsed(own)
+  end
+
+  -- Read the limits of these keys, for keyed.limits_of. Most keys have only the default, and one command finds the
+  -- others. No call changes limits after it has read them, so each is read once per call.
+  function keyed.read_limits(base, keys, call)
+    if not call.seen.limited then return end
+    local known, unread = call.key_limits, {}
     if not known then
-      known = {common = redis.call('HMGET', base .. ':key:', unpack(FIELDS)), keys = {}}
+      local common = redis.call('HMGET', base .. ':key:', unpack(FIELDS))
+      known = {common = common, default = parsed(common), keys = {}}
       call.key_limits = known
     end
-    local found = known.keys[key]
-    if not found then
-      found = read(base, key, known.common)
-      known.keys[key] = found
+    for _, key in ipairs(keys) do
+      if not known.keys[key] then unread[#unread + 1] = key end
     end
-    return found
+    if not unread[1] then return end
+    for i, own in ipairs(redis.call('SMISMEMBER', base .. ':limited', unpack(unread))) do
+      local key = unread[i]
+      known.keys[key] = own == 1 and read(base, key, known.common) or known.default
+    end
+  end
+
+  -- Return the limits of a key, as numbers or nil.
+  function keyed.limits_of(base, key, call)
+    if not call.seen.limited then return NONE end
+    local known = call.key_limits and call.key_limits.keys[key]
+    if known then return known end
+    keyed.read_limits(base, {key}, call)
+    return call.key_limits.keys[key]
   end
 end
 
