@@ -207,7 +207,8 @@ end
 local function check_ready(base, key, report)
   local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
   local call = {now = clock.now(), seen = queue_flags.at(base)}
-  local left = keyed.room(base, key, keyed.limits_of(base, key, call), call)
+  local running = keyed.running_counts(base, {key}, call)[key]
+  local left = keyed.room(base, key, keyed.limits_of(base, key, call), running, call)
   local ready = redis.call('ZSCORE', base .. ':ready', key)
   local sleeping = redis.call('ZSCORE', base .. ':sleeping', key)
   local expected, is_indexed = waiting > 0 and left > 0, (ready or sleeping) and true or false

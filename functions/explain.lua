@@ -159,10 +159,8 @@ do
     local pause, window = keyed.opens(base, key, {max = limits_now.max, length = limits_now.length}, call)
     local bucket = limits_now.bucket and bucket_opens(base, key, limits_now.bucket, call)
     if pause and pause > call.now then gate(gates, 'key-paused', {to = pause, detail = key}) end
-    if keyed.room(base, key, limits_now, call) <= 0 then
-      local running = call.seen.running and redis.call('HGET', base .. ':running', key)
-      explain_busy(base, gates, id, key, tonumber(running or 0))
-    end
+    local running = keyed.running_counts(base, {key}, call)[key]
+    if keyed.room(base, key, limits_now, running, call) <= 0 then explain_busy(base, gates, id, key, running) end
     if window and window > call.now then
       gate(gates, 'window', {to = window, count = limits_now.max, by = key, detail = 'key'})
     end

@@ -128,10 +128,9 @@ do
   end
 end
 
--- Return the tokens that the first job in a line takes from its key's bucket.
-function keyed.cost_of_first(base, queue)
-  local first = redis.call('ZRANGE', queue, '0', '0')[1]
-  local route = keyed.route_of(base, string.sub(first, MEMBER))
+-- Return the tokens that a job in a line takes from its key's bucket.
+function keyed.cost_of(base, member)
+  local route = keyed.route_of(base, string.sub(member, MEMBER))
   return route and tonumber(route.cost) or 0
 end
 
@@ -141,11 +140,12 @@ function keyed.opens(base, key, limits_now, call)
   local pause, window, bucket
   if call.seen.pauses then pause = tonumber(redis.call('ZSCORE', base .. ':pauses', key) or nil) end
   if limits_now.max then
-    local _, free_at = limits.room(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)
+    local _, free_at = limits.room(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now, 1,
+      math.huge)
     window = free_at
   end
   if limits_now.bucket then
-    local cost = keyed.cost_of_first(base, base .. ':keyq:' .. key)
+    local cost = keyed.cost_of(base, redis.call('ZRANGE', base .. ':keyq:' .. key, '0', '0')[1])
     bucket = limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now)
   end
   return pause, window, bucket
@@ -157,10 +157,18 @@ local function open_at(base, key, limits_now, call)
   return math.max(call.now, pause or 0, window or 0, bucket or 0)
 end
 
+-- Return how many jobs of these keys run, by key.
+function keyed.running_counts(base, keys, call)
+  local counts, found = {}, {}
+  if call.seen.running and keys[1] then found = redis.call('HMGET', base .. ':running', unpack(keys)) end
+  for i, key in ipairs(keys) do counts[key] = tonumber(found[i] or 0) end
+  return counts
+end
+
 -- Return how many more jobs of the key may run in addition to the running ones.
-function keyed.room(base, key, limits_now, call)
+function keyed.room(base, key, limits_now, running, call)
   local concurrency = limits_now.concurrency or 1
-  local left = concurrency - (call.seen.running and redis.call('HGET', base .. ':running', key) or 0)
+  local left = concurrency - running
   if left > 0 and concurrency == 1 and call.seen.resting and exists(base .. ':keyrest:' .. key) then return 0 end
   return left
 end
@@ -185,23 +193,20 @@ do
     end
   end
 
-  -- Return the touched keys that have running jobs, as a set. released: the keys that have none any more.
+  -- Return how many jobs of the touched keys run, by key, as far as the review needs to know that. released: the keys
+  -- that have no running jobs any more.
   local function running_among(base, touched, released, call)
-    local asked, found = {}, {}
-    if not call.seen.running then return found end
+    local asked = {}
     for _, key in ipairs(touched) do
       if touched[key] and not (released and released[key]) then asked[#asked + 1] = key end
     end
-    for i, count in ipairs(asked[1] and redis.call('HMGET', base .. ':running', unpack(asked)) or asked) do
-      if count then found[asked[i]] = true end
-    end
-    return found
+    return keyed.running_counts(base, asked, call)
   end
 
   -- Return how many more jobs of a key may run, and, unless this is 0, the instant from which they may start.
-  local function start_of(base, key, call)
+  local function start_of(base, key, running, call)
     local limits_now = keyed.limits_of(base, key, call)
-    local left = keyed.room(base, key, limits_now, call)
+    local left = keyed.room(base, key, limits_now, running, call)
     return left, left > 0 and open_at(base, key, limits_now, call)
   end
 
@@ -224,14 +229,15 @@ do
     call.touched, call.released = nil, nil
     local ready, not_ready, sleeping, awake = {}, {}, {}, {}
     local now, simple, startable = call.now, not keyed.is_costly(seen), call.startable
+    if not simple then keyed.read_limits(base, touched, call) end
     for i = 1, #touched do
       local key = touched[i]
       local waits, left, at = touched[key], 0, false
       if not waits then
         at = false
       elseif not simple then
-        left, at = start_of(base, key, call)
-      elseif not running[key] then
+        left, at = start_of(base, key, running[key] or 0, call)
+      elseif (running[key] or 0) == 0 then
         left, at = 1, now
       end
       if at == now then
@@ -344,11 +350,12 @@ do
       ended[key] = (ended[key] or 0) + 1
       keyed.touch(call, key)
     end
-    local over = {}
+    local over, lower = {}, {}
     for i, count in ipairs(redis.call('HMGET', hash, unpack(names))) do
-      local left = (count or 0) - ended[names[i]]
-      if left > 0 then redis.call('HSET', hash, names[i], left) else over[#over + 1] = names[i] end
+      local left, n = (count or 0) - ended[names[i]], #lower
+      if left > 0 then lower[n + 1], lower[n + 2] = names[i], digits(left) else over[#over + 1] = names[i] end
     end
+    if lower[1] then redis.call('HSET', hash, unpack(lower)) end
     if over[1] then
       redis.call('HDEL', hash, unpack(over))
       forget_limits(base, call)

@@ -41,38 +41,56 @@ do
   end
 end
 
--- Take up to n jobs of a ready key with limits, and count them as running.
-local function take(base, key, n, call, out)
-  local limits_now = keyed.limits_of(base, key, call)
-  local queue = base .. ':keyq:' .. key
-  n = math.min(n, keyed.room(base, key, limits_now, call))
-  if limits_now.max then
-    n = math.min(n, (limits.window(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now)))
-  end
-  local bucket, paid, taken = limits_now.bucket, base .. ':keybucket:' .. key, 0
-  while taken < n do
-    if bucket then
-      if redis.call('ZCARD', queue) == 0 then break end
-      local cost = keyed.cost_of_first(base, queue)
-      if limits.affordable_at(paid, bucket, cost, call.now) > call.now then break end
-      limits.pay(paid, bucket, cost, call.now)
+local take_limited
+
+do
+  -- Pay for up to n of the first jobs in a line. Return how many the bucket of the key can pay.
+  local function pay(base, key, queue, bucket, n, call)
+    local paid = base .. ':keybucket:' .. key
+    local left, number = limits.tokens_in(paid, bucket, call.now), 0
+    for _, member in ipairs(redis.call('ZRANGE', queue, '0', digits(n - 1))) do
+      local cost = keyed.cost_of(base, member)
+      if limits.lacking(bucket, left, cost) > 0 then break end
+      left, number = left - cost, number + 1
     end
-    -- Without a bucket, one command takes all of them.
-    local popped = redis.call('ZPOPMIN', queue, bucket and '1' or digits(n))
-    for i = 1, #popped, 2 do
-      note_taken(out, popped[i], key)
-      taken = taken + 1
+    if number > 0 then limits.set_tokens(paid, bucket, left, call.now) end
+    return number
+  end
+
+  -- Take up to n jobs of a ready key with limits. Return how many. running: how many of its jobs run already.
+  local function take(base, key, n, running, call, out)
+    local limits_now = keyed.limits_of(base, key, call)
+    local queue, rate = base .. ':keyq:' .. key, base .. ':keyrate:' .. key
+    local room, taken = keyed.room(base, key, limits_now, running, call), 0
+    local most = math.min(n, room)
+    if limits_now.max and most > 0 then
+      most = math.min(most, (limits.window(rate, limits_now.max, limits_now.length, call.now, most)))
     end
-    if not bucket then break end
+    if limits_now.bucket and most > 0 then most = pay(base, key, queue, limits_now.bucket, most, call) end
+    if most > 0 then
+      local popped = redis.call('ZPOPMIN', queue, digits(most))
+      for i = 1, #popped, 2 do note_taken(out, popped[i], key) end
+      taken = #popped / 2
+    end
+    if limits_now.max and taken > 0 then limits.note_starts(base, rate, taken, limits_now.length, call) end
+    -- A key that runs as many jobs as it may waits for the end of a run.
+    if taken == 0 or taken < room then keyed.touch(call, key) end
+    return taken
   end
-  if taken > 0 then
-    redis.call('HINCRBY', queue_flags.create(base, 'running', call.seen), key, digits(taken))
+
+  -- Take up to n jobs of each of these ready keys with limits, `left` jobs in all, and count them as running.
+  function take_limited(base, popped, n, left, call, out)
+    local keys, started = {}, {}
+    for i = 1, #popped, 2 do keys[#keys + 1] = popped[i] end
+    keyed.read_limits(base, keys, call)
+    local running = keyed.running_counts(base, keys, call)
+    for _, key in ipairs(keys) do
+      local taken = take(base, key, math.min(n, left), running[key], call, out)
+      left = left - taken
+      if taken > 0 then started[#started + 1], started[#started + 2] = key, digits(running[key] + taken) end
+    end
+    if started[1] then redis.call('HSET', queue_flags.create(base, 'running', call.seen), unpack(started)) end
   end
-  if limits_now.max and taken > 0 then
-    limits.note_starts(base, base .. ':keyrate:' .. key, taken, limits_now.length, call)
-  end
-  -- A key that runs one job at a time waits for the end of that run.
-  if limits_now.concurrency or taken == 0 then keyed.touch(call, key) end
 end
 
 -- Take up to `count` jobs, key by key in turn. Return { ids, keys, whats }; whats: how to read each record.
@@ -83,8 +101,7 @@ function keyed_claim.pop(base, count, call)
     local popped = redis.call('ZPOPMIN', base .. ':ready', digits(math.min(left, KEYS_AT_ONCE)))
     if #popped == 0 then break end
     if call.seen.limited then
-      local share = math.max(1, math.floor(left * 2 / #popped))
-      for i = 1, #popped, 2 do take(base, popped[i], math.min(share, count - #out.ids), call, out) end
+      take_limited(base, popped, math.max(1, math.floor(left * 2 / #popped)), left, call, out)
     else
       take_first(base, popped, call, out)
     end

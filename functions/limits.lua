@@ -12,6 +12,7 @@ local limits = {}
 local KEPT = {queue = 1000, key = 50}
 -- How long the queue keeps its starts. A key keeps its starts only for its window, because there may be many keys.
 local KEPT_MS = 86400000
+local FORGOTTEN_FROM = 100       -- starts that a call does not forget although nobody needs them
 local MOST_FORGOTTEN = 2000      -- starts that a call forgets; it starts at most 1,000 jobs
 local BOUNDED = '2'              -- the field `limits` of `meta2` if the number of waiting jobs is limited
 local LONGEST_MS = 1e14          -- maximum length of a rate's window; servers refuse much later instants
@@ -19,9 +20,13 @@ local LONGEST_MS = 1e14          -- maximum length of a rate's window; servers r
 -- Return how many more jobs may start in the window and, if none, when the next one may; and how many starts are before
 -- the window. The window includes its last instant and not its first: a start at 0 ms leaves a window of 100 ms at 100
 -- ms. Starts in the future were noted before the clock was set back and do not count.
-function limits.room(key, max, length, now)
+-- wanted, most: optional. If `wanted` jobs may start although all known starts count, and there are at most `most`
+-- known starts, one command is enough. The first value then may be too low, and the third one is 0.
+function limits.room(key, max, length, now, wanted, most)
+  local known = redis.call('ZCARD', key)
+  if wanted and known + wanted <= max and known <= most then return max - known, nil, 0 end
   local before = redis.call('ZCOUNT', key, '-inf', digits(now - length))
-  local started, ahead = redis.call('ZCARD', key) - before, 0
+  local started, ahead = known - before, 0
   if started >= max then
     ahead = redis.call('ZCOUNT', key, '(' .. digits(now + clock.SLACK_MS), '+inf')
     started = started - ahead
@@ -33,13 +38,14 @@ function limits.room(key, max, length, now)
   return 0, tonumber(leaving[2]) + length, before
 end
 
--- Return the same first two values, and forget old starts. For a call that may write. kept: how many starts before the
--- window to keep.
-function limits.window(key, max, length, now, kept)
-  local left, at, before = limits.room(key, max, length, now)
-  local over = before - (kept or KEPT.key)
+-- Return the same first two values for `wanted` jobs, and forget old starts. For a call that may write. kept: how many
+-- starts before the window to keep.
+function limits.window(key, max, length, now, wanted, kept)
+  kept = kept or KEPT.key
+  local left, at, before = limits.room(key, max, length, now, wanted, kept + FORGOTTEN_FROM)
+  local over = before - kept
   -- Only in larger steps: otherwise every call would need one more command.
-  if over > 100 then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
+  if over > FORGOTTEN_FROM then redis.call('ZREMRANGEBYRANK', key, 0, math.min(over, MOST_FORGOTTEN) - 1) end
   return left, at
 end
 
@@ -58,19 +64,24 @@ function limits.note_starts(base, key, n, length, call)
   redis.call('PEXPIRE', key, length + 1000)
 end
 
--- Return the tokens in a bucket at `now`, in thousandths.
-local function tokens_in(key, bucket, now)
+-- Return the tokens in a bucket at `now`, in thousandths. bucket: { capacity, refill }, thousandths of a token (per
+-- second).
+function limits.tokens_in(key, bucket, now)
   local kept = redis.call('HMGET', key, 'tokens', 'at')
   if not kept[1] or clock.is_ahead(kept[2] + 0, now) then return bucket.capacity end
   return math.min(bucket.capacity, tonumber(kept[1]) + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000))
 end
 
--- Return when the bucket can pay `cost`: `now`, or later. A full bucket pays a cost above its capacity by going into
--- debt: no job waits for ever, and the rate still holds. bucket: { capacity, refill }, thousandths of a token (per
--- second).
+-- Return how many of its tokens a bucket lacks to pay `cost`; 0 or less if it can pay. A full bucket pays a cost above
+-- its capacity by going into debt: no job waits for ever, and the rate still holds.
+function limits.lacking(bucket, tokens, cost)
+  return math.min(cost, bucket.capacity) - tokens
+end
+
+-- Return when the bucket can pay `cost`: `now`, or later.
 function limits.affordable_at(key, bucket, cost, now)
-  local missing = math.min(cost, bucket.capacity) - tokens_in(key, bucket, now)
-  return missing <= 0 and now or now + math.min(math.ceil(missing * 1000 / bucket.refill), LONGEST_MS)
+  local lacking = limits.lacking(bucket, limits.tokens_in(key, bucket, now), cost)
+  return lacking <= 0 and now or now + math.min(math.ceil(lacking * 1000 / bucket.refill), LONGEST_MS)
 end
 
 -- Let the bucket expire when it is full again.
@@ -79,16 +90,16 @@ local function expire_when_full(key, bucket, tokens)
   redis.call('PEXPIRE', key, digits(until_full + 1000))
 end
 
-function limits.pay(key, bucket, cost, now)
-  local left = tokens_in(key, bucket, now) - cost
-  redis.call('HSET', key, 'tokens', digits(left), 'at', digits(now))
-  expire_when_full(key, bucket, left)
+-- Store the tokens that are left after a payment.
+function limits.set_tokens(key, bucket, tokens, now)
+  redis.call('HSET', key, 'tokens', digits(tokens), 'at', digits(now))
+  expire_when_full(key, bucket, tokens)
 end
 
 -- Extend the expiry of the tokens after the bucket was changed. A bucket that refills more slowly or has a larger
 -- capacity is full later, and its tokens must not expire before.
 function limits.keep_tokens(key, bucket, now)
-  if bucket and exists(key) then expire_when_full(key, bucket, tokens_in(key, bucket, now)) end
+  if bucket and exists(key) then expire_when_full(key, bucket, limits.tokens_in(key, bucket, now)) end
 end
 
 -- Note in `meta2` that the queue has limits. An add reads only `meta2` to learn this.
@@ -126,7 +137,7 @@ function limits.allowance(base, slots, call)
     return 0
   end
   if set[2] then
-    local left, at = limits.window(base .. ':rate', tonumber(set[2]), tonumber(set[3]), call.now, KEPT.queue)
+    local left, at = limits.window(base .. ':rate', tonumber(set[2]), tonumber(set[3]), call.now, slots, KEPT.queue)
     allowed, call.open_at = math.min(allowed, left), at
   end
   if set[1] then
