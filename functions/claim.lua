@@ -10,7 +10,7 @@
 local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 64
-local LARGEST_COSTLY_STEP = 8
+local LARGEST_COSTLY_STEP = 32
 -- The bytes that a job which cannot start adds to the budget, so that a call does not walk through many of them.
 local REFUSED_BYTES = 4096
 local PROGRESS = claimed_rows.PROGRESS

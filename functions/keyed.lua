@@ -335,9 +335,10 @@ do
 
   -- Without limits, no key runs several jobs from here on.
   local function forget_limits(base, call)
-    if exists(base .. ':limited') or exists(base .. ':running') then return end
+    call.seen.running = exists(base .. ':running')
+    if call.seen.running or exists(base .. ':limited') then return end
     redis.call('HDEL', base .. ':meta2', 'key_limits')
-    call.seen.limited, call.seen.running = nil, nil
+    call.seen.limited = nil
   end
 
   -- Note that runs of these keys have ended, for any reason. `keys` names a key once for each run. The caller has

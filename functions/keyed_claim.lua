@@ -11,34 +11,31 @@ local function note_taken(out, member, key)
   out.ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.sub(member, HINT, HINT)]
 end
 
-local take_first
+-- Write how many jobs of these keys run: { key number }…
+local function note_running(base, started, call)
+  if not started[1] then return end
+  local is_new = not call.seen.running
+  local hash = queue_flags.create(base, 'running', call.seen)
+  if is_new then redis.call('HSET', hash, SEP, WIDENER) end
+  redis.call('HSET', hash, unpack(started))
+  if is_new then redis.call('HDEL', hash, SEP) end
+end
 
-do
-  -- Note that each of these keys, which have no limits, has one running job now.
-  local function note_started(base, keys, call)
-    local is_new, started = not call.seen.running, {}
-    local hash = queue_flags.create(base, 'running', call.seen)
-    for i, key in ipairs(keys) do started[2 * i - 1], started[2 * i] = key, '1' end
-    if is_new then redis.call('HSET', hash, SEP, WIDENER) end
-    redis.call('HSET', hash, unpack(started))
-    if is_new then redis.call('HDEL', hash, SEP) end
-  end
-
-  -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
-  function take_first(base, popped, call, out)
-    local started = {}
-    for i = 1, #popped, 2 do
-      local key = popped[i]
-      local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
-      if first then
-        note_taken(out, first, key)
-        started[#started + 1] = key
-      else
-        keyed.touch(call, key)
-      end
+-- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
+local function take_first(base, popped, call, out)
+  local started = {}
+  for i = 1, #popped, 2 do
+    local key = popped[i]
+    local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
+    if first then
+      local n = #started
+      note_taken(out, first, key)
+      started[n + 1], started[n + 2] = key, '1'
+    else
+      keyed.touch(call, key)
     end
-    if started[1] then note_started(base, started, call) end
   end
+  note_running(base, started, call)
 end
 
 local take_limited
@@ -87,9 +84,10 @@ do
     for _, key in ipairs(keys) do
       local taken = take(base, key, math.min(n, left), running[key], call, out)
       left = left - taken
-      if taken > 0 then started[#started + 1], started[#started + 2] = key, digits(running[key] + taken) end
+      local at = #started
+      if taken > 0 then started[at + 1], started[at + 2] = key, digits(running[key] + taken) end
     end
-    if started[1] then redis.call('HSET', queue_flags.create(base, 'running', call.seen), unpack(started)) end
+    note_running(base, started, call)
   end
 end
 

@@ -69,7 +69,7 @@ local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
-local STEP, COSTLY_STEP = 128, 16
+local STEP, COSTLY_STEP = 128, 32
 -- A run that suspends its job may read its mailbox.
 local SIGNALLED_STEP = 4
 local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
