@@ -210,8 +210,14 @@ do
     return left, left > 0 and open_at(base, key, limits_now, call)
   end
 
+  -- Return how many waiting jobs of a key may start, if `left` more may run.
+  local function startable_in(base, key, left)
+    return math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key))
+  end
+
   local function note_ready(base, ready, seen)
-    local widen = not seen.ready and #ready > 2 * AT_ONCE
+    -- Calls review a few keys with limits at a time, and such keys often stay in `ready` while their jobs run.
+    local widen = not seen.ready and #ready >= 2 * (seen.limited and MANY or AT_ONCE)
     local key = queue_flags.create(base, 'ready', seen)
     if widen then redis.call('ZADD', key, '0', WIDENER) end
     in_chunks('ZADD', key, 'NX', ready)
@@ -230,6 +236,8 @@ do
     local ready, not_ready, sleeping, awake = {}, {}, {}, {}
     local now, simple, startable = call.now, not keyed.is_costly(seen), call.startable
     if not simple then keyed.read_limits(base, touched, call) end
+    -- Without idle workers, nobody is woken for the second and further jobs of a key.
+    local has_idle = not simple and exists(base .. ':idle')
     for i = 1, #touched do
       local key = touched[i]
       local waits, left, at = touched[key], 0, false
@@ -243,7 +251,7 @@ do
       if at == now then
         local n = #ready
         ready[n + 1], ready[n + 2] = waits ~= true and waits or order.next(base, call), key
-        startable = startable + (left > 1 and math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) or 1)
+        startable = startable + (left > 1 and has_idle and startable_in(base, key, left) or 1)
       elseif seen.ready then
         not_ready[#not_ready + 1] = key
       end
