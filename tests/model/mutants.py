@@ -327,12 +327,32 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a bucket never refills": (" + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000)", ""),
     "a job needs one token more than its cost": (
-        "tokens_in(key, bucket, now) - cost",
-        "tokens_in(key, bucket, now) - cost - 1",
+        "left, number = left - cost, number + 1",
+        "left, number = left - cost - 1, number + 1",
     ),
     "a job whose cost exceeds the capacity never starts": (
-        "math.min(cost, bucket.capacity) - tokens_in",
-        "cost - tokens_in",
+        "return math.min(cost, bucket.capacity) - tokens",
+        "return cost - tokens",
+    ),
+    "a claim pays only for the first job of a key": (
+        "left, number = left - cost, number + 1",
+        "left, number = number == 0 and left - cost or left, number + 1",
+    ),
+    "a claim forgets what a bucket has paid": (
+        "    if number > 0 then limits.set_tokens(paid, bucket, left, call.now) end\n",
+        "",
+    ),
+    "a key with limits counts only the jobs of the last claim as running": (
+        "key, digits(running[key] + taken)",
+        "key, digits(taken)",
+    ),
+    "a key that can start more jobs leaves the index": (
+        "if taken == 0 or taken < room then",
+        "if taken == 0 then",
+    ),
+    "the limits of a key with limits of its own are not read": (
+        "own == 1 and read(base, key, known.common) or known.default",
+        "known.default",
     ),
     "a key with limits ignores the default window": (
         "    if not own[2] then own[2], own[3] = common[2], common[3] end\n",
