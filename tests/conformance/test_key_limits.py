@@ -266,6 +266,24 @@ async def test_a_default_window_counts_each_key_separately(timed: Timed) -> None
     assert await counts(timed.queue) == {"completed": 4, "rate-limited": 2, "key-waiting": 4}
 
 
+async def test_a_key_with_a_concurrency_of_its_own_has_the_default_window(timed: Timed) -> None:
+    await timed.queue.set_key_limits(None, concurrency=10, rate_limit=RateLimit(2, 60))
+    await timed.queue.set_key_limits("k", concurrency=4)
+    await fill(timed, 5)
+    assert await timed.run() == ["0", "1"]
+
+
+async def test_a_key_with_a_window_of_its_own_has_the_default_bucket_and_concurrency(timed: Timed) -> None:
+    await timed.queue.set_key_limits(None, concurrency=3, token_bucket=TokenBucket(2, 0.01))
+    await timed.queue.set_key_limits("k", rate_limit=RateLimit(9, 60))
+    await fill(timed, 5)
+    assert await timed.names() == ["0", "1"]
+    await timed.queue.set_key_limits("k", token_bucket=TokenBucket(9, 1))
+    await timed.clock.advance(5 * SECOND)
+    assert await timed.names() == ["2"]
+    await timed.fake_worker.leave()
+
+
 async def test_expired_jobs_use_no_start(timed: Timed) -> None:
     await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
     await fill(timed, 3, ttl=60)
