@@ -83,7 +83,6 @@ RARE: Final = frozenset(
         "promoting starts jobs that follow another one",
         "a keyed job that is delayed keeps its position",
         "a bucket never refills",
-        "a key without limits ignores the default window",
         "a rate-limited key is never checked again",
         "cleaning of waiting jobs exceeds its limit",
         "promoting visits skipped jobs again",

@@ -354,10 +354,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "own == 1 and read(base, key, known.common) or known.default",
         "known.default",
     ),
-    "a key without limits ignores the default window": (
-        "default = parsed(common)",
-        "default = parsed({common[1], false, false, common[4], common[5]})",
-    ),
     "a changed default limit starts no waiting jobs": ("    if route then keyed.touch(call, route.key) end\n", ""),
     "a changed limit of a key starts no waiting jobs": ("  if key ~= '' then keyed.touch(call, key) end\n", ""),
     "a rate-limited key is never checked again": (

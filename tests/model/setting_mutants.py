@@ -23,8 +23,8 @@ MUTANTS_OF_EXPLANATIONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "an explanation omits the pause of a key": ("if pause and pause > call.now then gate(", "if false then gate("),
     "an explanation omits the running jobs of a key": (
-        "if keyed.room(base, key, limits_now, call) <= 0 then",
-        "if false then",
+        "if keyed.room(base, key, limits_now, running, call) <= 0 then explain_busy",
+        "if false then explain_busy",
     ),
     "an explanation omits the window of a key": ("    if window and window > call.now then\n", "    if false then\n"),
     "an explanation omits the bucket of a key": ("if bucket and bucket > call.now then gate(", "if false then gate("),
