@@ -68,8 +68,8 @@ local DIRECTLY = 1
 local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
--- runs in one step. Runs with another outcome, and runs whose keys are costly to review, cost several times as much.
-local STEP, COSTLY_STEP = 128, 32
+-- runs in one step. Runs whose keys are costly to review, and runs with another outcome, cost several times as much.
+local STEP, KEYED_STEP, COSTLY_STEP = 128, 32, 16
 -- A run that suspends its job may read its mailbox.
 local SIGNALLED_STEP = 4
 local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
@@ -288,8 +288,8 @@ end
 local function settle_others(base, args, n, total, done, answer, call)
   local seen = call.seen
   local is_costly = args.has_others or seen.streamed or seen.flowed or seen.stepped
-    or (args.has_keys and keyed.is_costly(seen))
-  local most = seen.signalled and SIGNALLED_STEP or is_costly and COSTLY_STEP or STEP
+  local usual = args.has_keys and keyed.is_costly(seen) and KEYED_STEP or STEP
+  local most = seen.signalled and SIGNALLED_STEP or is_costly and COSTLY_STEP or usual
   local step, last = claim.usual_step(most), 0
   while last < n do
     local first = last + 1
