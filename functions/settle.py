@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
+
+from typing_extensions import override
 
 from glidemq_async.functions.calling import Arg, Calls, RequestChannel, TransactionStore, text
 from glidemq_async.functions.loader import function_name
@@ -27,16 +29,16 @@ from glidemq_async.functions.outcomes import (
 _History: TypeAlias = list[bytes | None]
 """The history of a claimed job: None for a field that the record does not have."""
 
-_Row: TypeAlias = tuple[bytes, list[bytes]]
-"""An entry of `fifo`: its id, and its fields."""
+EntryRow: TypeAlias = tuple[bytes, list[bytes]]
+"""An entry of `fifo`: its id, and its fields. A plain job has the fields name and data, and may have options."""
 
 _ARGUMENTS_OF_A_RUN = 5
 _FIELDS_OF_A_JOB = 4
 _HAS_RECORD = 1
 """The last of these fields of a job with a record. Four more fields of the job follow."""
-_BYTES_OF_A_TIME = 14
+BYTES_OF_A_TIME: Final = 14
 """The length of the time in the id of an entry: a hyphen and 13 digits of milliseconds."""
-_NAME_AND_DATA = 2
+NAME_AND_DATA: Final = 2
 """The number of fields of the entry of a plain job without options."""
 _CONSUMER, _FLAGS = 2, 5
 """Positions in the arguments of a call."""
@@ -74,6 +76,34 @@ class ClaimedJob(NamedTuple):
     history: JobHistory | None
     is_plain: bool
     """True for a job without a record, see plain.lua. The worker sends the time at which its run began."""
+
+
+class EntriesRead(Sequence[ClaimedJob]):
+    """The jobs of a direct claim, as the entries that the worker has read.
+
+    A worker makes its runs from `rows`. An item of the sequence is made when it is read.
+    """
+
+    __slots__ = ("rows",)
+
+    def __init__(self, rows: Sequence[EntryRow]) -> None:
+        self.rows = rows
+
+    @override
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> ClaimedJob: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
+
+    @override
+    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
+        if isinstance(index, slice):
+            return [_job_of(row) for row in self.rows[index]]
+        return _job_of(self.rows[index])
 
 
 class _Group:
@@ -187,7 +217,7 @@ class SettleReply(NamedTuple):
 
     now: int
     refused: dict[int, str]
-    jobs: list[ClaimedJob]
+    jobs: Sequence[ClaimedJob]
     due: int
     listeners: int
     posted: bool
@@ -300,9 +330,9 @@ class SettleCalls(Calls):
             return None if isinstance(settled, Exception) else _reply(request, settled)._replace(is_refused=True)
         if isinstance(finished, Exception):
             return None
-        streams = cast("list[tuple[bytes, list[_Row]]] | None", None if isinstance(read, Exception) else read)
+        streams = cast("list[tuple[bytes, list[EntryRow]]] | None", None if isinstance(read, Exception) else read)
         rows = streams[0][1] if streams else []
-        return _reply(request, finished)._replace(jobs=_jobs_of(rows), is_direct=True)
+        return _reply(request, finished)._replace(jobs=EntriesRead(rows), is_direct=True)
 
 
 def _reply(request: SettleRequest, reply: object) -> SettleReply:
@@ -369,7 +399,7 @@ def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
         token, called = entry.decode(), name.decode(errors="replace")
         if rest != _HAS_RECORD:
             # A plain job: its id is the number of its entry.
-            job: tuple[object, ...] = (token[:-_BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
+            job: tuple[object, ...] = (token[:-BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
         else:
             job_id, opts, fence, history = next(values), next(values), next(values), next(values)
             past = _history(history) if history else None
@@ -378,20 +408,13 @@ def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
     return jobs
 
 
-def _jobs_of(rows: Sequence[_Row]) -> list[ClaimedJob]:
-    """Return the plain jobs of entries that the worker has read itself."""
-    new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
-    kind = ClaimedJob
-    jobs = list[ClaimedJob]()
-    stored, name = b"", ""
-    for entry, fields in rows:
-        token = entry.decode()
-        if fields[0] != stored:  # most jobs of a claim have the name of the one before
-            stored = fields[0]
-            name = stored.decode(errors="replace")
-        opts = fields[2] if len(fields) > _NAME_AND_DATA else b""
-        jobs.append(new(kind, (token[:-_BYTES_OF_A_TIME], "p" + token, 1, name, fields[1], opts, None, True)))
-    return jobs
+def _job_of(row: EntryRow) -> ClaimedJob:
+    """Return the plain job of an entry that the worker has read itself."""
+    entry, fields = row
+    token = entry.decode()
+    opts = fields[2] if len(fields) > NAME_AND_DATA else b""
+    name = fields[0].decode(errors="replace")
+    return ClaimedJob(token[:-BYTES_OF_A_TIME], "p" + token, 1, name, fields[1], opts, None, is_plain=True)
 
 
 def _history(fields: _History | bytes) -> JobHistory:

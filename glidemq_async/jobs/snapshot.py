@@ -16,7 +16,7 @@ from glidemq_async.client.ended import Ended
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
-from glidemq_async.functions.settle import JobHistory
+from glidemq_async.functions.settle import BYTES_OF_A_TIME, NAME_AND_DATA, EntryRow, JobHistory
 from glidemq_async.jobs.fields import LATER, NOT_ACTIVE, UNREAD
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter
@@ -72,6 +72,56 @@ def job_of_claim(
         job._created = created_ms(history.added, "", history.route)
         job._route = route_of(history.route)
     return job
+
+
+class JobsOfEntries(NamedTuple):
+    """The jobs of a direct claim."""
+
+    jobs: list[AnyJob]
+    tokens: list[str]
+    """The fencing token of each run."""
+    have_options: bool
+    """False if no job has stored options."""
+    have_one_name: bool
+
+
+def jobs_of_entries(client: QueueClient, rows: Sequence[EntryRow], now: int) -> JobsOfEntries:
+    """Return the plain jobs of entries that a worker has claimed at the server's time `now`."""
+    # The same attributes as in `job_of_claim`. One loop makes all jobs, because a call for each one costs as much as
+    # half of its attributes.
+    jobs: list[AnyJob] = []
+    tokens: list[str] = []
+    stored, name, names, have_options = None, "", 0, False
+    new, kind = _new, Job
+    for entry, fields in rows:
+        if fields[0] != stored:  # most jobs of a claim have the name of the one before
+            stored = fields[0]
+            name = stored.decode(errors="replace")
+            names += 1
+        text = entry.decode()
+        token = "p" + text
+        job: AnyJob = new(kind)
+        job._client = client
+        job.id = text[:-BYTES_OF_A_TIME]
+        job._entry = token
+        job.fence = 1
+        job.name = name
+        job._data_bytes = fields[1]
+        if len(fields) > NAME_AND_DATA:
+            job._opts = fields[2]
+            job._stored_options = None
+            have_options = True
+        else:
+            job._opts = b""
+        job.state = "active"
+        job.attempts_made = 0
+        job._data = UNREAD
+        job._started = now
+        job._route = PLAIN
+        job._origin = job._meter = None
+        jobs.append(job)
+        tokens.append(token)
+    return JobsOfEntries(jobs, tokens, have_options, names == 1)
 
 
 def job_of_record(client: QueueClient, job_id: str, record: Record) -> AnyJob:
@@ -327,6 +377,12 @@ def settle_as_completed(jobs: Iterable[AnyJob], payloads: Iterable[bytes]) -> No
     for job, payload in zip(jobs, payloads, strict=False):
         job.state, job._result = "completed", payload
         job.attempts_made += 1
+
+
+def settle_first_runs(jobs: Iterable[AnyJob], payload: bytes) -> None:
+    """Record that this result of the first run of each of these jobs was stored."""
+    for job in jobs:
+        job.state, job._result, job.attempts_made = "completed", payload, 1
 
 
 def settle_as_failed(job: AnyJob, cause: FailureCause, reason: str) -> None:

@@ -29,7 +29,7 @@ from glidemq_async.worker.outcome_queue import OutcomeQueue
 from glidemq_async.worker.push_inbox import PushInbox
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.run_times import RunTimes
-from glidemq_async.worker.runs import Run, fail_unreadable, runs_of_claim
+from glidemq_async.worker.runs import ClaimedRuns, Run, fail_unreadable, runs_of_claim
 from glidemq_async.worker.slots import Slots
 
 MAX_CLAIMED: Final = 1_000
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 class LoopOwner(Protocol):
     """The parts of a session that the claim loop calls."""
 
-    def take_slots(self, runs: list[Run]) -> list[tuple[Run, SerializationError]]:
+    def take_slots(self, claimed: ClaimedRuns) -> list[tuple[Run, SerializationError]]:
         """Take slots for claimed jobs. Return those whose options cannot be decoded, and why."""
         ...
 
@@ -306,7 +306,7 @@ class ClaimLoop:
         )
         uniform = self.outcomes.uniform
         if uniform is not None:
-            request.settle_all([run.entry[1:] for run in batch], *uniform)
+            request.settle_all([run.raw for run in batch], *uniform)
             return request
         for run in batch:
             job = run.job
@@ -402,14 +402,15 @@ class ClaimLoop:
         return any(job.history is not None and job.history.hand_over is not None for job in pushed.jobs)
 
     def _take_jobs(self, jobs: Sequence[ClaimedJob], claimed_at: int, slots: int) -> None:
-        runs = runs_of_claim(self._client, jobs, claimed_at)
+        claimed = runs_of_claim(self._client, jobs, claimed_at)
+        runs = claimed.runs
         if self._stopping or len(runs) > slots:
             # The stop came while this claim was in flight, or a pushed job finds that its slot is not free any more
             # (a run in a thread was abandoned). The job is released, as each run without an outcome.
             first = 0 if self._stopping else slots
             self.outcomes.add(runs[first:])
             del runs[first:]
-        for run, error in self._owner.take_slots(runs):
+        for run, error in self._owner.take_slots(claimed):
             fail_unreadable(run, error)
             self.outcomes.add([run])
         if self.outcomes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from itertools import repeat
 from typing import Any
 
 from glidemq_async._internal.repeated_log import RepeatedLog
@@ -21,7 +20,7 @@ from glidemq_async.functions.outcomes import (
 )
 from glidemq_async.instrumentation import Instruments
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed
+from glidemq_async.jobs.snapshot import settle_as_completed, settle_as_failed, settle_first_runs
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.worker.listeners import Listeners
 from glidemq_async.worker.runs import Run, run_outcome
@@ -98,7 +97,7 @@ class Reports:
 def _settle_as_completed(runs: Sequence[Run], uniform: Completed | None) -> Sequence[Run]:
     """Record that the results of the completed runs were stored. Return the other runs."""
     if uniform is not None:
-        settle_as_completed([run.job for run in runs], repeat(uniform.result))
+        settle_first_runs([run.job for run in runs], uniform.result)
         return ()
     completed = [run for run in runs if isinstance(run.outcome, Completed)]
     results = [run.outcome.result for run in runs if isinstance(run.outcome, Completed)]

@@ -30,7 +30,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import Run, RunFunction, Runner, StopReason, end_unfinished
+from glidemq_async.worker.runs import ClaimedRuns, Run, RunFunction, Runner, StopReason, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
@@ -120,7 +120,7 @@ class Session:
         self._watch: LoopWatch | None = None
         self._missed_stops: dict[str, StopReason] = {}
         """The entries of runs that have no slot here, and that messages have asked to stop."""
-        self._taken: list[Run] = []
+        self._taken: list[ClaimedRuns] = []
         """Runs that have taken a slot and have not started."""
         self._services: list[asyncio.Task[None]] = []
         """The task of the claim loop, then the tasks of the other services."""
@@ -197,8 +197,19 @@ class Session:
 
     # -- the owner of the claim loop ------------------------------------------------------------------------------
 
-    def take_slots(self, runs: list[Run]) -> list[tuple[Run, SerializationError]]:
+    def take_slots(self, claimed: ClaimedRuns) -> list[tuple[Run, SerializationError]]:
         """Take slots for claimed jobs. Return those whose options cannot be decoded, and why."""
+        runs = claimed.runs
+        unreadable = self._read_options(runs) if claimed.have_options else []
+        taken = self._slots.take(runs, are_distinct=claimed.are_distinct)
+        if len(taken) < len(runs):
+            # The consumer group was recreated, and the store returned jobs that already run here. The slots for them
+            # are still free.
+            self.loop.wake()
+        self._taken.append(claimed if taken is runs else claimed._replace(runs=taken))
+        return unreadable
+
+    def _read_options(self, runs: list[Run]) -> list[tuple[Run, SerializationError]]:
         unreadable: list[tuple[Run, SerializationError]] = []
         for run in [run for run in runs if run.has_options]:
             try:
@@ -209,28 +220,31 @@ class Session:
                 continue
             if run.options.lock_duration is not None:
                 self.renewer.shorten(run.options.lock_duration)
-        taken = self._slots.take(runs)
-        if len(taken) < len(runs):
-            # The consumer group was recreated, and the store returned jobs that already run here. The slots for them
-            # are still free.
-            self.loop.wake()
-        self._taken += taken
         return unreadable
 
     def start_runs(self) -> None:
         """Start the runs that have taken a slot. A handler may run in this call up to its first real wait."""
         # All jobs of a claim have their slot, and their lease in `leases`, before the first handler runs. A handler
         # that blocks the loop would otherwise delay the first renewal of the jobs behind it.
-        runs, self._taken = self._taken, []
-        if self._missed_stops:
-            self._end_missed(runs)
-        if self._listeners.wants("active"):
-            for run in runs:
-                self._listeners.notify("active", run.job)
-        shared_tasks, may_share = self._shared_tasks, self._may_share
+        taken, self._taken = self._taken, []
+        for claimed in taken:
+            runs = claimed.runs
+            if self._missed_stops:
+                self._end_missed(runs)
+            if self._listeners.wants("active"):
+                for run in runs:
+                    self._listeners.notify("active", run.job)
+        for claimed in taken:
+            self._start(claimed)
+
+    def _start(self, claimed: ClaimedRuns) -> None:
+        runs, shared_tasks, may_share = claimed.runs, self._shared_tasks, self._may_share
         if shared_tasks is None or may_share is None:
             for run in runs:
                 self._tasks.start_eagerly(self._run_job(run))
+            return
+        if claimed.are_alike and runs and may_share(runs[0].job):
+            shared_tasks.start(runs)
             return
         shared: list[Run] = []
         for run in runs:

@@ -138,15 +138,14 @@ class SharedTasks:
         set_current_job(None)
         context = other_variables(copy_context())
         size = len(context) + 1
-        runs, turn = self._runs, self._turn
+        runs, turn, end = self._runs, self._turn, self._ended.append
         runner = None if failpoints.armed else self._runner
         call, completed = (None, None) if runner is None else (runner.call, runner.completed_none)
         began = time.monotonic()
         while runs:
             run = runs.popleft()
             run.task = task
-            stopped = run.stop_reason
-            if runner is None or call is None or stopped:
+            if runner is None or call is None or run.stop_reason:
                 await self._run_job(run, None)
             else:
                 rest: Coroutine[Any, Any, bool] | None = None
@@ -170,7 +169,7 @@ class SharedTasks:
                 run.seconds, began = ended - began, ended
                 if rest is None and turn == self._turn and not run.stop_reason and meter_of(job) is None:
                     run.task = None
-                    self._ended.append(run)
+                    end(run)  # of this turn: the list changes with `_turn`
                 else:
                     await self._run_job(run, rest or runner.flush(run))
             if turn != self._turn or run.stop_reason or task.cancelling():

@@ -18,21 +18,31 @@ class Slots:
         self.most = concurrency
         """Maximum number of runs at the same time."""
         self._executor = executor
+        self._claim: list[Run] = []
+        """The current runs while they are the runs of one direct claim, of which none has ended."""
         self._runs: dict[str, Run] = {}
+        """The current runs by their entries, otherwise."""
         self.all_free = asyncio.Event()
         """Set while there are no runs."""
         self.all_free.set()
 
     def __len__(self) -> int:
-        return len(self._runs)
+        return len(self._claim) or len(self._runs)
 
     def free(self) -> int:
         """Return the number of jobs that can start now."""
-        return max(0, self.most - len(self._runs) - self._executor.occupied)
+        return max(0, self.most - len(self) - self._executor.occupied)
 
-    def take(self, runs: list[Run]) -> list[Run]:
-        """Take slots for claimed runs. Return the runs that got one. A run gets none if a current run has its entry."""
-        current, taken = self._runs, {run.entry: run for run in runs}
+    def take(self, runs: list[Run], *, are_distinct: bool = False) -> list[Run]:
+        """Take slots for claimed runs. Return the runs that got one. A run gets none if a current run has its entry.
+
+        `are_distinct`: no two of these runs have the same entry. The caller does not change the list afterwards.
+        """
+        if are_distinct and runs and not len(self):
+            self.all_free.clear()
+            self._claim = runs
+            return runs
+        current, taken = self._by_entry(), {run.entry: run for run in runs}
         if len(taken) < len(runs) or not current.keys().isdisjoint(taken):
             taken = {entry: run for entry, run in taken.items() if entry not in current}
             runs = list(taken.values())
@@ -46,14 +56,23 @@ class Slots:
 
     def release(self, ended: list[Run]) -> None:
         """Free the slots of runs that have ended."""
-        runs = self._runs
-        if len(ended) == len(runs):  # these are all current runs
-            runs.clear()
+        if len(ended) == len(self):  # these are all current runs
+            self._claim = []
+            self._runs.clear()
         else:
+            runs = self._by_entry()
             for run in ended:
                 runs.pop(run.entry, None)
-        if not runs:
+        if not len(self):
             self.all_free.set()
+
+    def _by_entry(self) -> dict[str, Run]:
+        """Return the current runs by their entries."""
+        if self._claim:
+            # In this order: the lease thread must find each run at any time. It may find a run twice.
+            self._runs = {run.entry: run for run in self._claim}
+            self._claim = []
+        return self._runs
 
     def when_ended(self, job: Job[Any, Any], call: Callable[[], None]) -> None:
         """Call `call` once the handler of an abandoned run has ended. Calls it immediately if no handler is running."""
@@ -74,7 +93,7 @@ class Slots:
         # raises, and the list is made again. A lock would cost every claim and every end of a run.
         while True:
             try:
-                return list(self._runs.values())
+                return self._claim + list(self._runs.values())
             except RuntimeError:
                 continue
 
@@ -82,7 +101,7 @@ class Slots:
         """Stop the runs with these entries. Return whether all of them have a slot."""
         found = True
         for entry in entries:
-            if (run := self._runs.get(entry)) is not None:
+            if (run := self._by_entry().get(entry)) is not None:
                 run.stop(reason)
             else:
                 found = False
