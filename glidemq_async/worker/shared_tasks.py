@@ -145,7 +145,8 @@ class SharedTasks:
         while runs:
             run = runs.popleft()
             run.task = task
-            if runner is None or call is None or run.stop_reason:
+            stopped = run.stop_reason
+            if runner is None or call is None or stopped:
                 await self._run_job(run, None)
             else:
                 rest: Coroutine[Any, Any, bool] | None = None
