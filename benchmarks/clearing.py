@@ -61,7 +61,7 @@ async def _complete(functions: Functions) -> None:
             request.settle(job.id, job.entry, None, COMPLETED)
         reply = await functions.settle.send(request)
         unsettled = running[reply.settled :]
-        running = unsettled + reply.jobs
+        running = [*unsettled, *reply.jobs]
         if not running:
             break
     await functions.stalled.close_worker("bench")

@@ -78,7 +78,7 @@ class Driven:
             done += reply.settled
             claimed += len(reply.jobs)
             unsettled = len(running) - reply.settled
-            running = running[reply.settled :] + reply.jobs
+            running = [*running[reply.settled :], *reply.jobs]
 
     async def change(self, change: str, job_id: str) -> str:
         """Make one change to a waiting job; return its reply code."""

@@ -248,7 +248,7 @@ class InstructionClient:
             request.settle(job.id, job.entry, key, Completed(NONE), plain_since=self._now if job.is_plain else None)
         reply = await settle.send(request)
         self._now = reply.now
-        return reply.jobs
+        return [*reply.jobs]
 
 
 async def measure(server: CountedServer, name: str, kind: Kind) -> dict[str, int]:

@@ -76,7 +76,7 @@ class Scene:
         request = self.functions.settle.request(self._channel, "w", slots, 30_000, subscribed=True)
         reply = run(self.functions.settle.send(request))
         self._since |= {job.id: reply.claimed_at if job.is_plain else "" for job in reply.jobs}
-        return reply.jobs
+        return [*reply.jobs]
 
     def settle(self, jobs: Sequence[ClaimedJob], *outcomes: Outcome) -> None:
         """Settle runs with these outcomes, the last one also for all further runs."""
