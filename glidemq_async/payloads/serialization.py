@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
 from enum import Enum
-from functools import partial
 from typing import Final, Protocol, cast, runtime_checkable
 
 import msgpack
@@ -83,10 +81,10 @@ class JsonSerializer:
             raise _undecodable("JSON", data, error) from error
 
 
-unpack_msgpack: Final[Callable[[bytes], object]] = partial(
-    msgpack.unpackb, strict_map_key=False, ext_hook=from_extension
-)
-"""Decodes what `pack_msgpack` returns. Raises any exception for malformed bytes."""
+def unpack_msgpack(data: bytes) -> object:
+    """Decode what `pack_msgpack` returns. Raises any exception for malformed bytes."""
+    return msgpack.unpackb(data, strict_map_key=False, ext_hook=from_extension)
+
 
 # The buffer of an encoder keeps the size of the largest value. Above this size a new encoder is cheaper.
 _LARGE: Final = 1024 * 1024
