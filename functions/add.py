@@ -49,6 +49,14 @@ class AddCalls(Calls):
             ids += reply.ids
         return AddReply(now, ids, outcomes)
 
+    async def one(self, job: AddRequest, wait: Wait) -> AddReply:
+        """Add one job. Most are plain, and a single caller waits for each, so this avoids what several jobs need."""
+        if job.id or job.extra:
+            return await self.some([job], wait)
+        args = (self._caller.incarnation, job.name, job.opts, 1, job.data)
+        now, first, _, _ = cast("list[object]", await self._caller.once("addPlain", args, wait=wait))
+        return AddReply(cast("int", now), [text(first)], {})
+
     async def some(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add the first of these jobs in one call, as many as the server adds before it serves other clients."""
         if all(not job.id and not job.extra for job in jobs):

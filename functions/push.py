@@ -6,10 +6,12 @@ from typing import NamedTuple, cast
 
 import msgpack
 
-from glidemq_async.functions.settle import ClaimedJob, claimed_jobs
+from glidemq_async.functions.settle import ClaimedJob, claimed_jobs, plain_job
 
 KIND = b"p"
 """The first byte of the message."""
+_PLAIN_JOB = 4
+"""Number of values of one plain job. A job with a record has more, and so have several jobs."""
 
 
 class JobsPushed(NamedTuple):
@@ -24,10 +26,14 @@ class JobsPushed(NamedTuple):
 
 def read_push(message: bytes) -> JobsPushed:
     """Return the jobs in a message of this kind."""
-    number, claimed_at, packed = message[len(KIND) :].split(b" ", 2)
+    number, claimed_at, packed = message.split(b" ", 2)
     values = cast("list[object]", msgpack.unpackb(packed, raw=True))
-    flat: list[object] = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in values]
-    return JobsPushed(int(number), int(claimed_at), claimed_jobs(flat))
+    if len(values) == _PLAIN_JOB:
+        jobs = [plain_job(*values)]
+    else:
+        flat: list[object] = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in values]
+        jobs = claimed_jobs(flat)
+    return JobsPushed(int(number[len(KIND) :]), int(claimed_at), jobs)
 
 
 def _as_reply(history: list[object]) -> list[object]:

@@ -388,6 +388,14 @@ def _policy(retention: Retention) -> str:
     return f"{'' if count is None and age is None else kept} t{retention.ttl_ms}"
 
 
+def plain_job(entry: Any, name: Any, data: Any, opts: Any) -> ClaimedJob:
+    """Return one plain job of a claim, whose id is the number of its entry."""
+    token = entry.decode()
+    return ClaimedJob(
+        token[:-BYTES_OF_A_TIME], "p" + token, 1, name.decode(errors="replace"), data, opts or b"", None, is_plain=True
+    )
+
+
 def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
     """Return the jobs of a claim, which are sent as one flat list."""
     # Calling the class costs twice as much as its __new__, and this runs once per job.

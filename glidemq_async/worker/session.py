@@ -157,10 +157,10 @@ class Session:
     def _on_message(self, message: bytes) -> None:
         """Handle a message on the worker's own channel."""
         match wakeup.read_message(message):
+            case JobsPushed() as pushed:  # the first one, because a handler waits for it
+                self.loop.receive(pushed)
             case wakeup.ClaimNow():
                 self.loop.wake()
-            case JobsPushed() as pushed:
-                self.loop.receive(pushed)
             case wakeup.Echo():
                 self.loop.on_echo()
             case wakeup.LeaseGone(entry):

@@ -72,7 +72,7 @@ class SharedTasks:
             return
         try:
             while self._runs:
-                self._tasks.start_eagerly(self._run_jobs())
+                self._tasks.start_eagerly(self._run_jobs(None))
                 self._turn += 1
         finally:
             self._end_turn()
@@ -104,6 +104,7 @@ class SharedTasks:
     async def _work(self) -> None:
         """Run jobs on Python 3.11 whenever there are some."""
         loop = asyncio.get_running_loop()
+        before = _variables()
         while not self._closed or self._runs:
             self._is_next_awake = False
             if self._runs:
@@ -111,7 +112,7 @@ class SharedTasks:
                 loop.call_soon(self._end_turn)
                 if len(self._runs) > 1:
                     self._wake_next()
-                may_continue = await self._run_jobs()
+                may_continue = await self._run_jobs(before)
                 self._end_turn()
                 if not may_continue:
                     self._wake_next()
@@ -131,12 +132,14 @@ class SharedTasks:
             self._is_next_awake = False
             self._wake_next()
 
-    async def _run_jobs(self) -> bool:
-        """Run jobs in this task until none is left, or until the task must end. Return False if it must end."""
+    async def _run_jobs(self, before: Variables | None) -> bool:
+        """Run jobs in this task until none is left, or until the task must end. Return False if it must end.
+
+        `before` contains the variables of the task before its first job, None to read them now.
+        """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine of a task
-        set_current_job(None)
-        context = other_variables(copy_context())
+        context = _variables() if before is None else before
         size = len(context) + 1
         runs, turn, end = self._runs, self._turn, self._ended.append
         runner = None if failpoints.armed else self._runner
@@ -179,6 +182,12 @@ class SharedTasks:
             if len(now) != size or (size > 1 and _differs(now, context)):
                 return False
         return True
+
+
+def _variables() -> Variables:
+    """Return the variables of the running task, whose context then has a current job too."""
+    set_current_job(None)
+    return other_variables(copy_context())
 
 
 def _differs(now: Context, before: Variables) -> bool:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol, TypeAlias, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar, cast
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import GlideMQError
@@ -35,6 +35,7 @@ LONGEST_LOGIN_PAUSE: Final = 30.0
 """Longest pause between two logins that the server refuses. Many failed logins can lock the user, or fill its log."""
 
 log: Final = logging.getLogger("glidemq_async.storage")
+_FAILED: Final = "a callback of channel %s failed"
 
 
 class NodeFinder(Protocol):
@@ -74,7 +75,11 @@ class ChannelSubscription:
     def message(self, payload: bytes) -> None:
         """Deliver a message."""
         if not self._closed:
-            _guarded(self._on_message, payload, self.channel)
+            # Not by `_guarded`, because a message may start a job, and each call delays it.
+            try:
+                self._on_message(payload)
+            except Exception:
+                log.exception(_FAILED, self.channel.decode(errors="replace"))
 
     def changed(self, up: bool) -> None:
         """Report the state of the link if it has changed."""
@@ -92,7 +97,7 @@ def _guarded(callback: Callable[[_V], None], value: _V, channel: bytes) -> None:
     try:
         callback(value)
     except Exception:
-        log.exception("a callback of channel %s failed", channel.decode(errors="replace"))
+        log.exception(_FAILED, channel.decode(errors="replace"))
 
 
 # A link goes through every state while callers add and remove channels, so each reply is judged by the state at its
@@ -264,10 +269,14 @@ class SubscriberLink:
         if isinstance(reply, Exception):
             self._failed(reply)
             return
-        match as_list(reply):
-            case [b"smessage", bytes(channel), bytes(payload)]:
-                for subscription in tuple(self._channels.get(channel, ())):
-                    subscription.message(payload)
+        items = as_list(reply)
+        # Messages are not matched against a pattern, which takes longer than the rest of this function.
+        if items and items[0] == b"smessage":
+            _, channel, payload = cast("list[bytes]", items)
+            for subscription in tuple(self._channels.get(channel, ())):
+                subscription.message(payload)
+            return
+        match items:
             case [b"ssubscribe", bytes(channel), _]:
                 self._answered("SSUBSCRIBE", channel)
                 self._subscribed(channel)
