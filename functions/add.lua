@@ -472,6 +472,7 @@ request.register('addPlain', function(base, args)
     'features', 'shortest_lease')
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
+  if one_plain.fits(base, args, meta) then return one_plain.add(base, args, meta, call.now) end
   call.seen = seen_in(base, meta)
   local next_number = numbers_of(base, total, STEP, meta[2] == '1')
   local added = events.line(call.lines, 'added')

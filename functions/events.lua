@@ -157,6 +157,11 @@ function events.write(base, call)
   if seen.event_rules then event_rules.sift(event_rules.of(base, seen), lines) end
   if not next(lines) then return end
   local text, n = joined(lines)
+  events.append(base, text, n, call)
+end
+
+-- Append an entry of n events with this text.
+function events.append(base, text, n, call)
   local key = base .. ':events'
   local total = redis.call('HINCRBY', base .. ':meta2', 'events', digits(n))
   local seq, t = digits(total - n), digits(call.now)

@@ -54,6 +54,7 @@ FILES: Final = (
     "locations",
     "push",
     "wakeup",
+    "one_plain",
     "returned",
     "scheduled",
     "successors",

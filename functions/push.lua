@@ -117,6 +117,21 @@ function push.undo(base, rows)
   redis.call('XGROUP', 'SETID', base .. ':fifo', GROUP, digits(before) .. LATEST)
 end
 
+-- Claim the only job of this call, a plain one, for an idle worker. Return the message of the push, and the worker's
+-- lease. Return nil if the worker should be woken instead. entry: of the job; call: see push.prepare. The caller has
+-- found that the queue has none of the structures that a push has to look at.
+function push.claim_one(base, consumer, entry, name, data, call)
+  local number, lock = push.accepting(base, consumer)
+  if not (lock and push.is_near(base, consumer)) then return nil end
+  local rows = read_new(base, consumer, 1)
+  if not rows then return nil end
+  if rows[1][1] ~= entry then
+    push.undo(base, rows)
+    return nil
+  end
+  return 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack({entry, name, data, false}), lock
+end
+
 -- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller
 -- publishes the `message` of the push, and then calls push.confirm or push.undo. call: the call of an add, with `args`,
 -- its arguments, and `first`, the lowest number of its jobs. n: the number of jobs that may start.

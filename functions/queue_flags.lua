@@ -35,6 +35,13 @@ local function letter_of(name)
   end
 end
 
+-- Return a pattern that matches the flags of a queue if one of these structures may exist.
+function queue_flags.pattern_of(names)
+  local letters = {}
+  for i, name in ipairs(names) do letters[i] = letter_of(name) end
+  return '[' .. table.concat(letters) .. ']'
+end
+
 local EVENT_RULES = '}'          -- the letter of `event_rules`
 
 -- Return true if a queue has rules of events. features: the field of `meta2`. For calls that write events and need no

@@ -63,6 +63,15 @@ async def test_a_removed_id_is_free(queue: AnyQueue) -> None:
     assert (again.outcome, again.data) == ("added", 2)
 
 
+async def test_single_adds_skip_a_number_that_is_a_custom_id(queue: AnyQueue) -> None:
+    first = await queue.add("n")
+    taken = str(int(first.id) + 3)  # the add with this id uses a number too
+    await queue.add("n", job_id=taken)
+    ids = [(await queue.add("n")).id for _ in range(3)]
+    assert taken not in ids
+    assert len(set(ids)) == 3
+
+
 async def test_a_hundred_concurrent_adds_of_one_id_store_one_job(queue: AnyQueue) -> None:
     jobs = await asyncio.gather(*(queue.add("n", number, job_id="a") for number in range(100)))
     assert sorted(job.outcome for job in jobs) == ["added"] + ["duplicate"] * 99

@@ -104,6 +104,7 @@ RARE: Final = frozenset(
         "a lost push counts as a stall",
         "a push passes over released jobs",
         "a pushed job can still expire",
+        "one job that is pushed to a dead worker keeps its claim",
         "a long run keeps the outcomes of its neighbours",
     }
 )
