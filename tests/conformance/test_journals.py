@@ -12,7 +12,7 @@ import pytest
 from glidemq_async import JobFailed, JobOptions, UnrecoverableError
 from tests.conformance.test_steps import Effects, journals
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, soon, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, soon, worker_of
 from tests.support.stores import RunningStore
 
 
@@ -107,9 +107,9 @@ async def test_records_that_waiters_released_are_removed_with_their_journals(
     async def handler(job: AnyJob) -> None:
         await job.step("s", Effects(), 1)
 
-    jobs = await queue.add_bulk(("n", number, JobOptions(keep_completed=1)) for number in range(5))
     async with worker_of(queue, handler):
-        await asyncio.gather(*(job.result(10) for job in jobs))
+        # Each call waits from the start. A later wait could find that retention has already removed the job.
+        await asyncio.gather(*(queue.add_and_wait("n", keep_completed=1, wait_timeout=PATIENCE) for _ in range(5)))
         await soon(_until_one_is_left(queue))
     assert len([key for key in await journals(queue, store) if ":steps:" in key]) == 1
 
