@@ -22,6 +22,7 @@ from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
+from glidemq_async.worker.claimed_runs import ClaimedRuns, runs_of_claim
 from glidemq_async.worker.direct_claims import DirectClaims
 from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
@@ -29,7 +30,7 @@ from glidemq_async.worker.outcome_queue import OutcomeQueue
 from glidemq_async.worker.push_inbox import PushInbox
 from glidemq_async.worker.reports import Reports
 from glidemq_async.worker.run_times import RunTimes
-from glidemq_async.worker.runs import ClaimedRuns, Run, fail_unreadable, runs_of_claim
+from glidemq_async.worker.runs import Run, fail_unreadable
 from glidemq_async.worker.slots import Slots
 
 MAX_CLAIMED: Final = 1_000

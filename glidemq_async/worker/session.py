@@ -22,6 +22,7 @@ from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.storage import Subscription
 from glidemq_async.topics.feeding import FeedSource
 from glidemq_async.worker.claim_loop import ClaimLoop
+from glidemq_async.worker.claimed_runs import ClaimedRuns
 from glidemq_async.worker.drain import Drain
 from glidemq_async.worker.feeder import Feeder
 from glidemq_async.worker.leases import LeaseRenewer
@@ -30,7 +31,7 @@ from glidemq_async.worker.loop_watch import LoopWatch, watch_of_this_loop
 from glidemq_async.worker.options import WorkerOptions
 from glidemq_async.worker.outbox_relay import OutboxRelay
 from glidemq_async.worker.reports import Reports
-from glidemq_async.worker.runs import ClaimedRuns, Run, RunFunction, Runner, StopReason, end_unfinished
+from glidemq_async.worker.runs import Run, RunFunction, Runner, StopReason, end_unfinished
 from glidemq_async.worker.shared_tasks import SharedTasks
 from glidemq_async.worker.slots import Slots
 from glidemq_async.worker.stopping_runs import StoppingRuns
