@@ -236,7 +236,7 @@ do
     local ready, not_ready, sleeping, awake = {}, {}, {}, {}
     local now, simple, startable = call.now, not keyed.is_costly(seen), call.startable
     if not simple then keyed.read_limits(base, touched, call) end
-    -- Without idle workers, nobody is woken for the second and further jobs of a key.
+    -- If no worker is idle, no call wakes one, so only the first job of each key is counted.
     local has_idle = not simple and exists(base .. ':idle')
     for i = 1, #touched do
       local key = touched[i]

@@ -419,10 +419,7 @@ def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
 def _job_of(row: EntryRow) -> ClaimedJob:
     """Return the plain job of an entry that the worker has read itself."""
     entry, fields = row
-    token = entry.decode()
-    opts = fields[2] if len(fields) > NAME_AND_DATA else b""
-    name = fields[0].decode(errors="replace")
-    return ClaimedJob(token[:-BYTES_OF_A_TIME], "p" + token, 1, name, fields[1], opts, None, is_plain=True)
+    return plain_job(entry, fields[0], fields[1], fields[2] if len(fields) > NAME_AND_DATA else None)
 
 
 def _history(fields: _History | bytes) -> JobHistory:
