@@ -158,25 +158,10 @@ local function store_keyed(base, id, name, data, extra, call)
   redis.call('HSET', base .. ':job:' .. id, 'name', name, 'data', data, 'place', location, 'route', route)
 end
 
--- Note the reply channel of a job that is being added.
-local function note_waiter(base, id, channel, call)
-  local is_new = not call.seen.waiters
-  local key = queue_flags.create(base, 'waiters', call.seen)
-  if not call.widened and (call.many or is_new) then
-    redis.call('HSET', key, SEP, WIDENER, id, channel)
-    redis.call('HDEL', key, SEP)
-    call.widened = true
-  else
-    redis.call('HSET', key, id, channel)
-  end
-end
-
 -- Note the end of the time to live of a job that is being added, and its reply channel.
 local function note_marks(base, id, extra, call)
-  if extra.ttl then
-    redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(call.now + extra.ttl), id)
-  end
-  if extra.reply then note_waiter(base, id, extra.reply, call) end
+  if extra.ttl then marks.note_expiry(base, id, extra.ttl, call) end
+  if extra.reply then marks.note_waiter(base, id, extra.reply, call) end
 end
 
 -- Write a job with options: its record takes one command. Return true if it is delayed. first: the job that it has to
@@ -342,6 +327,12 @@ local function add_step(base, jobs, from, to, next_number, how, call, outcomes)
   end
 end
 
+-- Return the fields of `meta2` that a plain add needs.
+local function read_meta(base)
+  return redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits', 'features',
+    'shortest_lease')
+end
+
 -- Return the part of queue_flags.at that a plain add needs. meta: the fields that it has read.
 local function seen_in(base, meta)
   return {paused = meta[1] and meta[1] ~= '0', limits = meta[5] and limits.are_open(base, meta[5]), features = meta[6],
@@ -357,18 +348,18 @@ local function seen_for(base, jobs, meta)
   return seen
 end
 
--- Add the jobs of a parsed list. how: { known, quiet, new, budget }
+-- Add the jobs of a parsed list. how: { known, quiet, new, budget, meta }
 --   known   the positions to leave out, as a set
 --   quiet   write no events for duplicates
 --   new     the caller knows that all jobs have their own ids, that these are free, and that no id occurs twice
 --   budget  ends the call after a step when it is spent; without it, the call adds all jobs
+--   meta    of read_meta, if the caller has it
 -- Return the call, which the caller ends with wakeup.finish, and first, ids, outcomes and the number of jobs that were
 -- considered.
 function add.all(base, jobs, how)
   local args, n, extras = jobs.args, jobs.n, jobs.extras
   local call, outcomes = {now = clock.now(), lines = {}, startable = 0, many = n >= MANY}, {}
-  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits',
-    'features', 'shortest_lease')
+  local meta = how.meta or read_meta(base)
   incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   call.seen = seen_for(base, jobs, meta)
@@ -392,6 +383,13 @@ end
 request.register('addJob', function(base, args)
   -- A call with a few jobs cannot exceed a budget, so it does not read the clock.
   local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
+  if one_plain.is_awaited(args) then
+    local meta = read_meta(base)
+    incarnation.check(args[9], meta[4])
+    local channel, ttl = one_plain.reply_of(base, args, meta)
+    if channel then return one_plain.add_awaited(base, args, channel, ttl, meta, clock.now()) end
+    how = {meta = meta}
+  end
   local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
   call.args = args
   wakeup.finish(base, call)
@@ -466,14 +464,13 @@ local function ids_in(added)
 end
 
 request.register('addPlain', function(base, args)
-  local total = count_plain(args)
-  local call = {now = clock.now(), lines = {}}
-  local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits',
-    'features', 'shortest_lease')
+  local is_alone = one_plain.is_alone(args)
+  local total = is_alone and 1 or count_plain(args)
+  local now, meta = clock.now(), read_meta(base)
   incarnation.check(args[3], meta[4])
   if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
-  if one_plain.fits(base, args, meta) then return one_plain.add(base, args, meta, call.now) end
-  call.seen = seen_in(base, meta)
+  if is_alone and one_plain.fits(base, args, meta) then return one_plain.add(base, args, meta, now) end
+  local call = {now = now, lines = {}, seen = seen_in(base, meta)}
   local next_number = numbers_of(base, total, STEP, meta[2] == '1')
   local added = events.line(call.lines, 'added')
   local n = append_groups(base, args, total, next_number, added, call)

@@ -54,6 +54,7 @@ FILES: Final = (
     "locations",
     "push",
     "wakeup",
+    "marks",
     "one_plain",
     "returned",
     "scheduled",

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from glidemq_async import JobOptions
+from glidemq_async import JobOptions, Queue
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.outcomes import Retention
 from glidemq_async.options.stored_options import ReplyTo, pack_extra
+from glidemq_async.storage import Storage
+from glidemq_async.storage.protocol import FunctionError
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue, counts
+from tests.support.idle_worker import IdleWorker
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
 CLIENT = "client"
+AWAITED = pack_extra(JobOptions(), ReplyTo(CLIENT))
 
 
 @pytest.fixture
@@ -56,6 +61,50 @@ async def test_awaited_jobs_and_jobs_with_a_time_to_live_have_no_record(
     assert await records(queue, store, [*ids, later.id]) == []
     assert await queue.check() == []
     await functions.job_waiters.confirm(CLIENT, [*ids, later.id])
+
+
+@everywhere
+async def test_one_awaited_job_runs_within_its_time_to_live(
+    queue: AnyQueue, store: RunningStore, functions: Functions
+) -> None:
+    await queue.connect()
+    base = f"glide:{{{queue.name}}}"
+    extra = pack_extra(JobOptions(), ReplyTo(CLIENT, 60_000))
+    request = AddRequest("", "n", b"\xc0", b"", extra)
+    worker = IdleWorker(queue, store)
+    async with worker.listening():
+        await worker.wait()
+        pushed_id = (await functions.add.one(request, "default")).ids[0]
+        assert [job.id for job in (await worker.pushed()).jobs] == [pushed_id]
+        assert await store.ask("EXISTS", f"{base}:expiry") == 0
+        reply = await functions.add.one(request, "default")
+        assert await store.ask("ZSCORE", f"{base}:expiry", reply.ids[0]) == str(reply.now + 60_000).encode()
+        assert await store.ask("HMGET", f"{base}:waiters", pushed_id, *reply.ids) == [CLIENT.encode()] * 2
+        assert await queue.check() == []
+        await functions.job_waiters.remove_many([pushed_id, *reply.ids], CLIENT)
+        await worker.leave()
+
+
+@everywhere
+@pytest.mark.parametrize("extra", [b"", AWAITED], ids=["plain", "awaited"])
+async def test_one_job_without_a_key_is_refused_by_a_keyed_queue(storage: Storage, name: str, extra: bytes) -> None:
+    async with Queue[Any, Any](name, storage, mode="keyed") as queue:
+        functions = Functions(storage, f"glide:{{{queue.name}}}")
+        with pytest.raises(FunctionError, match="INCOMPATIBLE"):
+            await functions.add.one(AddRequest("", "n", b"\xc0", b"", extra), "default")
+        assert await counts(queue) == {}
+
+
+@everywhere
+@pytest.mark.parametrize("extra", [b"", AWAITED], ids=["plain", "awaited"])
+async def test_one_job_is_refused_by_a_queue_that_was_created_again(
+    queue: AnyQueue, functions: Functions, extra: bytes
+) -> None:
+    await queue.connect()
+    functions.caller.incarnation = "another"
+    with pytest.raises(FunctionError, match="UNDECLARED"):
+        await functions.add.one(AddRequest("", "n", b"\xc0", b"", extra), "default")
+    assert await counts(queue) == {}
 
 
 @everywhere

@@ -65,7 +65,15 @@ def _various() -> tuple[NewJob, ...]:
     return tuple(jobs)
 
 
-NEW = (*[NewJob()] * 24, *PLAIN, *PLAIN, *_various())
+NEW = (
+    *[NewJob()] * 20,
+    *[NewJob(reply="r1", ttl=7_000)] * 2,
+    NewJob(reply="r2"),
+    NewJob(reply="r2", lease=20_000),
+    *PLAIN,
+    *PLAIN,
+    *_various(),
+)
 LIMITS = st.sampled_from([
     *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 7000"), ("rate", "2 7000")],
     ("rate", "2 21000"),

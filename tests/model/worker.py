@@ -60,7 +60,7 @@ class Unanswered:
 
 
 def add_request(job: NewJob) -> AddRequest:
-    named: dict[str, object] = {"delay": job.delay, "at": job.at, "ttl": job.ttl, "reply": job.reply}
+    named: dict[str, object] = {"delay": job.delay, "at": job.at, "reply": job.reply, "ttl": job.ttl}
     named |= {"priority": job.priority or None, "lifo": job.lifo or None, "key": job.key}
     named |= {"cost": job.cost if job.cost != DEFAULT_COST else None}
     extra = {name: value for name, value in named.items() if value is not None}
