@@ -136,6 +136,19 @@ local function notify(base, waited, done, call)
   finish.await_receipts(base, waited, call.now, call.seen)
 end
 
+-- Notify the clients that wait for the jobs at args[from] to args[to], whose outcomes are in `results`.
+local function notify_of(base, args, group, from, to, done, call)
+  local channels, waited, n = channels_of(base, args, from, to, call), {channels = {}, payloads = {}}, 0
+  for i = from, to do
+    if channels[i] then
+      n = n + 1
+      waited[n], waited.channels[n], waited.payloads[n] =
+        string.sub(args[i], 1, plain.END_OF_ID), channels[i], payload_of(args, group, i)
+    end
+  end
+  if n > 0 then notify(base, waited, done, call) end
+end
+
 -- Store the outcomes of these jobs, or delete their entries if the policy keeps no job. flat: { number value }; left:
 -- their entries.
 local function store(base, group, flat, left, valid, call)
@@ -152,8 +165,7 @@ local function note_contents(base, args, group, from, to, call)
   for i = from, to do event_content.note_plain(base, args[i], payload_of(args, group, i), call) end
 end
 
--- Complete the jobs at args[from] to args[to]. All of them held their leases, their outcomes go into `results`, and no
--- client waits for them.
+-- Complete the jobs at args[from] to args[to]. All of them held their leases, and their outcomes go into `results`.
 local function complete_usual(base, args, group, from, to, done, call)
   local line, flat, n = events.line(call.lines, 'completed'), {}, 0
   local head, payloads, at = digits(call.now) .. ' ' .. group.started .. ' ', group.results - group.first + 1, #line
@@ -169,6 +181,7 @@ local function complete_usual(base, args, group, from, to, done, call)
   results.store(base, flat, seen)
   seen.newest = math.max(seen.newest or 0, group.newest)
   group.stored, done.plain = (group.stored or 0) + count, (done.plain or 0) + count
+  if seen.waiters then notify_of(base, args, group, from, to, done, call) end
 end
 
 -- Complete the jobs at args[from] to args[to] of a group, after step_end. position: the position of the first one among
@@ -176,7 +189,7 @@ end
 function completing.step(base, args, group, from, to, position, done, answer, call, complete)
   if call.verify then disown(base, args, from, to) end
   local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
-  if valid and group.is_usual and not (call.seen.recorded or call.seen.waiters) then
+  if valid and group.is_usual and not call.seen.recorded then
     complete_usual(base, args, group, from, to, done, call)
     return
   end

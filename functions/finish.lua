@@ -62,10 +62,12 @@ function finish.answer(base, channels, state, id, payload)
   else
     text = state .. ' ' .. #id .. ' ' .. id .. payload
   end
-  for channel in string.gmatch(channels, '%S+') do
-    -- This comes after writes, so it must not raise. Clients that wait also read the record.
-    redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text)
+  -- These calls come after writes, so they must not raise. Clients that wait also read the record.
+  if not string.find(channels, ' ', 1, true) then
+    redis.pcall('SPUBLISH', base .. ':reply:' .. channels, text)
+    return
   end
+  for channel in string.gmatch(channels, '%S+') do redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text) end
 end
 
 -- Publish the end of these jobs to the clients that wait for them. Return the ids of the jobs with such clients, as a
@@ -136,11 +138,15 @@ end
 -- Release at most `limit` records that were held long enough. Return their number.
 function finish.release_held(base, now, limit)
   local ids = redis.call('ZRANGEBYSCORE', base .. ':held', '-inf', digits(now), 'LIMIT', '0', digits(limit))
-  release(base, ids)
+  if ids[1] then release(base, ids) end
   return #ids
 end
 
 local function put(key, ids, instant)
+  if #ids == 1 then
+    redis.call('ZADD', key, digits(instant), ids[1])
+    return
+  end
   local members, score, n = {}, digits(instant), 0
   for i = 1, #ids do
     members[n + 1], members[n + 2] = score, ids[i]
@@ -158,6 +164,7 @@ function finish.await_receipts(base, waited, now, seen)
   if widen then redis.call('ZADD', key, '0', WIDENER) end
   put(key, waited, now + HOLD_MS)
   if widen then redis.call('ZREM', key, WIDENER) end
+  if redis.call('ZCARD', key) <= REPLIES_MAX then return end
   local from = digits(now)
   local over = redis.call('ZCOUNT', key, from, digits(now + HOLD_MS)) - REPLIES_MAX
   if over <= 0 then return end
@@ -209,8 +216,7 @@ function finish.remove_over(base, id)
 end
 
 -- Return the number of jobs of a set that policies apply to. A job whose time to live is over must not count.
-local function ordinary(base, key, now, seen)
-  if not seen.held then return redis.call('ZCARD', key) end
+local function ordinary(base, key, now)
   local last = digits(now)
   return redis.call('ZCOUNT', key, '-inf', last) - redis.call('ZCOUNT', base .. ':held', '-inf', last)
 end
@@ -259,9 +265,11 @@ local function trim(base, state, count, age, now, seen, most, slack)
   local key, met = base .. ':' .. state, 0
   local kept = state == 'completed' and results.count(base, seen) or 0
   if count >= 0 then
-    local ended = ordinary(base, key, now, seen)
+    local ended, enough = redis.call('ZCARD', key), slack or 0
+    -- Most calls remove nothing. They need not know how many jobs have a time to live.
+    if seen.held and ended + kept - count > enough then ended = ordinary(base, key, now) end
     local over = math.min(ended + kept - count, most)
-    if over > (slack or 0) then
+    if over > enough then
       remove_oldest(base, state, over, kept, now, seen, ended)
       met = over
     end
