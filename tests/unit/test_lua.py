@@ -109,6 +109,7 @@ UNFLAGGED = {
     ("HSET", ":waiters", "job_waiters"): "forgetReply replaces a list of channels in the hash",
     ("ZADD", ":", "base"): "`completed` and `failed`",
     ("ZADD", ":", "cleaning"): "the next command but one removes the only member",
+    ("ZADD", ":", "finish"): "`completed` and `failed`",
     ("ZADD", ":scheduled", "cleaning"): "the next command but one removes the only member",
     ("ZADD", ":expiry", "set_back"): MOVED,
     ("ZADD", ":held", "set_back"): MOVED,
