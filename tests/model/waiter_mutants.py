@@ -48,9 +48,8 @@ MUTANTS_OF_WAITERS: Final[dict[str, tuple[str, str]]] = {
     ),
     "one awaited job waits for ever": ("  if ttl then marks.note_expiry(base, id, ttl, call) end\n", ""),
     "one awaited job that is pushed can still expire": (
-        "  local is_pushed = start(base, entry, name, data, call)\n",
-        "  if ttl then marks.note_expiry(base, id, ttl, call) end\n"
-        "  local is_pushed = start(base, entry, name, data, call)\n",
+        "  local is_pushed = start(",
+        "  if ttl then marks.note_expiry(base, id, ttl, call) end local is_pushed = start(",
     ),
     "one awaited job without a time to live expires": (
         "  local channel, ttl = extra.reply, tonumber(extra.ttl)\n",
