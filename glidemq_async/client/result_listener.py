@@ -11,12 +11,13 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.client.ended import Ended
 from glidemq_async.client.growing_collection import GrowingCollection
 from glidemq_async.client.job_collection import Deliver, JobCollection
+from glidemq_async.client.waiter import Waiter
 from glidemq_async.errors import JobNotFound, QueueClosed
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Record
@@ -41,10 +42,6 @@ _EARLY: Final = 1_000
 """Maximum number of replies kept for adds in flight. Dropped ones are read from the record."""
 
 _log = logging.getLogger(__name__)
-
-
-Waiter: TypeAlias = "asyncio.Future[Ended | None]"
-"""Its result is the end of a job, or None if the job does not exist."""
 
 
 def _ended_of(state: str, record: Record) -> Ended:
@@ -125,7 +122,6 @@ class ResultListener:
                     waiter.set_exception(
                         QueueClosed(f"the queue was closed while waiting for the result of job {job_id!r}")
                     )
-                    waiter.exception()  # mark it as retrieved, because the waiting task may be gone
         for collection in tuple(self.collections):
             collection.fail(QueueClosed("the queue was closed while waiting for the results of a batch"))
         self._confirm()
@@ -186,7 +182,7 @@ class ResultListener:
         `asked` means that the add has named our reply channel. `tied` means that the job was added for this waiter. It
         is revoked if the waiter leaves first and no other client waits for it.
         """
-        waiter: Waiter = asyncio.get_running_loop().create_future()
+        waiter = Waiter()
         if asked and job_id in self._early:
             waiter.set_result(self._early.pop(job_id))
         self._waiters.setdefault(job_id, set()).add(waiter)
@@ -203,8 +199,7 @@ class ResultListener:
                 await self._look(job_id)
             pause = FIRST_LOOK_SECONDS
             while not waiter.done():
-                # `asyncio.wait` cancels nothing. Awaiting the future directly would cancel it together with this task.
-                await asyncio.wait([waiter], timeout=RECHECK_SECONDS if self.subscribed else pause)
+                await waiter.wait(RECHECK_SECONDS if self.subscribed else pause)
                 pause = min(pause * 1.5, SLOWEST_LOOK_SECONDS)
                 if not waiter.done():
                     await self._look(job_id)
@@ -223,7 +218,7 @@ class ResultListener:
             self._waiters.pop(job_id, None)
         # A job whose end has arrived needs neither. If another waiter of this client is left, the job has to continue
         # for it, also if that waiter leaves later.
-        if not self._is_awaited(job_id) and (not waiter.done() or waiter.cancelled()):
+        if not self._is_awaited(job_id) and not waiter.done():
             self._deregister(job_id, tied=waiter in self._tied)
         self._tied.discard(waiter)
 

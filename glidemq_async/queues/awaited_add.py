@@ -7,7 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from glidemq_async.client.ended import Ended
-from glidemq_async.client.result_listener import ResultListener, Waiter
+from glidemq_async.client.result_listener import ResultListener
+from glidemq_async.client.waiter import Waiter
 from glidemq_async.durations import to_ms
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.stored_options import ReplyTo

@@ -305,7 +305,8 @@ class Queue(
         call = AwaitedAdd(self._client.results, add, deadline=deadline, tied=revoke_if_abandoned)
         try:
             async with asyncio.timeout_at(deadline):
-                await self.connect()
+                if self._client.state is None or self._closed:
+                    await self.connect()
                 job, ended = await call.run(chosen.job_id)
         except TimeoutError:
             if (found := call.arrived()) is None:
