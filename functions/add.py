@@ -51,8 +51,14 @@ class AddCalls(Calls):
 
     async def one(self, job: AddRequest, wait: Wait) -> AddReply:
         """Add one job. Most are plain, and a single caller waits for each, so this avoids what several jobs need."""
-        if job.id or job.extra:
+        if job.id:
             return await self.some([job], wait)
+        if job.extra:
+            reply = await self._caller.once("addJob", (1, *job, self._caller.incarnation), wait=wait)
+            now, first, listed, outcomes, _ = cast("list[object]", reply)
+            if outcomes or listed:
+                return _with_outcomes([job], now, first, listed, outcomes)
+            return AddReply(cast("int", now), [text(first)], {})
         args = (self._caller.incarnation, job.name, job.opts, 1, job.data)
         now, first, _, _ = cast("list[object]", await self._caller.once("addPlain", args, wait=wait))
         return AddReply(cast("int", now), [text(first)], {})
@@ -66,17 +72,8 @@ class AddCalls(Calls):
             args += job
         args.append(self._caller.incarnation)
         now, first, listed, outcomes, added = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
-        generated = _generated_ids(text(first), texts(listed))
-        # The server sends only the first of consecutive ids, which saves 500 strings in the reply to a full call. Jobs
-        # that were not added have used an id as well, so the numbering stays right, and their id is replaced below.
         done = jobs if added == len(jobs) else jobs[: cast("int", added)]
-        ids = [job.id or next(generated) for job in done]
-        flat = cast("list[object]", outcomes)
-        statuses: dict[int, str] = {}
-        for i in range(0, len(flat), 3):
-            position = cast("int", flat[i]) - 1
-            statuses[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
-        return AddReply(cast("int", now), ids, statuses)
+        return _with_outcomes(done, now, first, listed, outcomes)
 
     async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
         """Add jobs with generated ids and without options that need a record."""
@@ -86,6 +83,22 @@ class AddCalls(Calls):
             return AddReply(cast("int", now), texts(listed), {})
         start = int(text(first))
         return AddReply(cast("int", now), [str(number) for number in range(start, start + cast("int", added))], {})
+
+
+def _with_outcomes(
+    jobs: Sequence[AddRequest], now: object, first: object, listed: object, outcomes: object
+) -> AddReply:
+    """Return the reply of `addJob` for the jobs that it has considered."""
+    generated = _generated_ids(text(first), texts(listed))
+    # The server sends only the first of consecutive ids, which saves 500 strings in the reply to a full call. Jobs that
+    # were not added have used an id as well, so the numbering stays right, and their id is replaced below.
+    ids = [job.id or next(generated) for job in jobs]
+    flat = cast("list[object]", outcomes)
+    statuses: dict[int, str] = {}
+    for i in range(0, len(flat), 3):
+        position = cast("int", flat[i]) - 1
+        statuses[position], ids[position] = text(flat[i + 1]), text(flat[i + 2])
+    return AddReply(cast("int", now), ids, statuses)
 
 
 def _groups(jobs: Sequence[AddRequest]) -> Iterator[Arg]:

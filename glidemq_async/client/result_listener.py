@@ -164,9 +164,9 @@ class ResultListener:
         if job_id is not None:
             self._early.pop(job_id, None)
 
-    async def confirm_before(self, job_id: str | None) -> None:
+    async def confirm_before(self, job_id: str) -> None:
         """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
-        if job_id is not None and job_id in self._received:
+        if job_id in self._received:
             received, self._received = self._received, []
             await self.functions.job_waiters.confirm(self.channel, received)
 

@@ -59,6 +59,8 @@ class ReplyTo(NamedTuple):
 
 def pack_extra(options: JobOptions, reply: ReplyTo | None = None) -> bytes:
     """Return the encoded part for an add."""
+    if reply is not None and not options._given and reply.ttl_ms is None:
+        return _packed_channel(reply.channel)
     extra = to_extra(options)
     if reply is not None:
         extra["reply"] = reply.channel
@@ -70,6 +72,11 @@ def pack_extra(options: JobOptions, reply: ReplyTo | None = None) -> bytes:
         # confused with the other form: a msgpack map never begins with the byte "k".
         return b"k" + options.key.encode()
     return msgpack.packb(extra) if extra else b""
+
+
+@lru_cache(maxsize=64)
+def _packed_channel(channel: str) -> bytes:
+    return msgpack.packb({"reply": channel})
 
 
 def unpack_extra(packed: bytes) -> dict[str, Any]:

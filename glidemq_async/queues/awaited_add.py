@@ -89,8 +89,10 @@ class AwaitedAdd:
         results = self._results
         # The order matters. The subscription is confirmed before the add, so that the end of a fast job reaches this
         # client as a message and not only at the next look at the record.
-        await results.listen()
-        await results.confirm_before(job_id)
+        if not results.subscribed:
+            await results.listen()
+        if job_id is not None:
+            await results.confirm_before(job_id)
         if self._left() == 0:
             raise TimeoutError
         job, waiter, asked = await self._place(job_id)
