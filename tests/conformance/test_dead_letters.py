@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue
+from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue, SerializationError
 from glidemq_async.storage import Storage
 from tests.support.dead_letters import dead_letters_of, fail, hopeless, ids_of, run_all
 from tests.support.fake_worker import FakeWorker
@@ -92,11 +92,14 @@ async def test_a_result_that_cannot_be_encoded_is_a_cause(queue: AnyQueue) -> No
     assert (await ended(job)).failure_cause == "unrecoverable"
 
 
-async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, store: RunningStore) -> None:
+@pytest.mark.parametrize("data", [b"\xc1", b"\x81\x90\x01"], ids=["an unused byte", "a list as a key"])
+async def test_data_that_cannot_be_decoded_is_a_cause(queue: AnyQueue, store: RunningStore, data: bytes) -> None:
     job = await queue.add("n", 1, attempts=5, job_id="own")
-    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", b"\xc1")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:job:{job.id}", "data", data)
     await run_all(queue, look)
     assert ((await ended(job)).failure_cause, job.attempts_made) == ("malformed", 1)
+    with pytest.raises(SerializationError, match="data of job own cannot be decoded"):
+        await look(job)
 
 
 async def test_options_that_cannot_be_decoded_are_a_cause(queue: AnyQueue, store: RunningStore) -> None:
