@@ -48,4 +48,4 @@ def _show(document: Document) -> None:
     ]
     action = tables.Column("action", fixed=True)
     tables.print_table(["age", "by", action, "queue", "target", "count", "reason", "error"], rows, empty="no changes")
-    hint_at_more(document, "audit", "changes", "a higher --limit shows more")
+    hint_at_more(document, "audit", "change", "a higher --limit shows more")

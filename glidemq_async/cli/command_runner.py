@@ -81,17 +81,24 @@ def _cell(document: Document, field: str) -> object:
 def show_listed_jobs(document: Document, target: CommandTarget, *, every_queue: bool) -> None:
     """Print a list of jobs, and the number of jobs that it does not show."""
     show_jobs(document["jobs"], JOB, target, empty="no jobs", every_queue=every_queue)
-    hint_at_more(document, "jobs", "jobs", "a higher --limit, or --offset with --state, shows more")
+    hint_at_more(document, "jobs", "job", "a higher --limit, or --offset with --state, shows more")
 
 
-def hint_at_more(document: Document, field: str, things: str, remedy: str) -> None:
-    """Print that more things exist, if so. `total` of the document is their number, None if unknown."""
+def hint_at_more(document: Document, field: str, thing: str, remedy: str) -> None:
+    """Print that more things exist, if so. `thing` is the singular, and `total` of the document is the number of all
+    things, None if it is unknown.
+    """
+    from glidemq_async.cli.output import counted
+
     # It goes to standard error, so it is not part of the table in a pipe.
     if not document["more"]:
         return
     shown, total = len(document[field]), document.get("total")
-    counted = f"{shown:,} of {total:,} {things}" if total is not None else f"the first {shown:,} {things}"
-    typer.echo(f"{counted}; {remedy}", err=True)
+    if total is not None:
+        found = f"{shown:,} of {counted(total, thing)}"
+    else:
+        found = f"the first {thing if shown == 1 else counted(shown, thing)}"
+    typer.echo(f"{found}; {remedy}", err=True)
 
 
 def hint_at_app(found: list[Document], target: CommandTarget) -> None:

@@ -106,4 +106,4 @@ def _show(done: Document, target: CommandTarget, *, every_queue: bool) -> None:
         return
     shown = [documents.letter_row(one) for one in done["dead_letters"]]
     show_jobs(shown, DEAD_LETTER_COLUMNS, target, empty="no dead letters", every_queue=every_queue)
-    hint_at_more(done, "dead_letters", "dead letters", "a higher --limit shows more")
+    hint_at_more(done, "dead_letters", "dead letter", "a higher --limit shows more")

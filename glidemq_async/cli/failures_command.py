@@ -45,4 +45,4 @@ def _show(document: Document) -> None:
     group = tables.Column("group", fixed=True)
     headings: list[str | tables.Column] = [group, "queue", "name", "error", "count", "last", "place", "message"]
     tables.print_table(headings, rows, empty="no failures")
-    hint_at_more(document, "failures", "groups", "a higher --limit shows more")
+    hint_at_more(document, "failures", "group", "a higher --limit shows more")

@@ -61,15 +61,22 @@ def _graph_document(graph: FlowGraph) -> Document:
 
 
 def _show_graph(document: Document, svg: Path | None, *, mermaid: bool) -> None:
-    from glidemq_async.cli import tables
+    from glidemq_async.cli import output, tables
 
     if mermaid:
         typer.echo(document["mermaid"], nl=False)
     elif svg is not None:
-        typer.echo(f"wrote {svg}: {document['total']} jobs")
+        typer.echo(f"wrote {svg}: {output.counted(document['total'], 'job')}")
     else:
         rows: Sequence[Sequence[Any]] = [
-            [one["id"] or f"{one['count']} jobs", one["name"], one["queue"], one["level"], one["state"], one["reason"]]
+            [
+                one["id"] or output.counted(one["count"], "job"),
+                one["name"],
+                one["queue"],
+                one["level"],
+                one["state"],
+                one["reason"],
+            ]
             for one in sorted(document["nodes"], key=lambda node: node["level"])
         ]
         tables.print_table(["id", "name", "queue", "level", "state", "reason"], rows, empty="no jobs")
@@ -114,10 +121,10 @@ def _row(row: WaterfallRow) -> Document:
 
 
 def _show_waterfall(document: Document, svg: Path | None) -> None:
-    from glidemq_async.cli import tables
+    from glidemq_async.cli import output, tables
 
     if svg is not None:
-        typer.echo(f"wrote {svg}: {len(document['rows'])} rows")
+        typer.echo(f"wrote {svg}: {output.counted(len(document['rows']), 'row')}")
         return
     columns = ["started_at", "seconds", "kind", "name", "outcome", "detail"]
     rows = [[one[column] for column in columns] for one in document["rows"]]

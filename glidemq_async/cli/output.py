@@ -86,6 +86,11 @@ def print_fields(fields: Mapping[str, object]) -> None:
         typer.echo(f"{name.replace('_', ' '):<{width}}  {text(value)}")
 
 
+def counted(count: int, thing: str) -> str:
+    """Return a number of things in words. `thing` is the singular, and its plural ends with s."""
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def line(value: object) -> str:
     """Return a value as one line."""
     return text(value).replace("\n", " ")

@@ -270,4 +270,6 @@ def _read(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def _summary(made: WriteReport) -> str:
-    return f"{made.inserted:,} jobs added, {made.duplicate:,} existed already, {made.rejected:,} rejected"
+    from glidemq_async.cli.output import counted
+
+    return f"{counted(made.inserted, 'job')} added, {made.duplicate:,} existed already, {made.rejected:,} rejected"

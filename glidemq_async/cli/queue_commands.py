@@ -138,11 +138,13 @@ def obliterate(
                 raise CommandError(f"{error}: run the command without --ticket", REFUSED) from error
 
     def show(done: Document) -> None:
+        from glidemq_async.cli.output import counted
+
         if "removed" in done:
-            typer.echo(f"removed queue {queue} with {done['removed']:,} jobs")
+            typer.echo(f"removed queue {queue} with {counted(done['removed'], 'job')}")
             return
         parts = ", ".join(f"{count:,} {state}" for state, count in done["counts"].items() if count)
-        typer.echo(f"queue {queue} has {sum(done['counts'].values()):,} jobs{f': {parts}' if parts else ''}")
+        typer.echo(f"queue {queue} has {counted(sum(done['counts'].values()), 'job')}{f': {parts}' if parts else ''}")
         typer.echo(f"nothing is removed yet; to remove the queue: glidemq obliterate {queue} --ticket {done['ticket']}")
 
     answer(do(), show, as_json=as_json)

@@ -31,7 +31,7 @@ def export(
 
     The lines contain arguments and results without the codecs of the queue, so protect the file.
     """
-    from glidemq_async.cli import targets
+    from glidemq_async.cli import output, targets
     from glidemq_async.tasks.run_checks import export_runs
 
     async def work() -> Document:
@@ -44,7 +44,7 @@ def export(
 
     found = targets.run(work())
     if not as_json:
-        typer.echo(f"exported {found['exported']} runs", err=True)
+        typer.echo(f"exported {output.counted(found['exported'], 'run')}", err=True)
 
 
 def check(

@@ -104,7 +104,7 @@ def _show_runs(document: Document) -> None:
 
     rows = [[one["id"], one["workflow"], one["state"], one["steps"], _now_at(one)] for one in document["runs"]]
     tables.print_table(["id", "workflow", "state", "steps", "now"], rows, empty="no runs")
-    hint_at_more(document, "runs", "runs", "a higher --limit shows more")
+    hint_at_more(document, "runs", "run", "a higher --limit shows more")
 
 
 def _now_at(run: Document) -> str:
@@ -333,7 +333,7 @@ def _show_changed(document: Document, done: str) -> None:
     if preview is not None:
         shown = ", ".join(preview[:_SHOWN]) + (", ..." if len(preview) > _SHOWN else "")
         if preview:
-            typer.echo(output.text(f"{len(preview)} runs would be {done}: {shown}"))
+            typer.echo(output.text(f"{output.counted(len(preview), 'run')} would be {done}: {shown}"))
             typer.echo("--yes changes them")
         else:
             typer.echo("no run fits the filter")

@@ -199,7 +199,7 @@ async def test_runs_are_drawn(shell: Shell, q: AnyQueue, tmp_path: Path) -> None
         await ends(run)
     drawing = tmp_path / "order.svg"
     done = await shell.run("workflows", "graph", "q", "order-1", "--svg", str(drawing))
-    assert done.stdout == f"wrote {drawing}: 1 jobs\n"
+    assert done.stdout == f"wrote {drawing}: 1 job\n"
     assert drawing.read_text().startswith("<svg")
     assert "flowchart LR" in (await shell.run("workflows", "graph", "q", "order-1", "--mermaid")).stdout
     assert "completed" in (await shell.run("workflows", "graph", "q", "order-1")).stdout

@@ -18,3 +18,8 @@ def test_rows_in_a_terminal_fit_its_width(monkeypatch: pytest.MonkeyPatch, capsy
         f"a       1  {'x' * 28}…",
         "bb     22  \N{REPLACEMENT CHARACTER}[31m",
     ]
+
+
+@pytest.mark.parametrize(("count", "words"), [(0, "0 jobs"), (1, "1 job"), (2, "2 jobs"), (1_000, "1,000 jobs")])
+def test_one_thing_is_singular(count: int, words: str) -> None:
+    assert output.counted(count, "job") == words
