@@ -11,7 +11,7 @@ from glidemq_async import JobOptions, Queue
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.outcomes import Retention
-from glidemq_async.options.stored_options import ReplyTo, pack_extra
+from glidemq_async.options.stored_options import ReplyTo, pack_extra, stored_form
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
 from tests.support.fake_worker import FakeWorker
@@ -80,9 +80,24 @@ async def test_one_awaited_job_runs_within_its_time_to_live(
         reply = await functions.add.one(request, "default")
         assert await store.ask("ZSCORE", f"{base}:expiry", reply.ids[0]) == str(reply.now + 60_000).encode()
         assert await store.ask("HMGET", f"{base}:waiters", pushed_id, *reply.ids) == [CLIENT.encode()] * 2
+        [untimed] = (await functions.add.one(request._replace(extra=AWAITED), "default")).ids
+        assert await store.ask("ZSCORE", f"{base}:expiry", untimed) is None
         assert await queue.check() == []
-        await functions.job_waiters.remove_many([pushed_id, *reply.ids], CLIENT)
+        await functions.job_waiters.remove_many([pushed_id, *reply.ids, untimed], CLIENT)
         await worker.leave()
+
+
+@everywhere
+async def test_one_awaited_job_keeps_its_options(queue: AnyQueue, functions: Functions) -> None:
+    await queue.connect()
+    for chosen in (JobOptions(attempts=3), JobOptions(priority=3)):
+        request = AddRequest("", "n", b"\xc0", stored_form(chosen), pack_extra(chosen, ReplyTo(CLIENT, 60_000)))
+        [id_] = (await functions.add.one(request, "default")).ids
+        job = await queue.get_job(id_)
+        assert job is not None
+        assert job.options.attempts == chosen.attempts
+        assert job.state == ("prioritized" if chosen.priority else "waiting")
+        await functions.job_waiters.remove_many([id_], CLIENT)
 
 
 @everywhere

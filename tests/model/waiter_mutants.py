@@ -46,19 +46,9 @@ MUTANTS_OF_WAITERS: Final[dict[str, tuple[str, str]]] = {
         "  if channel then marks.note_waiter(base, id, channel, call) end\n",
         "",
     ),
-    "one awaited job waits for ever": ("  if ttl then marks.note_expiry(base, id, ttl, call) end\n", ""),
     "one awaited job that is pushed can still expire": (
         "  local is_pushed = start(",
         "  if ttl then marks.note_expiry(base, id, ttl, call) end local is_pushed = start(",
     ),
-    "one awaited job without a time to live expires": (
-        "  local channel, ttl = extra.reply, tonumber(extra.ttl)\n",
-        "  local channel, ttl = extra.reply, 60000\n",
-    ),
-    "one awaited job with options loses them": (
-        "    and string.find(args[8], REPLY) ~= nil\n",
-        "    and string.find(args[8], 'reply', 1, true) ~= nil\n",
-    ),
-    "one awaited job loses what its worker needs": (" and args[4] == '' and args[7] == ''\n", " and args[4] == ''\n"),
     "a plain job forgets its client": ("    if extra then note_marks(base, id, extra, call) end\n", ""),
 }
