@@ -25,13 +25,14 @@ local KEY_ALONE = 107            -- 'k'; packed options begin with a byte above 
 
 -- Return the options of one add, nil for ''. plain: the job needs no record, see plain.lua.
 function add.extra(text)
-  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true} end
+  if string.byte(text) == KEY_ALONE then return {key = string.sub(text, 2), alone = true, compact = true} end
   if text == '' then return nil end
   local extra = cmsgpack.unpack(text)
-  extra.plain = true
+  local is_plain, is_compact = true, compact_adds.fits(extra)
   for name in pairs(extra) do
-    if not PLAIN[name] then extra.plain = false end
+    if not PLAIN[name] then is_plain = false end
   end
+  extra.plain, extra.compact = is_plain, is_compact
   return extra
 end
 
@@ -291,8 +292,11 @@ local function add_other(base, jobs, i, next_number, call, new)
   end
   if status then return status, owner end
   call.number, call.first = number, call.first or tonumber(number)
-  if own or (extra and not extra.plain) then
+  if own or (extra and not (extra.plain or extra.compact)) then
     store(base, id, name, data, opts, extra, call, first)
+  elseif extra and extra.compact then
+    compact_adds.add(base, id, name, data, opts, extra, added_at(call), call)
+    events.note(call.lines, 'added', id, extra.key and name .. RS .. extra.key or name)
   else
     store_plain(base, id, name, data, opts, call)
     if extra then note_marks(base, id, extra, call) end
@@ -374,6 +378,7 @@ function add.all(base, jobs, how)
     local from = last + 1
     last = math.min(last + step, n)
     add_step(base, jobs, from, last, next_number, how, call, outcomes)
+    compact_adds.write(base, call)
     if last < n then keyed.review(base, call) end    -- its time counts too
   until last == n or budget.has_added_enough(how.budget)
   local first, ids = shortened(jobs.ids)

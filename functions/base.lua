@@ -127,6 +127,21 @@ end
 local WIDENER = SEP .. '--------------------------------------------------------------------------------'
 local MANY = 8                   -- from this many members on, converting costs less than walking the list
 
+-- Remove the n lowest members of a zset. Return them. ZPOPMIN would return their scores too, and formatting a score
+-- takes as long as the rest of the work for a member.
+local function take_lowest(key, n)
+  local members = redis.call('ZRANGE', key, '0', digits(n - 1))
+  if members[1] then redis.call('ZREMRANGEBYRANK', key, '0', digits(#members - 1)) end
+  return members
+end
+
+-- The same for the n highest members, the highest one first.
+local function take_highest(key, n)
+  local members = redis.call('ZREVRANGE', key, '0', digits(n - 1))
+  if members[1] then redis.call('ZREMRANGEBYRANK', key, digits(-#members), '-1') end
+  return members
+end
+
 local function exists(key)
   return redis.call('EXISTS', key) == 1
 end

@@ -32,6 +32,13 @@ end
 
 local STEP = 200
 
+-- Return the state and the entry of a job with a record or of a compact job, nil if there is none with this id.
+local function location_of(base, id)
+  local state, entry = record.location(base, id)
+  if state then return state, entry end
+  return compact.location(base, id)
+end
+
 local function check_zset(base, structure, cursor, count, report)
   local call_budget = budget.new()
   local from = cursor == '' and 0 or integer('cursor', cursor)
@@ -39,7 +46,7 @@ local function check_zset(base, structure, cursor, count, report)
   for i, member in ipairs(ids) do
     if i > 1 and budget.is_spent(call_budget) then return digits(from + i - 1) end
     local id = locations.id_of(structure, member)
-    local state, entry = record.location(base, id)
+    local state, entry = location_of(base, id)
     local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
@@ -90,7 +97,7 @@ local function check_entry(base, structure, entry, delivered, report)
     found(report, 'I4', id, 'entry of the active stream ' .. entry[1] .. ' is not pending for any consumer')
   end
   if fields and fields[1] ~= '' and not check_plain(base, entry[1], pending, delivered, report) then return end
-  local state, at = record.location(base, id)
+  local state, at = location_of(base, id)
   if not state then
     found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
   elseif state ~= expected or at ~= location then
@@ -143,7 +150,7 @@ end
 -- Return true if there is a job with this id, in the structure that its record names.
 function checking.is_there(base, id)
   local state, entry = record.location(base, id)
-  if not state then return plain.find(base, id) ~= nil end
+  if not state then return plain.find(base, id) ~= nil or compact.has(base, id) end
   return is_there(base, id, state, entry) or false
 end
 
@@ -193,7 +200,7 @@ end, {'no-writes'})
 local function check_members(base, key, members, state, report)
   for _, id in ipairs(members) do
     local route = keyed.route_of(base, id)
-    local now = record.location(base, id)
+    local now = location_of(base, id)
     if not route or route.key ~= key then
       found(report, 'I6', id, 'in a line of key ' .. key .. ' but not a job of it')
     elseif now ~= state then
@@ -278,6 +285,29 @@ local function check_results(base, at, report)
   local step = redis.call('HSCAN', base .. ':results', at, 'COUNT', 50)
   for i = 1, #step[2], 2 do
     if not plain.find(base, step[2][i]) then found(report, 'I14', step[2][i], 'an outcome without an entry in fifo') end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+-- Take one step through the compact jobs: each has no record, and is in the structure that its text names.
+local function check_compact(base, at, report)
+  local step = redis.call('HSCAN', base .. ':compact', at, 'COUNT', 20)
+  for i = 1, #step[2], 2 do
+    local id = step[2][i]
+    if exists(base .. ':job:' .. id) then found(report, 'I27', id, 'a compact job with a record') end
+    local state, entry = compact.location(base, id)
+    if not is_there(base, id, state, entry) then
+      found(report, 'I27', id, 'a compact job whose location is ' .. state .. ' ' .. entry .. ' but it is not there')
+    end
+  end
+  return step[1] ~= '0' and step[1] or nil
+end
+
+-- Take one step through the runs of compact jobs: each belongs to a compact job.
+local function check_compact_runs(base, at, report)
+  local step = redis.call('HSCAN', base .. ':compact_runs', at, 'COUNT', 50)
+  for i = 1, #step[2], 2 do
+    if not compact.has(base, step[2][i]) then found(report, 'I27', step[2][i], 'a run without its compact job') end
   end
   return step[1] ~= '0' and step[1] or nil
 end
@@ -420,6 +450,8 @@ end
 local function check_marks(base, name, at, report)
   local key, call_budget = base .. ':' .. name, budget.new()
   if name == 'results' then return check_results(base, at, report) end
+  if name == 'compact' then return check_compact(base, at, report) end
+  if name == 'compact_runs' then return check_compact_runs(base, at, report) end
   if name == 'flowed' then return check_flowed(base, at, report) end
   if name == 'streamed' then return check_streamed(base, at, report) end
   if name == 'signalled' then return check_signalled(base, at, report) end
@@ -440,7 +472,7 @@ local function check_marks(base, name, at, report)
 end
 
 local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results', 'streamed', 'flowed', 'parents',
-  'suspended', 'signalled', 'stepped', 'failing'}
+  'suspended', 'signalled', 'stepped', 'failing', 'compact', 'compact_runs'}
 
 register('checkQueue', function(base, args)
   local report = {}

@@ -18,7 +18,7 @@ local TURNS = {'fifo', 'lifo', 'ready'}
 
 local read, own_lease, put = claimed_rows.read, claimed_rows.own_lease, claimed_rows.put
 local put_plain, put_plain_rows = claimed_rows.put_plain, claimed_rows.put_plain_rows
-local put_hand_over = claimed_rows.put_hand_over
+local put_hand_over, put_compact = claimed_rows.put_hand_over, claimed_rows.put_compact
 
 -- Mark one job as running and append it to `out`. Return its bytes, or nil when it has no record. first: the text
 -- "1 <started ms> <lease ms>" of a plain first claim.
@@ -70,21 +70,42 @@ local function refuse(base, id, entry, key, expired, call)
   end
 end
 
+-- Store the runs of compact jobs: { id text }…
+local function start_compact(base, runs, seen)
+  local key = base .. ':compact_runs'
+  local widen = #runs >= 2 * MANY and not seen.widened and not exists(key)
+  seen.widened = true
+  if widen then redis.call('HSET', key, WIDENER, '') end
+  redis.call('HSET', key, unpack(runs))
+  if widen then redis.call('HDEL', key, WIDENER) end
+end
+
 -- Start the jobs that are now pending under these entries. Bad jobs are dropped from the batch and never block it.
--- batch: { ids, entries } and, if the source has them, { whats, orders, keys }, all by position; `what` applies to all
--- jobs.
+-- batch: { ids, entries } and, if the source has them, { whats, orders, keys, lines }, all by position; `what` applies
+-- to all jobs. lines: the texts of the compact jobs; head: see put_compact.
 local function start_batch(base, batch, call, out)
   local ids, whats, orders, keys = batch.ids, batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
   local first, posted = '1 ' .. digits(call.now) .. ' ' .. digits(call.lock), call.seen.posted or 0
   local touched, usual, prefix = call.seen.touched, read[batch.what] or read.h, base .. ':job:'
   local handed = call.seen.signalled and ids[1] and record.hand_overs(base, ids)    -- see signals.lua
-  local line
+  local line, lines, runs, run = nil, batch.lines, nil, nil
+  local rest = string.sub(first, 2)
   for i = 1, #ids do
     local id, entry = ids[i], batch.entries[i]
     local late = expired and expired[id]
     local reader = touched and read.h or (whats and read[whats[i]]) or usual
-    local size = not late and start(prefix .. id, reader, id, entry, orders and orders[i], first, call, out)
+    local size, text = nil, lines and lines[i]
+    if not text and not late then
+      size = start(prefix .. id, reader, id, entry, orders and orders[i], first, call, out)
+      -- The flag of `compact` may be missing, see queue_flags.lua.
+      text = not size and not lines and compact.line_of(base, id)
+    end
+    if text then
+      size, run = put_compact(out, id, entry, text, batch.head or 0, rest, call)
+      runs = runs or {}
+      runs[#runs + 1], runs[#runs + 2] = id, run
+    end
     if size then
       line = line or events.line(call.lines, 'active')
       line[#line + 1] = id
@@ -96,6 +117,7 @@ local function start_batch(base, batch, call, out)
       refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
+  if runs then start_compact(base, runs, call.seen) end
   if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
   return bytes + (call.seen.posted or 0) - posted
 end
@@ -248,22 +270,22 @@ function source.returned(base, consumer, count, call, out)
 end
 
 function source.lifo(base, consumer, count, call, out)
-  local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMAX', base .. ':lifo', digits(count))
-  for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = popped[i] end
+  local batch = {ids = take_highest(base .. ':lifo', count), what = 'w'}
+  batch.lines = compact.lines(base, batch.ids, call.seen)
   return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
-  local batch = {ids = {}, what = 'w'}
-  local popped = redis.call('ZPOPMIN', base .. ':prioritized', digits(count))
-  for i = 1, #popped, 2 do batch.ids[#batch.ids + 1] = string.sub(popped[i], 17) end
+  local batch = {ids = take_lowest(base .. ':prioritized', count), what = 'w', head = compact.SEQUENCE_BYTES}
+  for i, member in ipairs(batch.ids) do batch.ids[i] = string.sub(member, 17) end
+  batch.lines = compact.lines(base, batch.ids, call.seen)
   return start_in_active_stream(base, consumer, batch, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
   local batch = keyed_claim.pop(base, count, call)
+  batch.lines = compact.lines(base, batch.ids, call.seen)
   local found, bytes = start_in_active_stream(base, consumer, batch, call, out)
   -- A job that could not start makes room in its key for the next one.
   return call.touched and count or found, bytes
@@ -365,6 +387,14 @@ function claim.take(base, consumer, slots, call)
   return out, call_budget.spent and out.n < slots
 end
 
+-- Read a compact job of an earlier claim again, if it still runs under its token.
+local function reread_compact(base, id, token, out)
+  local lines, runs = compact.lines(base, {id}, {compact = true}), compact.runs(base, {id}, {compact = true})
+  if not lines[1] or not compact.is_run(runs[1], token) then return end
+  local head, name, data, opts = compact.parts(lines[1])
+  put(out, id, token, name, data, opts, '1', compact.history_of(head))
+end
+
 -- Read one job of an earlier claim again, if it still runs under its token.
 local function reread(base, token, out)
   local stream, raw = entries.stream_of(base, token)
@@ -378,6 +408,8 @@ local function reread(base, token, out)
     put_hand_over(out, record.hand_overs(base, {id})[1])
   elseif not location and fields and fields[1] ~= '' and plain.look(base, id) == 'active' then
     put_plain(out, {raw, fields})
+  elseif not location and not fields then
+    reread_compact(base, id, token, out)
   end
 end
 

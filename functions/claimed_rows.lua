@@ -75,6 +75,18 @@ local function put(out, id, entry, name, data, opts, fence, history)
   out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
 
+-- Append a compact job that starts for the first time. head: how many bytes before its history its text has; own_run:
+-- the rest of the text of its run, "<started ms> <lease ms>" after a blank, if it has no lease of its own. Return its
+-- bytes and the text of its run.
+local function put_compact(out, id, entry, line, head, run, call)
+  local history, name, data, opts = compact.parts(line)
+  if head > 0 then history = string.sub(history, head + 1) end
+  put(out, id, entry, name, data, opts, '1', history)
+  local own = opts and own_lease(opts, call)
+  if own then run = string.match(run, '^ %d+ ') .. digits(own) end
+  return #data, entry .. run
+end
+
 -- Append a plain job. Return its bytes.
 local function put_plain(out, row)
   local fields, at = row[2], #out
@@ -125,4 +137,4 @@ end
 
 claimed_rows.PROGRESS, claimed_rows.read, claimed_rows.own_lease = PROGRESS, read, own_lease
 claimed_rows.put, claimed_rows.put_plain, claimed_rows.put_plain_rows = put, put_plain, put_plain_rows
-claimed_rows.put_hand_over = put_hand_over
+claimed_rows.put_hand_over, claimed_rows.put_compact = put_hand_over, put_compact

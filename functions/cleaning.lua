@@ -94,6 +94,7 @@ do
     local going, ids, staying = {}, {}, 0
     for _, member in ipairs(members) do
       local id = locations.id_of(structure, member)
+      if step.seen.compact then compact.open(base, id) end
       local verdict = judge(base, structure, id, bound)
       if verdict == 'stay' then
         staying = staying + 1
@@ -431,6 +432,7 @@ do
       if n == 0 then return 0 end
       local ids = redis.call('ZREVRANGE', key, digits(passed), digits(passed + n - 1))
       for _, id in ipairs(ids) do
+        if step.seen.compact then compact.open(base, id) end
         local ended = redis.call('HGET', base .. ':job:' .. id, 'ended')
         if record.location(base, id) ~= state then
           redis.call('ZREM', key, id)    -- its record is elsewhere or missing

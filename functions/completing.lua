@@ -22,18 +22,23 @@ function completing.leased(base, raw, call)
   return found[2]
 end
 
--- Read the groups from args[at] on: { started policy count entry*count m result*m }*. Return them, the position after
--- them, and the number of their jobs.
+-- The number of arguments of a run in the groups of the active stream, by the first letter of their tokens.
+local WIDTHS = {l = 2, k = 3}
+
+-- Read the groups from args[at] on, see settle.lua. Return them, the position after them, and the number of their jobs.
+-- A group of the active stream has a `width`.
 function completing.parse(args, at, number)
   local groups, total = {}, 0
   for g = 1, number do
     local started, policy, count = args[at], args[at + 1], integer('count', args[at + 2])
-    integer('started', started)
+    local width = WIDTHS[started]
+    if not width then integer('started', started) end
     if policy ~= '' then finish.check_policy(policy) end
-    local after = at + 3 + count
+    local after = at + 3 + count * (width or 1)
     local m = integer('number of results', args[after])
     if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
-    groups[g] = {started = started, policy = policy, first = at + 3, last = after - 1, results = after, many = m > 1}
+    groups[g] = {started = started, policy = policy, first = at + 3, last = after - 1, results = after, many = m > 1,
+      width = width, count = count}
     at, total = after + m + 1, total + count
   end
   return groups, at, total

@@ -49,8 +49,7 @@ do
   local function explain_end(base, gates, id, state)
     local kept = redis.call('HMGET', base .. ':job:' .. id, 'ended', 'reason')
     if not kept[1] then
-      local _, _, _, outcome = plain.look(base, id)
-      kept[1] = outcome and plain.outcome_of(outcome)
+      kept[1] = select(3, plain.outcome(base, id)) or false
     end
     gate(gates, 'ended', {since = kept[1], detail = state .. ' ' .. (kept[2] or '')})
   end
@@ -63,7 +62,8 @@ do
     local row, since = entries.pending_row(stream, raw), started_at(base, id)
     if row and not since then
       local _, fields = plain.find(base, id)
-      since = fields and plain.claim_of(base, row, fields, call.now)
+      if fields then since = plain.claim_of(base, row, fields, call.now) end
+      since = since or compact.claim_of(base, id, entry)
     end
     local revoked = call.seen.revoking and redis.call('SISMEMBER', base .. ':revoking', id) == 1
     gate(gates, 'running', {since = since, by = row and row[2], detail = revoked and 'revoked'})
@@ -106,7 +106,10 @@ do
   -- Return a running job of a key and when it began, nil if none is found.
   local function holder_of(base, key)
     for _, entry in ipairs(redis.call('XRANGE', base .. ':lane', '-', '+', 'COUNT', MOST_LOOKED)) do
-      if entries.key_of(entry[2]) == key then return entry[2][2], started_at(base, entry[2][2]) end
+      if entries.key_of(entry[2]) == key then 
+        local id = entry[2][2]
+        return id, started_at(base, id) or compact.claim_of(base, id, 'k' .. entry[1])
+      end
     end
   end
 

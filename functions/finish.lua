@@ -384,8 +384,8 @@ local function store_group(base, group, now, seen, left)
   return left - trim(base, state, count, policy ~= '' and age or -1, now, seen, left)
 end
 
--- Collect a job that has ended. Its record already has its location and `ended`.
-function finish.note(done, state, policy, id, payload)
+-- Return the collected jobs of a state and a policy: { state, policy, ids, payloads }.
+function finish.group_of(done, state, policy)
   local groups = done[state]
   if not groups then
     groups = {}
@@ -396,6 +396,12 @@ function finish.note(done, state, policy, id, payload)
     group = {state = state, policy = policy, ids = {}, payloads = {}}
     groups[policy], done[#done + 1] = group, group
   end
+  return group
+end
+
+-- Collect a job that has ended. Its location and the time of its end are already stored.
+function finish.note(done, state, policy, id, payload)
+  local group = finish.group_of(done, state, policy)
   local ids = group.ids
   local n = #ids + 1
   ids[n], group.payloads[n] = id, payload

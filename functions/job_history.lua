@@ -116,7 +116,8 @@ end, {'no-writes'})
 local function has_record(base, id, seen)
   if record.location(base, id) then return true end
   local state, raw, fields, detail = plain.look(base, id)
-  if state then plain.add_record(base, id, state, raw, fields, detail, seen) end
+  if not state then return compact.open(base, id) end
+  plain.add_record(base, id, state, raw, fields, detail, seen)
   return state
 end
 

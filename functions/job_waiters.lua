@@ -11,7 +11,7 @@
 local TRIM_STEP = 200
 local FINAL = {completed = true, failed = true}
 local WAITING = {'waiting', '', ''}
-local KEPT = {held = true, results = true}
+local KEPT = {held = true, results = true, compact = true}
 
 -- Return the first and the last position of a channel in a list, nil if it is not in the list. The list may have
 -- thousands of channels, so one search over the text is faster than splitting it.
@@ -46,13 +46,10 @@ local function check_count(args)
 end
 
 do
-  -- Return the reply for a job that has ended or does not exist. kept: its value in `results` if it is a plain job.
-  local function end_of(base, id, state, kept)
+  -- Return the reply for a job that has ended or does not exist. result: of a completed job without a record.
+  local function end_of(base, id, state, result)
     if not state then return {'missing', '', ''} end
-    if kept then
-      local _, _, result = plain.outcome_of(kept)
-      return {state, result, ''}
-    end
+    if result then return {state, result, ''} end
     local found = redis.call('HMGET', base .. ':job:' .. id, state == 'completed' and 'result' or 'error', 'reason')
     return {state, found[1] or '', found[2] or ''}
   end
@@ -65,7 +62,7 @@ do
       return end_of(base, id, state)
     end
     if not state then
-      state, _, _, detail = plain.look(base, id)
+      state, detail = plain.outcome(base, id)
       if not state or state == 'completed' then return end_of(base, id, state, detail) end
     end
     note_channel(base, id, channel, seen)

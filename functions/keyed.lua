@@ -31,7 +31,8 @@ local keyed = {}
 local KEYS_A_STEP = 25
 local MOST_TOUCHED = 25
 local MEMBER = 18                -- where the id begins in a member of a line
-local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h'}
+local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h', c = 'key-waiting c'}
+local HINT, COMPACT = 17, 99     -- where the read hint begins in a member of a line; 'c'
 
 function keyed.parse(route)
   local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -47,9 +48,9 @@ function keyed.format(route)
   return 'k ' .. route.priority .. ' ' .. route.sequence .. ' ' .. route.cost .. ' ' .. route.added .. ' ' .. route.key
 end
 
--- Return the parsed route of a keyed job; nil for any other job and for one without a record.
+-- Return the parsed route of a keyed job; nil for any other job, and for one that does not exist.
 function keyed.route_of(base, id)
-  local text = redis.call('HGET', base .. ':job:' .. id, 'route')
+  local text = redis.call('HGET', base .. ':job:' .. id, 'route') or compact.route_of(base, id)
   return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
 end
 
@@ -130,6 +131,7 @@ end
 
 -- Return the tokens that a job in a line takes from its key's bucket.
 function keyed.cost_of(base, member)
+  if string.byte(member, HINT) == COMPACT then return compact.COST end
   local route = keyed.route_of(base, string.sub(member, MEMBER))
   return route and tonumber(route.cost) or 0
 end

@@ -3,7 +3,7 @@
 local keyed_claim = {}
 local KEYS_AT_ONCE = 64
 local HINT, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
-local READ = {i = 'fi', o = 'fo', h = 'h'}
+local READ = {i = 'fi', o = 'fo', h = 'h', c = 'h'}
 
 -- Collect a member that has left its line.
 local function note_taken(out, member, key)
@@ -24,7 +24,7 @@ end
 -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
 local function take_first(base, popped, call, out)
   local started = {}
-  for i = 1, #popped, 2 do
+  for i = 1, #popped do
     local key = popped[i]
     local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
     if first then
@@ -76,9 +76,8 @@ do
   end
 
   -- Take up to n jobs of each of these ready keys with limits, `left` jobs in all, and count them as running.
-  function take_limited(base, popped, n, left, call, out)
-    local keys, started = {}, {}
-    for i = 1, #popped, 2 do keys[#keys + 1] = popped[i] end
+  function take_limited(base, keys, n, left, call, out)
+    local started = {}
     keyed.read_limits(base, keys, call)
     local running = keyed.running_counts(base, keys, call)
     for _, key in ipairs(keys) do
@@ -96,10 +95,10 @@ function keyed_claim.pop(base, count, call)
   local out = {ids = {}, keys = {}, whats = {}}
   while #out.ids < count do
     local left = count - #out.ids
-    local popped = redis.call('ZPOPMIN', base .. ':ready', digits(math.min(left, KEYS_AT_ONCE)))
+    local popped = take_lowest(base .. ':ready', math.min(left, KEYS_AT_ONCE))
     if #popped == 0 then break end
     if call.seen.limited then
-      take_limited(base, popped, math.max(1, math.floor(left * 2 / #popped)), left, call, out)
+      take_limited(base, popped, math.max(1, math.floor(left / #popped)), left, call, out)
     else
       take_first(base, popped, call, out)
     end

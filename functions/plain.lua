@@ -138,7 +138,9 @@ end
 function plain.open(base, id, seen)
   local state, entry = record.location(base, id)
   if state then return state, entry end
-  return record_job(base, id, seen)
+  state, entry = record_job(base, id, seen)
+  if state then return state, entry end
+  return compact.open(base, id)
 end
 
 -- The same as plain.open, for a call that has read the flags of the queue and has written already. Nothing here can
@@ -148,7 +150,7 @@ function plain.open_next(base, id, seen)
   if state then return state, entry end
   local raw, fields, detail
   state, raw, fields, detail = plain.look(base, id)
-  if not state then return nil end
+  if not state then return compact.open(base, id) end
   plain.add_record(base, id, state, raw, fields, detail, seen)
   return state, 'p' .. raw
 end
@@ -160,18 +162,30 @@ function plain.location(base, id)
   local raw
   state, raw = plain.look(base, id)
   if state then return state, 'p' .. raw end
+  return compact.location(base, id)
 end
 
--- Return the name of a plain job, nil if there is none with this id.
+-- Return the state of a job without a record, and the result and the end (ms, as text) of a completed one. Return nil
+-- if there is no such job.
+function plain.outcome(base, id)
+  local state, _, _, kept = plain.look(base, id)
+  if not state then return compact.outcome(base, id) end
+  if state ~= 'completed' then return state end
+  local ended, _, result = plain.outcome_of(kept)
+  return state, result, ended
+end
+
+-- Return the name of a job without a record, nil if there is none with this id.
 function plain.name_of(base, id)
   local _, fields = plain.find(base, id)
-  return fields and fields[1]
+  if fields then return fields[1] end
+  return (compact.name_of(base, id))
 end
 
--- Return the flat record of a plain job without a record, as if it had one; {} if there is none.
+-- Return the flat record of a job without a record, as if it had one; {} if there is none.
 function plain.view(base, id)
   local state, raw, fields, detail = plain.look(base, id)
-  if not state then return {} end
+  if not state then return compact.view(base, id) or {} end
   local flat = {'name', fields[1], 'data', fields[2], 'place', state .. ' p' .. raw}
   local function put(field, value) flat[#flat + 1], flat[#flat + 2] = field, value end
   if fields[3] then put('opts', fields[3]) end
@@ -194,9 +208,10 @@ function plain.forget_starts(base, raw)
   in_chunks('HDEL', base .. ':started', nil, ids)
 end
 
--- Give the plain job of a pending entry a record, so that its entry can be deleted. row: its row of XPENDING.
+-- Give the job of a pending entry a record if it has none, so that its entry can be deleted. row: its row of XPENDING.
 function plain.record_pending(base, stream, row, call)
-  local id, _, _, fields = entries.find(stream, row[1])
+  local id, _, token, fields = entries.find(stream, row[1])
+  if id and not fields then compact.open_run(base, id, token) end
   if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then return end
   local started, lease = plain.claim_of(base, row, fields, call.now)
   plain.record_run(base, row[1], fields, started, lease, call.seen)

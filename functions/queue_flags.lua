@@ -17,8 +17,8 @@ local queue_flags = {}
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running', 'results', 'recorded', 'started', 'streamed', 'parents', 'flowed', 'flow_work', 'suspended',
-  'signalled', 'stepped', 'event_rules'}
-local ALL = 'abcdefghijklmnopqrstuvwxyz{|}'
+  'signalled', 'stepped', 'event_rules', 'compact'}
+local ALL = 'abcdefghijklmnopqrstuvwxyz{|}~'
 queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
 local FIRST_LETTER = 97
 

@@ -365,7 +365,7 @@ local function records_of(base, args, read)
     local flat = held and finish.is_over(base, id) and {} or read(base, id, call_budget)
     records[i] = flat
     budget.count_record(call_budget, flat)
-    if limited and is_rate_limited(base, id) and record.location(base, id) == 'key-waiting' then
+    if limited and is_rate_limited(base, id) and plain.location(base, id) == 'key-waiting' then
       flat[#flat + 1], flat[#flat + 2] = 'limited', '1'
     end
     local handed = signalled and flat[1] and record.hand_overs(base, {id})[1]

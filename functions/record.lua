@@ -32,8 +32,9 @@
 --     progress_at          the time of the last `progress` event, ms, if the rules of events have an interval
 --   logs:{id} list   lines, each after its time and its run: SEP <ms> <run> SEP
 -- Read hint: a waiting job's stream entry, or its member in a key's line, contains one character that names the fields
--- that a claim must read. "i": name and data. "o": options too. "h": all fields, of a job with a history. Every field
--- that a claim does not read saves server time.
+-- that a claim must read. "i": name and data. "o": options too. "h": all fields, of a job with a history. "c": the job
+-- has no record if it is still a compact job, see compact.lua. Every field that a claim does not read saves server
+-- time.
 -- Only `add` creates a record. Every other write happens where the record is known to exist, or is undone (`undone` in
 -- settle.lua).
 
@@ -93,6 +94,8 @@ end
 -- queue_flags.at, if the caller has it.
 function record.unlink(base, ids, seen)
   if #ids == 0 then return end
+  -- Compact jobs have neither a record nor a log. They cost no other command if all of these jobs are compact ones.
+  if seen and seen.compact and record.remove_compact(base, ids) == #ids then return end
   unlink_all(base .. ':job:', ids)
   local logs = seen and seen.logs
   local is_known = logs ~= nil     -- confirmReplies reads only a few flags

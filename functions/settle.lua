@@ -1,6 +1,6 @@
 -- settle: ends N runs and claims M jobs in one call.
 --   settleAndClaim  channel number consumer slots lock flags ran incarnation
---                   g { started policy count entry*count m result*m }*g
+--                   g { started policy count { entry [id [key]] }*count m result*m }*g
 --                   n { code id entry payload option }*n
 --       -> { now, refused, jobs, due, listeners, posted, past, settled, claimed }
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
@@ -11,8 +11,10 @@
 --              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua; "d" the
 --              caller can claim directly, see direct_claim.lua. The reply is 1 if it does. Then finishClaim replies.
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
---     g        groups of plain jobs that completed, by the time when they were claimed and by their retention policy.
---              entry: without its prefix; m: 1 if all results are equal, otherwise count
+--     g        groups of jobs that completed, by their retention policy. entry: without its prefix; m: 1 if all results
+--              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l" for a group of
+--              the tokens "l…", whose entries are followed by the ids of the jobs; "k" for keyed jobs, whose ids are
+--              followed by their keys
 --     n        all other runs
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
@@ -243,12 +245,23 @@ local function after_revocation(base, id, code, payload, option)
   return 'f', payload, policy .. ';revoked;' .. finish.reason_of(base, id, 'revoked')
 end
 
+-- Give the compact jobs among the runs their records, because none of these runs is in a group.
+local function open_compact(base, args, first, last, refused, call)
+  local ids, tokens = {}, {}
+  for i = first, last do
+    local _, id, entry = run_at(args, i)
+    if string.byte(entry) ~= FIFO and not refused[i] then ids[#ids + 1], tokens[#tokens + 1] = id, entry end
+  end
+  compact_ends.open(base, ids, tokens, call)
+end
+
 -- Settle the runs of one step. before: how many runs the groups have. Collect the jobs that have ended in `done`, and
 -- the refused runs, flat, in `answer`.
 local function settle_step(base, args, first, last, before, done, answer, call)
   if call.verify then disown(base, args, first, last) end
   local refused = release(base, args, first, last, call)
   local stamp, revoking = digits(call.now), call.seen.revoking and base .. ':revoking'
+  if call.seen.compact then open_compact(base, args, first, last, refused, call) end
   for i = first, last do
     if not refused[i] then
       local code, id, entry, payload, option = run_at(args, i)
@@ -266,18 +279,40 @@ local function settle_step(base, args, first, last, before, done, answer, call)
   end
 end
 
--- Complete the plain jobs of the groups until the time is spent. Return how many runs are settled, and true if all are.
+-- Complete the jobs of a group in the active stream until the time is spent. settled: how many runs of the call were
+-- settled before. Return how many are settled now, and true if the time is spent.
+local function settle_active(base, args, group, settled, done, answer, call)
+  local seen = call.seen
+  local usual = group.started == 'k' and keyed.is_costly(seen) and KEYED_STEP or STEP
+  local is_costly = seen.streamed or seen.flowed or seen.stepped
+  local from, step = 1, claim.usual_step(is_costly and COSTLY_STEP or usual)
+  while from <= group.count do
+    local to = math.min(from + step - 1, group.count)
+    compact_ends.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
+    settled, from = settled + to - from + 1, to + 1
+    if from <= group.count then keyed.review(base, call) end    -- its time counts too
+    local is_enough = settled >= step and budget.has_settled_enough(call.budget)
+    if is_enough or (seen.flowed and settled >= MOST_OF_FLOWS) then return settled, true end
+  end
+  return settled, false
+end
+
+-- Complete the jobs of the groups until the time is spent. Return how many runs are settled, and true if all are.
 local function settle_groups(base, args, done, answer, call)
   local settled, step = 0, claim.usual_step(STEP)
   for _, group in ipairs(args.groups) do
     local from, is_enough = group.first, false
-    repeat
+    if group.width then
+      settled, is_enough = settle_active(base, args, group, settled, done, answer, call)
+      from = group.last + 1
+    end
+    while from <= group.last and not is_enough do
       local last = math.min(from + step - 1, group.last)
       local to = completing.step_end(base, args, group, from, last, call)
       completing.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
       settled, from = settled + to - from + 1, to + 1
       is_enough = (settled >= step or to < last) and budget.has_settled_enough(call.budget)
-    until from > group.last or is_enough
+    end
     completing.finish(base, group, call)
     if is_enough then return settled, false end
   end

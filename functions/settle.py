@@ -44,6 +44,8 @@ _CONSUMER, _FLAGS = 2, 5
 """Positions in the arguments of a call."""
 _MOST_READ = 256
 """Maximum number of entries that a direct claim reads."""
+_UNKEYED, _KEYED = "l", "k"
+"""The prefixes of the tokens of the active stream."""
 _DIRECTLY = 1
 """The reply of `settleAndClaim` to a worker that claims directly."""
 _GROUP = "workers"
@@ -107,22 +109,25 @@ class EntriesRead(Sequence[ClaimedJob]):
 
 
 class _Group:
-    """Completed runs of plain jobs that began at the same time and have the same retention policy."""
+    """Completed runs with the same retention policy, of plain jobs that began at the same time or of other jobs."""
 
-    __slots__ = ("entries", "results")
+    __slots__ = ("entries", "results", "size")
 
     def __init__(self) -> None:
         self.entries: list[Arg] = []
+        """The entries without their prefix. The id of a job that is not plain follows, and its key if it has one."""
         self.results: list[bytes] = []
+        self.size = 0
+        """The number of runs."""
 
-    def args(self, started: int, policy: str) -> list[Arg]:
+    def args(self, started: int | str, policy: str) -> list[Arg]:
         """Return the arguments of the group. Equal results, usually None, are sent once."""
         results = self.results
         first = results[0]
         # `count` compares in C. A generator would cost a call for each run.
         if results.count(first) == len(results):
             results = [first]
-        return [started, policy, len(self.entries), *self.entries, len(results), *results]
+        return [started, policy, self.size, *self.entries, len(results), *results]
 
 
 # The claim loop repeats a call until the server replies. A repetition must have the same number and the same contents:
@@ -141,7 +146,8 @@ class SettleRequest:
     reads: int = 0
     """The number of entries that the worker reads itself if it claims directly, 0 if it does not."""
     _settled: list[Arg] = field(default_factory=list)
-    _groups: dict[tuple[int, str], _Group] = field(default_factory=dict)
+    _groups: dict[tuple[int | str, str], _Group] = field(default_factory=dict)
+    """By the start of plain runs, or the prefix of the tokens of other runs, and by the retention policy."""
     _group_of: list[_Group | None] = field(default_factory=list)
     """The group of each run in the order of `settle`, None for a run that is sent by itself."""
 
@@ -153,29 +159,31 @@ class SettleRequest:
         `key` is the ordering key of the job, which saves the server a lookup. `plain_since` is the time (server ms) at
         which the run of a plain job began, None for any other job.
         """
-        if plain_since is not None and isinstance(outcome, Completed):
-            at = plain_since, "" if outcome.retention is None else _policy(outcome.retention)
+        kind = group_kind(entry, key, outcome, plain_since)
+        if kind is not None and isinstance(outcome, Completed):
+            at = kind, "" if outcome.retention is None else _policy(outcome.retention)
             group = self._groups.get(at) or self._groups.setdefault(at, _Group())
             group.entries.append(entry[1:])
+            if plain_since is None:
+                group.entries.append(job_id)
+            if kind == _KEYED:
+                group.entries.append(key or "")
             group.results.append(outcome.result)
+            group.size += 1
             self._group_of.append(group)
             return
         self._group_of.append(None)
         rest = key if plain_since is None else plain_since
         token = entry if rest is None else f"{entry} {rest}"
-        # The most frequent outcome comes first, because this runs once per job.
-        if isinstance(outcome, Completed):
-            option = "" if outcome.retention is None else _policy(outcome.retention)
-            self._settled += ("c", job_id, token, outcome.result, option)
-        else:
-            code, payload, option = _encoded(outcome)
-            self._settled += (code, job_id, token, payload, option)
+        code, payload, option = _encoded(outcome)
+        self._settled += (code, job_id, token, payload, option)
 
     def settle_all(self, entries: list[Arg], outcome: Completed, plain_since: int) -> None:
         """Add runs of plain jobs with the same outcome and the same start. `entries` are their tokens without a "p"."""
         group = _Group()
         group.entries = entries
         group.results = [outcome.result]
+        group.size = len(entries)
         self._groups[plain_since, "" if outcome.retention is None else _policy(outcome.retention)] = group
         self._group_of = [group] * len(entries)
 
@@ -197,7 +205,7 @@ class SettleRequest:
         position = 0
         for group in self._groups.values():
             starts[id(group)] = position
-            position += len(group.entries)
+            position += group.size
         starts[None] = position
         found = dict[int, str]()
         for index, group_of_run in enumerate(self._group_of):
@@ -347,12 +355,28 @@ def _reply(request: SettleRequest, reply: object) -> SettleReply:
     )
 
 
+def group_kind(entry: str, key: str | None, outcome: Outcome, plain_since: int | None) -> int | str | None:
+    """Return in which groups a call sends the outcome of a run, None if it sends the outcome by itself.
+
+    A group has completed runs only. Its kind is `plain_since` for plain jobs, and otherwise the prefix of the tokens.
+    """
+    if not isinstance(outcome, Completed):
+        return None
+    if plain_since is not None:
+        return plain_since
+    prefix = entry[0]
+    # A job that ran from `fifo` with a record is sent by itself, and so is a keyed job whose key is not known.
+    return prefix if prefix == _UNKEYED or (prefix == _KEYED and key is not None) else None
+
+
 def _encoded(
-    outcome: Failed | Retry | Delayed | Suspended | RateLimited | WaitsForChildren | Released,
+    outcome: Completed | Failed | Retry | Delayed | Suspended | RateLimited | WaitsForChildren | Released,
 ) -> tuple[str, bytes, str]:
     """Return the code, the payload and the option of an outcome, as settle.lua reads them."""
     # The only place that knows the codes of settle.lua. Above this module an outcome is a type, so a misspelled one is
     # an error of the type checker and not of the server.
+    if isinstance(outcome, Completed):
+        return "c", outcome.result, "" if outcome.retention is None else _policy(outcome.retention)
     if isinstance(outcome, Failed):
         policy = "" if outcome.retention is None else _policy(outcome.retention)
         # The reason comes last, because it is free text and may contain the separator.

@@ -323,7 +323,7 @@ request.register('sendSignal', function(base, args)
   local id, name, ttl = args[3], args[4], integer('ttl', args[6])
   local call = queue_flags.call(base)
   local recorded, waits, warm = look(base, id)
-  local state = recorded or plain.look(base, id)
+  local state = recorded or plain.outcome(base, id)
   if not state then return 'missing' end
   if locations.is_final(state) then return 'state ' .. state end
   local once = args[7] or ''
@@ -355,7 +355,7 @@ end)
 request.register('resumeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, _, warm = look(base, id)
-  state = state or plain.look(base, id)
+  state = state or plain.outcome(base, id)
   if not state then return 'missing' end
   if state ~= 'suspended' then return 'state ' .. state end
   wake(base, id, 'operator', {}, call, warm)

@@ -54,6 +54,7 @@ local function mend_active_stream(base, lost, call, call_budget)
   for i, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
     if i > 1 and is_enough(call_budget, call) then return false end
     local id, entry = locations.give_up(base, active, row[1], call)
+    if call.seen.compact then compact.open_run(base, id, entry) end
     if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
       returned.push(base, id, entry, call)
       events.note(call.lines, 'returned', id)
@@ -128,6 +129,11 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
     if idle < lock then return end
     plain.record_run(base, raw, fields, started, lock, call.seen)
     location = 'active ' .. entry
+  end
+  if id and not fields and not location and call.seen.compact then
+    local started, lock = compact.claim_of(base, id, entry)
+    if started and idle < lock then return end
+    if started and compact.open_run(base, id, entry) then location = 'active ' .. entry end
   end
   local active = id and location == 'active ' .. entry
   local undelivered = false

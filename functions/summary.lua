@@ -24,7 +24,8 @@ do
     if found[1] then return tonumber(found[1]) end
     local of_key = found[2] and keyed.added_of(found[2])
     if of_key then return tonumber(of_key) end
-    return tonumber(string.match(found[3] or '', '%-(%d+)$') or nil)
+    if not found[3] then return (select(2, compact.name_of(base, id))) end
+    return tonumber(string.match(found[3], '%-(%d+)$') or nil)
   end
 
   local function next_in_fifo(base, group)

@@ -37,6 +37,7 @@ local function read_update(base, id, known, call_budget)
   local state = reading.state_of(base, id)
   if not state then return {ended_as(base, id), 0, '', '', 0, known, {}} end
   local fields = redis.call('HMGET', base .. ':job:' .. id, 'name', 'progress', 'trimmed')
+  if not fields[1] then fields[1] = plain.name_of(base, id) end
   local trimmed, is_open = tonumber(fields[3] or 0), redis.call('HEXISTS', base .. ':streamed', id)
   local lines, total = read_lines(base, id, known, trimmed, call_budget)
   call_budget.bytes = call_budget.bytes + #(fields[2] or '')

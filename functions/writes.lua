@@ -257,6 +257,7 @@ do
     if count == #keys and not held then return ids end
     for k, id in ipairs(ids) do
       local there = count == #keys or (count > 0 and exists(keys[k])) or plain.find(base, id)
+        or compact.has(base, id)
       if there and not (held and finish.is_over(base, id)) then found[#found + 1] = id end
     end
     return found

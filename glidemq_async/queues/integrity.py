@@ -74,6 +74,8 @@ SINGLE_KEYS: Final = frozenset(
         "limits",
         "rate",
         "deduped",
+        "compact",
+        "compact_runs",
         "schedules",
         "schedule_roles",
         "schedules_timer",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
+from glidemq_async.functions.settle import group_kind
 from glidemq_async.worker.runs import Run
 
 MAX_SETTLED: Final = 500
@@ -118,15 +119,16 @@ def _uniform(runs: list[Run]) -> tuple[Completed, int] | None:
     return None if differ else (outcome, since)
 
 
-# The server settles the completed plain jobs of a call before its other runs, and a call may end early. It reports how
-# many runs it has settled. The batch has the order of the arguments, so these are its first ones.
+# The server settles the groups of completed jobs of a call before its other runs, and a call may end early. It reports
+# how many runs it has settled. The batch has the order of the arguments, so these are its first ones.
 def _in_groups(batch: list[Run]) -> list[Run]:
     groups = dict[object, list[Run]]()
     for run in batch:
         outcome = run.outcome
+        kind = group_kind(run.entry, run.job.key, outcome, run.plain_since)
         group: object = None
-        if run.plain_since is not None and isinstance(outcome, Completed):
-            group = run.plain_since, outcome.retention
+        if kind is not None and isinstance(outcome, Completed):
+            group = kind, outcome.retention
         groups.setdefault(group, []).append(run)
     if len(groups) == 1:
         return batch

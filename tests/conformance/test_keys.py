@@ -217,8 +217,16 @@ async def _last_in_line(timed: Timed, job: AnyJob) -> None:
     await job.change_priority(9)
 
 
+async def delete_job(timed: Timed, job_id: str) -> None:
+    """Delete a job by hand: its record, or the texts of a compact job."""
+    base = timed.fake_worker.base
+    await timed.store.ask("DEL", f"{base}:job:{job_id}")
+    await timed.store.ask("HDEL", f"{base}:compact", job_id)
+    await timed.store.ask("HDEL", f"{base}:compact_runs", job_id)
+
+
 async def _delete_record(timed: Timed, job: AnyJob) -> None:
-    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{job.id}")
+    await delete_job(timed, job.id)
 
 
 Way = Callable[[Timed, AnyJob], Awaitable[None]]
@@ -335,7 +343,7 @@ async def _revoke_and_leave(timed: Timed, lease: Lease) -> None:
 
 
 async def _lose_record(timed: Timed, lease: Lease) -> None:
-    await timed.store.ask("DEL", f"{timed.fake_worker.base}:job:{lease.id}")
+    await delete_job(timed, lease.id)
     assert await timed.fake_worker.settle(lease) == "missing"
 
 

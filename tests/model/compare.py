@@ -26,7 +26,7 @@ FLAGS = {
     "a": "waiters", "b": "held", "c": "expiry", "d": "revoking", "e": "returned", "f": "scheduled", "g": "lifo",
     "h": "prioritized", "i": "ready", "j": "sleeping", "k": "resting", "l": "pauses", "m": "limits", "n": "deduped",
     "o": "timer", "p": "outbox", "q": "moved", "r": "running", "v": "streamed",
-    "z": "suspended", "{": "signalled", "|": "stepped", "}": "event_rules",
+    "z": "suspended", "{": "signalled", "|": "stepped", "}": "event_rules", "~": "compact",
 }  # fmt: skip
 """The letters in the field `features` of `meta`, and the structures that they stand for."""
 
@@ -176,7 +176,8 @@ class Comparer:
 def _compare_keys(seen: Snapshot, model: Queue) -> None:
     live = {job.id for job in model.jobs.values() if not job.record_lost}
     same("jobs that exist", set(seen.records), live)
-    same("jobs without a record", seen.plain, {job.id for job in model.jobs.values() if job.plain})
+    same("compact jobs that have a record, or a run but no text", seen.damaged, set())
+    same("plain jobs without a record", seen.plain, {job.id for job in model.jobs.values() if job.plain})
     _compare_flags(seen)
     same("jobs that have log lines", set(seen.logs), {job.id for job in model.jobs.values() if job.logs})
     for key in seen.keys:

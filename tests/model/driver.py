@@ -63,7 +63,7 @@ SINGLE_KEYS = frozenset(
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
      "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups",
-     "settings", "event_rules"}
+     "settings", "event_rules", "compact", "compact_runs"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -179,6 +179,8 @@ class Snapshot:
     stopping: dict[str, int]
     stopping_runs: dict[str, str]
     event_rules: dict[str, str]
+    damaged: set[str]
+    """The compact jobs with a record, and the runs without their compact job."""
 
     def waiting(self) -> set[str]:
         """Return the jobs that wait for their claim."""
@@ -477,6 +479,7 @@ class Driver:
             stopping=dict(_scores(raw[33])),
             stopping_runs=dict(_pairs(raw[34])),
             event_rules=dict(_pairs(raw[38])),
+            damaged={*_texts(raw[39])},
         )
 
 

@@ -36,6 +36,7 @@ from glidemq_async.stored.flow import JobRef, flow_of
 from glidemq_async.stored.hand_over import Waits
 from glidemq_async.stored.names import QueueKeys
 from tests.model.driver import Driver, run
+from tests.support.fake_worker import SettledRun, in_groups, with_runs
 
 NOW: Final = 1_700_000_000_000
 QUEUES: Final = ("one", "two", "three")
@@ -194,13 +195,12 @@ class FlowMachine:
         request = functions.settle.request(
             self.channels[queue], f"worker-{queue}", self.random.randint(1, 3), 30_000, subscribed=False
         )
-        outcomes: list[tuple[JobRef, Outcome]] = []
-        for one in some:
-            outcomes.append((JobRef(queue, one.job.id), self._outcome(JobRef(queue, one.job.id))))
-            self.running.remove(one)
-            request.settle(one.job.id, one.job.entry, None, outcomes[-1][1])
-        reply = run(functions.settle.send(request))
-        for position, (ref, outcome) in enumerate(outcomes[: reply.settled]):
+        settled = in_groups([self._settled(one) for one in some])
+        by_entry = {one.job.entry: one for one in some}
+        self.running = [one for one in self.running if one not in some]
+        reply = run(functions.settle.send(with_runs(request, settled)))
+        for position, one in enumerate(settled[: reply.settled]):
+            ref, outcome = JobRef(queue, one.id), one.outcome
             if position in reply.refused:
                 continue
             if isinstance(outcome, Completed):
@@ -210,11 +210,14 @@ class FlowMachine:
                 self.have_waited.add(ref)
             if isinstance(outcome, Suspended):
                 self.suspended[ref] = outcome.known_ends or 0
-        self.running += some[reply.settled :]
+        self.running += [by_entry[one.entry] for one in settled[reply.settled :]]
         for job in reply.jobs:
             self._check_start(JobRef(queue, job.id), job)
             self.running.append(Running(queue, job, reply.now))
         return len(reply.jobs)
+
+    def _settled(self, one: Running) -> SettledRun:
+        return SettledRun(one.job.id, one.job.entry, self._outcome(JobRef(one.queue, one.job.id)))
 
     def _outcome(self, ref: JobRef) -> Outcome:
         draw = self.random.random()

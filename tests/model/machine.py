@@ -147,7 +147,9 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             note(f"  {end.code} {end.delay} {end.retention} of job {id_!r} under {token}")
             payload = "" if end.code == "b" else f"p{self.made}"  # a released run has nothing to store
             since = self.plain_since.get(token)
-            settled.append(end._replace(id=id_, token=token, payload=payload, since=since))
+            job = self.model.jobs.get(id_)
+            key = job.key if job is not None and token.startswith("k") and number % 4 else None
+            settled.append(end._replace(id=id_, token=token, payload=payload, since=since, key=key))
         return settled
 
     @action(2, name=WORKERS)

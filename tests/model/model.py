@@ -24,11 +24,11 @@ def number_of(token: str) -> int:
 
 
 def _groups(runs: Sequence[Settled]) -> dict[tuple[object, ...], list[int]]:
-    """Return the positions of the runs that the server settles together, because their jobs were plain."""
+    """Return the positions of the completed runs that the server settles together."""
     groups = defaultdict[tuple[object, ...], list[int]](list)
     for position, run in enumerate(runs):
-        if run.is_grouped:
-            groups[run.since, run.retention, run.ttl].append(position)
+        if run.group:
+            groups[run.group].append(position)
     return groups
 
 
@@ -177,13 +177,17 @@ class Queue(PostingQueue):
         refused, named, self.settling = dict[int, str](), set[str](), worker
         ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
         awaited = 0
-        for positions in _groups(runs).values():
+        alone = list[int]()
+        for group, positions in _groups(runs).items():
             refused |= self._refusals(runs, positions, named)
-            awaited += self._complete_group(runs, positions, refused, ended)
-        others = [position for position, run in enumerate(runs) if not run.is_grouped]
+            if isinstance(group[0], int):
+                awaited += self._complete_group(runs, positions, refused, ended)
+            else:
+                alone += positions
+        others = [position for position, run in enumerate(runs) if not run.group]
         refused |= self._refusals(runs, others, named)
         self.end_runs(worker, [runs[position].token for position in refused])
-        for position in others:
+        for position in alone + others:
             run = runs[position]
             if position not in refused:
                 job = self.jobs[run.id]

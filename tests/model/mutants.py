@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.model.compact_mutants import MUTANTS_OF_COMPACT_JOBS
 from tests.model.direct_mutants import MUTANTS_OF_DIRECT_CLAIMS
 from tests.model.push_mutants import MUTANTS_OF_PUSHES
 from tests.model.signal_mutants import MUTANTS_OF_SIGNALS
@@ -164,7 +165,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "each step of a sweep begins at the first entry": ("'(' .. rows[STEP][1] or ''", "'' or ''"),
     "a pause does not stop claims": ("if seen.paused and not ends_pause(base, call) then", "if false then"),
-    "an expired job runs": ("local size = not late and start(", "local size = start("),
+    "an expired job runs": ("if not text and not late then", "if not text then"),
     "a failure is not counted": (
         "  redis.call('HINCRBY', key, 'failures', 1)\n  local location = delay",
         "  local location = delay",
@@ -241,8 +242,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', queue_flags.create(base, 'prior",
     ),
     "LIFO jobs start in the order of their adds": (
-        "redis.call('ZPOPMAX', base .. ':lifo', digits(count))",
-        "redis.call('ZPOPMIN', base .. ':lifo', digits(count))",
+        "take_highest(base .. ':lifo', count)",
+        "take_lowest(base .. ':lifo', count)",
     ),
     "every claim begins with the prioritized jobs": (
         "  if not seen.returned or is_unfinished(slots, call, out) then\n",
@@ -555,6 +556,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
         "",
     ),
+    **MUTANTS_OF_COMPACT_JOBS,
     **MUTANTS_OF_DIRECT_CLAIMS,
     **MUTANTS_OF_PUSHES,
     **MUTANTS_OF_SIGNALS,

@@ -108,11 +108,18 @@ class Settled(NamedTuple):
     gives_back: bool = False  # and the signals that its runs have got return to the mailbox
     warm: bool = False  # and the worker keeps the function of the run
     since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
+    key: str | None = None  # the ordering key if the worker sends it
 
     @property
-    def is_grouped(self) -> bool:
-        """True if the run is sent together with other completed runs of plain jobs."""
-        return self.code == "c" and self.since is not None
+    def group(self) -> tuple[object, ...] | None:
+        """The group of completed runs in which the run is sent, None if it is sent by itself.
+
+        The first value is `since` for a job that was plain, and otherwise the prefix of the lease.
+        """
+        prefix = self.token[:1]
+        if self.code != "c" or (self.since is None and prefix != "l" and (prefix != "k" or self.key is None)):
+            return None
+        return (prefix if self.since is None else self.since), self.retention, self.ttl
 
 
 @dataclass

@@ -61,6 +61,18 @@ local function claims_of_plain(base)
   return flat
 end
 
+-- Return the compact jobs that have a record, and the ids of runs without a compact job.
+local function damaged_compact(base)
+  local found = {}
+  for _, id in ipairs(redis.call('HKEYS', base .. ':compact')) do
+    if exists(base .. ':job:' .. id) then found[#found + 1] = id end
+  end
+  for _, id in ipairs(redis.call('HKEYS', base .. ':compact_runs')) do
+    if not compact.has(base, id) then found[#found + 1] = id end
+  end
+  return found
+end
+
 local LINES = {keyq = {'ZRANGE', 0, -1}, keyrest = {'SMEMBERS'}, dedup = {'GET'},
   scheduler = {'HGETALL'}}
 
@@ -76,6 +88,9 @@ register('modelProbe', function(base, args)
       local stored = redis.call('LRANGE', key, 0, -1)
       for i = 1, #stored do stored[i] = record.line_of(stored[i]) end
       logs[#logs + 1] = {id, stored}
+    end
+    if key == base .. ':compact' then
+      for _, each in ipairs(redis.call('HKEYS', key)) do records[#records + 1] = {each, compact.view(base, each)} end
     end
     local kind, name = string.match(string.sub(key, #base + 2), '^(%a+):(.*)$')
     local look = LINES[kind]
@@ -121,5 +136,6 @@ register('modelProbe', function(base, args)
     claims_of_plain(base),
     redis.call('SMEMBERS', base .. ':recorded'),
     redis.call('HGETALL', base .. ':event_rules'),
+    damaged_compact(base),
   }
 end)

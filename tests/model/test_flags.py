@@ -14,7 +14,7 @@ from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 
 META = f"{BASE}:meta2"
-DELAYED, LIFO = b"f", b"g"
+DELAYED, LIFO, COMPACT = b"f", b"g", b"~"
 Claim = Callable[[], list[str]]
 
 
@@ -37,8 +37,8 @@ def load(driver: Driver) -> None:
     driver.set_clock(START_MS)
 
 
-def add(driver: Driver, **extra: object) -> str:
-    return run(driver.functions.add.jobs([AddRequest("", "n", b"", b"", msgpack.packb(extra))])).ids[0]
+def add(driver: Driver, job_id: str = "own", **extra: object) -> str:
+    return run(driver.functions.add.jobs([AddRequest(job_id, "n", b"", b"", msgpack.packb(extra))])).ids[0]
 
 
 def sweep(driver: Driver) -> None:
@@ -63,7 +63,7 @@ def test_a_new_queue_has_no_flag_and_an_add_sets_the_one_it_needs(driver: Driver
 
 
 def test_jobs_of_an_older_version_are_found_before_and_after_the_queue_is_opened(driver: Driver, claim: Claim) -> None:
-    ids = [add(driver, lifo=True), add(driver, lifo=True)]
+    ids = [add(driver, "a", lifo=True), add(driver, "b", lifo=True)]
     driver.wire.send("HDEL", META, "features")
     assert claim() == ids[1:]
     assert flags(driver) is None
@@ -86,6 +86,17 @@ def test_a_missing_flag_is_found_by_the_check_and_repaired(
     assert claim() == [job_id]
 
 
+def test_a_compact_job_is_claimed_without_the_flag_of_its_structure(driver: Driver, claim: Claim) -> None:
+    job_id = add(driver, "", lifo=True)
+    flagged = flags(driver)
+    assert flagged is not None
+    assert sorted(flagged) == sorted(LIFO + COMPACT)
+    driver.wire.send("HSET", META, "features", LIFO)
+    assert claim() == [job_id]
+    reopen(driver)
+    assert run(driver.functions.check.queue()) == []
+
+
 def test_flags_are_not_trusted_after_the_library_was_replaced(driver: Driver, claim: Claim) -> None:
     """Another version of the library may have stored jobs without setting flags."""
     job_id = add(driver, lifo=True)
@@ -95,8 +106,8 @@ def test_flags_are_not_trusted_after_the_library_was_replaced(driver: Driver, cl
 
 
 def test_a_sweep_removes_the_flags_of_structures_that_are_gone(driver: Driver, claim: Claim) -> None:
-    add(driver, lifo=True)
-    add(driver, delay=60_000)
+    add(driver, "a", lifo=True)
+    add(driver, "b", delay=60_000)
     assert claim()
     assert flags(driver) == LIFO + DELAYED
     sweep(driver)
@@ -105,5 +116,5 @@ def test_a_sweep_removes_the_flags_of_structures_that_are_gone(driver: Driver, c
 
 def test_flags_of_later_versions_are_ignored(driver: Driver, claim: Claim) -> None:
     job_id = add(driver, lifo=True)
-    driver.wire.send("HSET", META, "features", b"z~\xff" + LIFO)
+    driver.wire.send("HSET", META, "features", b"z\x7f\xff" + LIFO)
     assert claim() == [job_id]

@@ -213,9 +213,9 @@ class TopicMachine:
         rows = cast("list[tuple[bytes, list[bytes]]]", self.driver.wire.send("XRANGE", f"{base}:fifo", "-", "+"))
         found += [fields[1].decode() for _, fields in rows]
         for job_id in cast("list[bytes]", self.driver.wire.send("ZRANGE", f"{base}:keyed", 0, -1)):
-            data = self.driver.wire.send("HGET", f"{base}:job:{job_id.decode()}", "data")
-            assert isinstance(data, bytes)
-            found.append(data.decode())
+            text = self.driver.wire.send("HGET", f"{base}:compact", job_id)
+            assert isinstance(text, bytes)
+            found.append(text.decode().rpartition("\x1f")[2])
         assert sorted(found) == sorted(one.expected)
         state = run(one.functions.feeds.read())
         if state is not None:

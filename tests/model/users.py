@@ -269,6 +269,8 @@ class Users(BaseMachine):
         if id_ not in ("1", "2", "5", "9"):
             note(f"  job {id_!r}")
             self.driver.wire.send("UNLINK", f"{BASE}:job:{id_}")
+            self.driver.wire.send("HDEL", f"{BASE}:compact", id_)
+            self.driver.wire.send("HDEL", f"{BASE}:compact_runs", id_)
             self.model.delete_record(id_)
             self.dirty = True
 

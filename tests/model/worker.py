@@ -83,20 +83,20 @@ def packed_extra(extra: dict[str, object]) -> bytes:
 
 
 def settled_run(run: Settled) -> SettledRun:
-    return SettledRun(run.id, run.token, _outcome(run), run.since or "")
+    return SettledRun(run.id, run.token, _outcome(run), run.since or "", run.key)
 
 
 def _parts(runs: Sequence[Settled]) -> tuple[list[list[Settled]], list[Settled]]:
-    """Return the groups of completed plain jobs, and the other runs."""
+    """Return the groups of completed runs, and the other runs."""
     groups = dict[tuple[object, ...], list[Settled]]()
     for run in runs:
-        if run.is_grouped:
-            groups.setdefault((run.since, run.retention, run.ttl), []).append(run)
-    return [*groups.values()], [run for run in runs if not run.is_grouped]
+        if run.group:
+            groups.setdefault(run.group, []).append(run)
+    return [*groups.values()], [run for run in runs if not run.group]
 
 
 def in_groups(runs: Sequence[Settled]) -> list[Settled]:
-    """Return the runs in the order in which the server settles them: completed plain jobs first, group by group."""
+    """Return the runs in the order in which the server settles them: the groups of completed runs first."""
     groups, others = _parts(runs)
     return [*chain.from_iterable(groups), *others]
 

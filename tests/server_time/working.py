@@ -13,6 +13,7 @@ from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retention, Retry
 from glidemq_async.functions.settle import ClaimedJob, SettleReply
 from tests.server_time.bench import MIB, NIL, Bench, largest
+from tests.support.fake_worker import SettledRun, in_groups, key_of, with_runs
 
 MOST: Final = 1_000
 """The largest number of slots and of runs in one call."""
@@ -36,9 +37,10 @@ class Claimant:
 
     async def call(self, *, slots: int = MOST, directly: bool = False) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
-        # A call settles the groups of plain jobs before its other runs, and reports how many runs it has settled.
-        self.held.sort(key=lambda job: (not job.is_plain, self.since[job.entry]))
-        runs = self.held[: self._most]
+        sent = in_groups(map(self._run_of, self.held))
+        held = {job.entry: job for job in self.held}
+        self.held = [held[run.entry] for run in sent]
+        runs = sent[: self._most]
         request = self._settle.request(
             self._channel,
             "claimant",
@@ -49,11 +51,7 @@ class Claimant:
             directly=directly,
             ran_ms=(len(runs), 0),
         )
-        for job in runs:
-            route = job.history.route if job.history else None
-            key = route.split(b" ", 5)[5].decode() if route and route[:1] == b"k" else None
-            since = self.since[job.entry] if job.is_plain else None
-            request.settle(job.id, job.entry, key, self.outcome_of(job), plain_since=since)
+        with_runs(request, runs)
         reply = await self._settle.send(request)
         assert not reply.refused
         assert reply.settled or not runs, "a call must settle some of its runs"
@@ -63,6 +61,10 @@ class Claimant:
         self.held = [*self.held[reply.settled :], *reply.jobs]
         self.since.update((job.entry, reply.claimed_at) for job in reply.jobs)
         return reply
+
+    def _run_of(self, job: ClaimedJob) -> SettledRun:
+        since = self.since[job.entry] if job.is_plain else ""
+        return SettledRun(job.id, job.entry, self.outcome_of(job), since, key_of(job))
 
     async def claim(self, jobs: int) -> None:
         """Claim this many jobs in calls that settle nothing."""

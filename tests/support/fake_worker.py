@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.callers import Functions
@@ -22,7 +22,7 @@ from glidemq_async.functions.outcomes import (
     Retry,
     WaitsForChildren,
 )
-from glidemq_async.functions.settle import SettleReply, SettleRequest
+from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest, group_kind
 from glidemq_async.functions.steps import StepGroup, StoredJournal
 from glidemq_async.functions.streaming import ChunkGroup
 from tests.support.helpers import AnyQueue
@@ -40,6 +40,7 @@ class Lease(NamedTuple):
     fence: int
     name: str
     plain_since: int | str = ""
+    key: str | None = None
 
 
 class SettledRun(NamedTuple):
@@ -49,13 +50,30 @@ class SettledRun(NamedTuple):
     entry: str
     outcome: Outcome
     plain_since: int | str = ""
+    key: str | None = None
+    """The ordering key of the job if the worker sends it."""
 
 
 def with_runs(request: SettleRequest, runs: Iterable[SettledRun]) -> SettleRequest:
-    """Add runs to a call, without the keys of their jobs. Return the call."""
-    for job_id, entry, outcome, since in runs:
-        request.settle(job_id, entry, None, outcome, plain_since=int(since) if since else None)
+    """Add runs to a call. Return the call."""
+    for job_id, entry, outcome, since, key in runs:
+        request.settle(job_id, entry, key, outcome, plain_since=int(since) if since else None)
     return request
+
+
+def in_groups(runs: Iterable[SettledRun]) -> list[SettledRun]:
+    """Return runs in the order in which the server settles them: the groups of completed runs first."""
+    groups = dict[object, list[SettledRun]]()
+    for run in runs:
+        kind = group_kind(run.entry, run.key, run.outcome, int(run.plain_since) if run.plain_since else None)
+        group = (kind, run.outcome.retention) if isinstance(run.outcome, Completed) and kind is not None else None
+        groups.setdefault(group, []).append(run)
+    others = groups.pop(None, [])
+    return [*chain.from_iterable(groups.values()), *others]
+
+
+def _run_of(lease: Lease, outcome: Outcome) -> SettledRun:
+    return SettledRun(lease.id, lease.entry, outcome, lease.plain_since, lease.key)
 
 
 class FakeWorker:
@@ -93,9 +111,7 @@ class FakeWorker:
         request = self._functions.settle.request(
             self.channel, self.name, slots, lock_ms, subscribed=False, directly=True
         )
-        self._last = with_runs(
-            request, [SettledRun(lease.id, lease.entry, Completed(NOTHING), lease.plain_since) for lease in leases]
-        )
+        self._last = with_runs(request, [_run_of(lease, Completed(NOTHING)) for lease in leases])
         return await self._functions.settle.send(self._last)
 
     async def repeat(self) -> SettleReply:
@@ -107,16 +123,16 @@ class FakeWorker:
         self, lease: Lease, code: str = "c", option: str | None = None, payload: bytes = NOTHING
     ) -> str | None:
         """Settle one run. Return the reply code of a refusal, or None."""
-        reply = await self._settle([(lease, outcome_of(code, option, payload))])
+        reply = await self._settle([_run_of(lease, outcome_of(code, option, payload))])
         return reply.refused.get(0)
 
     async def settle_as(self, lease: Lease, outcome: Outcome) -> SettleReply:
         """Settle one run with this outcome, and claim nothing."""
-        return await self._settle([(lease, outcome)])
+        return await self._settle([_run_of(lease, outcome)])
 
     async def settle_all(self, runs: Sequence[tuple[Lease, Outcome]]) -> SettleReply:
         """Settle some of these runs, the first ones, and claim nothing."""
-        return await self._settle(runs)
+        return await self._settle([_run_of(*run) for run in runs])
 
     async def complete_with_policy(self, lease: Lease, policy: str) -> None:
         """Complete one run with a retention policy in its stored form, which may be malformed."""
@@ -130,25 +146,23 @@ class FakeWorker:
         """Complete these runs, each with a retention if one is given, and claim nothing.
 
         A call ends early if it has used the time of a call. Then another one completes the rest, and this method
-        returns the reply to the last one. The server settles completed plain jobs first, group by group.
+        returns the reply to the last one. The server settles the groups of completed jobs first.
         """
-        runs = [(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)]
+        runs = in_groups(
+            [
+                SettledRun(lease.id, lease.entry, Completed(NOTHING, keep), lease.plain_since, lease.key)
+                for lease, keep in zip_longest(leases, retention)
+            ]
+        )
         reply = await self._settle(runs, verify=verify)
-        if reply.settled < len(runs):
-            groups = [(one.plain_since, run.retention) for one, run in runs]
-            runs.sort(
-                key=lambda each: (each[0].plain_since == "", groups.index((each[0].plain_since, each[1].retention)))
-            )
         while reply.settled < len(runs):
             runs = runs[reply.settled :]
             reply = await self._settle(runs, verify=verify)
         return reply
 
-    async def _settle(self, runs: Sequence[tuple[Lease, Outcome]], *, verify: bool = False) -> SettleReply:
+    async def _settle(self, runs: Sequence[SettledRun], *, verify: bool = False) -> SettleReply:
         request = self._functions.settle.request(self.channel, self.name, 0, 30_000, subscribed=False, verify=verify)
-        self._last = with_runs(
-            request, [SettledRun(lease.id, lease.entry, outcome, lease.plain_since) for lease, outcome in runs]
-        )
+        self._last = with_runs(request, runs)
         return await self._functions.settle.send(self._last)
 
     async def update(self, lease: Lease, kind: Literal["progress", "data", "log"], value: bytes | str) -> str:
@@ -234,8 +248,15 @@ class FakeWorker:
 def leases_of(reply: SettleReply) -> list[Lease]:
     """Return the leases of the jobs that a reply claims."""
     return [
-        Lease(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "") for job in reply.jobs
+        Lease(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "", key_of(job))
+        for job in reply.jobs
     ]
+
+
+def key_of(job: ClaimedJob) -> str | None:
+    """Return the ordering key of a claimed job, None if it has none."""
+    route = job.history.route if job.history else None
+    return route.split(b" ", 5)[5].decode() if route and route.startswith(b"k ") else None
 
 
 def outcome_of(code: str, option: str | None = None, payload: bytes = NOTHING) -> Outcome:

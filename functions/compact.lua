@@ -1,0 +1,192 @@
+-- compact: LIFO, prioritized and keyed jobs without a record. Such a job has a generated id, and no other option that
+-- decides how it waits. It is in the same structures as other jobs of its kind, but one text contains its fields:
+--   compact       hash  id -> "<head>" SEP "<name>" SEP "<data>", with options "<head>" SEP "<name>" RS "<number of
+--                       bytes of opts>" SEP "<opts><data>". The head is
+--                         "<added ms> l"                                  of a LIFO job
+--                         "<16 digits of sequence> <added ms> p <priority>"   of a prioritized job
+--                         its route, see keyed.lua                        of a keyed job
+--   compact_runs  hash  id -> "<token> <started ms> <lease ms>" while the job runs, and
+--                             "c<token> <started ms> <lease ms> <ended ms> <result>" when it has completed
+-- One command reads or writes the texts of all jobs of a call. A record takes one command for each job.
+-- A compact job gets a record as soon as something else must be stored for it, for the same reasons as a plain job, see
+-- plain.lua. compact.open writes the record, and the job is then like any other job.
+
+local compact = {}
+local COST = 1000                -- a keyed job with another cost has a record
+local COMPLETED, KEYED = 99, 107    -- 'c' and 'k'
+local BLANK = 32
+local SEQUENCE_BYTES = 17        -- the sequence of a prioritized job and a blank
+compact.COST, compact.SEQUENCE_BYTES = COST, SEQUENCE_BYTES
+
+-- Return the text of a job.
+function compact.line(head, name, data, opts)
+  if opts == '' then return head .. SEP .. name .. SEP .. data end
+  return head .. SEP .. name .. RS .. digits(#opts) .. SEP .. opts .. data
+end
+
+-- Return head, name, data and options (false without any) of a text.
+function compact.parts(line)
+  local first = string.find(line, SEP, 1, true)
+  local second = string.find(line, SEP, first + 1, true)
+  local head, name = string.sub(line, 1, first - 1), string.sub(line, first + 1, second - 1)
+  local at = string.find(name, RS, 1, true)
+  if not at then return head, name, string.sub(line, second + 1), false end
+  local last = second + string.sub(name, at + 1)
+  return head, string.sub(name, 1, at - 1), string.sub(line, last + 1), string.sub(line, second + 1, last)
+end
+
+-- Return the texts of these jobs, false for each job without one. Return nil if no job of the queue has one.
+function compact.lines(base, ids, seen)
+  return seen.compact and ids[1] and redis.call('HMGET', base .. ':compact', unpack(ids)) or nil
+end
+
+-- Return the text of a job, false if it has none.
+function compact.line_of(base, id)
+  return redis.call('HGET', base .. ':compact', id)
+end
+
+-- Return the texts of the runs of these jobs, in the same way.
+function compact.runs(base, ids, seen)
+  return seen.compact and ids[1] and redis.call('HMGET', base .. ':compact_runs', unpack(ids)) or nil
+end
+
+-- Return the text of a job and of its run, nil if there is no compact job with this id.
+local function find(base, id)
+  local line = redis.call('HGET', base .. ':compact', id)
+  if line then return line, redis.call('HGET', base .. ':compact_runs', id) or nil end
+end
+
+-- Return the history of a job that never ran, in the form that claimed_rows.lua describes, from the head of its text.
+function compact.history_of(head)
+  return string.find(head, '^%d+ %d+ p') and string.sub(head, SEQUENCE_BYTES + 1) or head
+end
+
+-- Return the route, and when a job of the head was added, as texts.
+local function route_of(head)
+  if string.byte(head) == KEYED then return head, string.match(head, '^k %d+ %d+ %d+ (%d+) ') end
+  local added, route = string.match(head, '(%d+) ([lp].*)$')
+  return route, added
+end
+
+-- Return true if the text of a run belongs to the run with this token.
+function compact.is_run(run, token)
+  return run and string.byte(run, #token + 1) == BLANK and string.sub(run, 1, #token) == token
+end
+
+-- Return the text of a completed run. run: its text until now; tail: of compact.tail.
+function compact.ended(run, tail)
+  return 'c' .. run .. tail
+end
+
+function compact.tail(now, result)
+  return ' ' .. now .. ' ' .. result
+end
+
+-- Return the location of a compact job, as in a record.
+local function location_of(line, run)
+  if run then
+    local token = string.match(run, '^%S+')
+    if string.byte(run) == COMPLETED then return 'completed', string.sub(token, 2) end
+    return 'active', token
+  end
+  local head = string.sub(line, 1, string.find(line, SEP, 1, true) - 1)
+  if string.byte(head) == KEYED then return 'key-waiting', 'c' end
+  if string.sub(head, -1) == 'l' then return 'waiting', 'i' end
+  return 'prioritized', string.sub(head, 1, SEQUENCE_BYTES - 1)
+end
+
+-- Return the state and the entry of a compact job, nil if there is none with this id.
+function compact.location(base, id)
+  local line, run = find(base, id)
+  if line then return location_of(line, run) end
+end
+
+function compact.has(base, id)
+  return redis.call('HEXISTS', base .. ':compact', id) == 1
+end
+
+-- Return the flat record of a compact job, as if it had one; nil if there is none with this id.
+function compact.view(base, id)
+  local line, run = find(base, id)
+  if not line then return nil end
+  local head, name, data, opts = compact.parts(line)
+  local route, added = route_of(head)
+  local state, entry = location_of(line, run)
+  local flat = {'name', name, 'data', data, 'place', state .. ' ' .. entry, 'route', route}
+  local function put(field, value) flat[#flat + 1], flat[#flat + 2] = field, value end
+  if string.byte(route) ~= KEYED then put('added', added) end
+  if opts then put('opts', opts) end
+  if state == 'active' then
+    put('claim', '1 ' .. string.match(run, ' (%d+ %d+)$'))
+  elseif state == 'completed' then
+    local claim, ended, result = compact.outcome_of(run)
+    put('claim', '1 ' .. claim)
+    put('ended', ended)
+    put('result', result)
+  end
+  return flat
+end
+
+-- Return "<started ms> <lease ms>" of a completed job, when it ended, as text, and its result. run: the text of its
+-- run.
+function compact.outcome_of(run)
+  return string.match(run, '^%S+ (%d+ %d+) (%d+) (.*)$')
+end
+
+-- Return the state of a compact job, and the result and the end (ms, as text) of a completed one. Return nil if there
+-- is none with this id.
+function compact.outcome(base, id)
+  local line, run = find(base, id)
+  if not line then return nil end
+  local state = location_of(line, run)
+  if state ~= 'completed' then return state end
+  local _, ended, result = compact.outcome_of(run)
+  return state, result, ended
+end
+
+-- Return the name of a compact job, and when it was added, ms; nil if there is none with this id.
+function compact.name_of(base, id)
+  local line = find(base, id)
+  if not line then return nil end
+  local head, name = compact.parts(line)
+  local _, added = route_of(head)
+  return name, tonumber(added)
+end
+
+-- Return the route of a compact job, nil if there is none with this id.
+function compact.route_of(base, id)
+  local line = find(base, id)
+  if line then return (route_of(string.sub(line, 1, string.find(line, SEP, 1, true) - 1))) end
+end
+
+-- Give a compact job a record. Return its state and its entry, nil if there is none with this id. Nothing here can
+-- fail, so a call that has written may call this.
+function compact.open(base, id)
+  local flat = compact.view(base, id)
+  if not flat then return nil end
+  redis.call('HSET', base .. ':job:' .. id, unpack(flat))
+  redis.call('HDEL', base .. ':compact', id)
+  redis.call('HDEL', base .. ':compact_runs', id)
+  return record.parts_of(flat[6])
+end
+
+-- Give the compact job of a run a record, if the run has this token. Return true if it did.
+function compact.open_run(base, id, token)
+  if not compact.is_run(redis.call('HGET', base .. ':compact_runs', id), token) then return false end
+  compact.open(base, id)
+  return true
+end
+
+-- Return when the run with this token began, and its lease; both in ms. Return nil if no compact job has the run.
+function compact.claim_of(base, id, token)
+  local run = redis.call('HGET', base .. ':compact_runs', id)
+  if not compact.is_run(run, token) then return nil end
+  local started, lease = string.match(run, ' (%d+) (%d+)$')
+  return tonumber(started), tonumber(lease)
+end
+
+-- Remove the compact jobs among these. Return their number.
+function record.remove_compact(base, ids)
+  in_chunks('HDEL', base .. ':compact_runs', nil, ids)
+  return in_chunks('HDEL', base .. ':compact', nil, ids)
+end
