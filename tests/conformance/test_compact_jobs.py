@@ -235,6 +235,35 @@ async def test_an_expired_lease_returns_a_compact_job(timed: Timed, kind: str) -
 
 @everywhere
 @of_each_kind
+async def test_a_sweep_leaves_a_compact_job_whose_lease_is_valid(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    """The other job has a shorter lease, so the sweep looks at the lease of each run."""
+    await queue.add_bulk([("n", number, JobOptions(**options_of(kind, number))) for number in range(2)])
+    [long] = await fake_worker.claim(1, 30_000)
+    await fake_worker.claim(1, 1_000)
+    entry = (f"{fake_worker.base}:lane", "workers", fake_worker.name, 0, long.entry[1:])
+    await store.ask("XCLAIM", *entry, "IDLE", 10_000, "JUSTID")
+    await fake_worker.sweep()
+    assert await records(queue, store) == set()
+    assert await fake_worker.settle(long) is None
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_a_result_with_a_time_to_live_gives_a_compact_job_a_record(
+    queue: AnyQueue, store: RunningStore, kind: str
+) -> None:
+    job = await queue.add("n", 7, result_ttl=60, **options_of(kind, 1))
+    await worker_of(queue, echo).run(until_empty=True)
+    assert await records(queue, store) == {job.id}
+    assert (await ended(job)).return_value == 7
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
 async def test_a_repeated_claim_returns_its_compact_jobs_while_they_run(
     queue: AnyQueue, fake_worker: FakeWorker, kind: str
 ) -> None:

@@ -29,10 +29,6 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the sweep ignores the lease of compact jobs": ("    if started and idle < lock then return end\n", ""),
-    "a compact job stays one although its result has a time to live": (
-        "return not (ttl or count == 0 or seen.event_rules)",
-        "return not (count == 0 or seen.event_rules)",
-    ),
     "compact jobs have no event when they complete": (
         "      line[#line + 1] = id\n      flat[n + 1]",
         "      flat[n + 1]",
