@@ -45,12 +45,13 @@ function compact.line_of(base, id)
   return redis.call('HGET', base .. ':compact', id)
 end
 
--- Return the texts of the runs of these jobs, in the same way.
+-- Return the texts of the runs of these jobs, false for each job that has none. Return nil if the queue has no compact
+-- job.
 function compact.runs(base, ids, seen)
   return seen.compact and ids[1] and redis.call('HMGET', base .. ':compact_runs', unpack(ids)) or nil
 end
 
--- Return the text of a job and of its run, nil if there is no compact job with this id.
+-- Return the text of a compact job and the text of its run. Return nil if no compact job has this id.
 local function find(base, id)
   local line = redis.call('HGET', base .. ':compact', id)
   if line then return line, redis.call('HGET', base .. ':compact_runs', id) or nil end
@@ -78,6 +79,7 @@ function compact.ended(run, tail)
   return 'c' .. run .. tail
 end
 
+-- Return the end of the text of a completed run: when it ended, ms as text, and its result.
 function compact.tail(now, result)
   return ' ' .. now .. ' ' .. result
 end

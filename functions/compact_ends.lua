@@ -54,10 +54,9 @@ local function refusal(base, id, token, named)
   return state and 'stale' or 'missing'
 end
 
--- Return true if completed jobs of this policy may stay compact jobs.
+-- Return true if completed jobs of this policy may stay compact jobs. A policy with a time to live keeps 0 jobs.
 local function keeps(policy, seen)
-  local count, _, ttl = finish.kept_by(policy, seen)
-  return not (ttl or count == 0 or seen.event_rules)
+  return not seen.event_rules and finish.kept_by(policy, seen) ~= 0
 end
 
 -- Complete the runs `from` to `to` of a group. position: the position of the first one among the runs of the call.

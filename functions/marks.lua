@@ -10,7 +10,7 @@ function marks.note_expiry(base, id, ttl, call)
   redis.call('ZADD', queue_flags.create(base, 'expiry', call.seen), digits(call.now + ttl), id)
 end
 
--- Note the reply channel of a job that is being added. call: of an add; many: it adds many jobs.
+-- Note the reply channel of a job that is being added. call.many: the call adds many jobs, see WIDENER.
 function marks.note_waiter(base, id, channel, call)
   local is_new = not call.seen.waiters
   local key = queue_flags.create(base, 'waiters', call.seen)

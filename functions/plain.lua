@@ -165,8 +165,8 @@ function plain.location(base, id)
   return compact.location(base, id)
 end
 
--- Return the state of a job without a record, and the result and the end (ms, as text) of a completed one. Return nil
--- if there is no such job.
+-- Return the state of a job without a record. If it has completed, also return its result and the time of its end (ms,
+-- as text). Return nil if no job without a record has this id.
 function plain.outcome(base, id)
   local state, _, _, kept = plain.look(base, id)
   if not state then return compact.outcome(base, id) end
