@@ -83,6 +83,7 @@ FILES: Final = (
     "outcomes",
     "completing",
     "compact_ends",
+    "settle_groups",
     "settle",
     "set_back",
     "lease",

@@ -69,12 +69,8 @@ local FIELDS = 5
 local DIRECTLY = 1
 local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
--- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
--- runs in one step. Runs whose keys are costly to review, and runs with another outcome, cost several times as much.
-local STEP, KEYED_STEP, COSTLY_STEP = 128, 32, 16
 -- A run that suspends its job may read its mailbox.
 local SIGNALLED_STEP = 4
-local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
 local SMALL = 8
 local FIFO, KEYED = 112, 107     -- the first bytes of the tokens "p…" and "k…"
 
@@ -279,52 +275,11 @@ local function settle_step(base, args, first, last, before, done, answer, call)
   end
 end
 
--- Complete the jobs of a group in the active stream until the time is spent. settled: how many runs of the call were
--- settled before. Return how many are settled now, and true if the time is spent.
-local function settle_active(base, args, group, settled, done, answer, call)
-  local seen = call.seen
-  local usual = group.started == 'k' and keyed.is_costly(seen) and KEYED_STEP or STEP
-  local is_costly = seen.streamed or seen.flowed or seen.stepped
-  local from, step = 1, claim.usual_step(is_costly and COSTLY_STEP or usual)
-  while from <= group.count do
-    local to = math.min(from + step - 1, group.count)
-    compact_ends.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
-    settled, from = settled + to - from + 1, to + 1
-    if from <= group.count then keyed.review(base, call) end    -- its time counts too
-    local is_enough = settled >= step and budget.has_settled_enough(call.budget)
-    if is_enough or (seen.flowed and settled >= MOST_OF_FLOWS) then return settled, true end
-  end
-  return settled, false
-end
-
--- Complete the jobs of the groups until the time is spent. Return how many runs are settled, and true if all are.
-local function settle_groups(base, args, done, answer, call)
-  local settled, step = 0, claim.usual_step(STEP)
-  for _, group in ipairs(args.groups) do
-    local from, is_enough = group.first, false
-    if group.width then
-      settled, is_enough = settle_active(base, args, group, settled, done, answer, call)
-      from = group.last + 1
-    end
-    while from <= group.last and not is_enough do
-      local last = math.min(from + step - 1, group.last)
-      local to = completing.step_end(base, args, group, from, last, call)
-      completing.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
-      settled, from = settled + to - from + 1, to + 1
-      is_enough = (settled >= step or to < last) and budget.has_settled_enough(call.budget)
-    end
-    completing.finish(base, group, call)
-    if is_enough then return settled, false end
-  end
-  return settled, true
-end
-
 -- Settle the runs outside of the groups until the time is spent. Return how many are settled.
 local function settle_others(base, args, n, total, done, answer, call)
   local seen = call.seen
   local is_costly = args.has_others or seen.streamed or seen.flowed or seen.stepped
-  local usual = args.has_keys and keyed.is_costly(seen) and KEYED_STEP or STEP
-  local most = seen.signalled and SIGNALLED_STEP or is_costly and COSTLY_STEP or usual
+  local most = seen.signalled and SIGNALLED_STEP or settle_groups.usual_step(args.has_keys, is_costly, seen)
   local step, last = claim.usual_step(most), 0
   while last < n do
     local first = last + 1
@@ -334,7 +289,7 @@ local function settle_others(base, args, n, total, done, answer, call)
     -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.
     keyed.review(base, call)
     -- finish.store reports the ends of jobs of flows to their plans, after the clock was read.
-    if budget.has_settled_enough(call.budget) or (call.seen.flowed and last >= MOST_OF_FLOWS) then break end
+    if budget.has_settled_enough(call.budget) or (call.seen.flowed and last >= settle_groups.MOST_OF_FLOWS) then break end
   end
   return last
 end
@@ -351,7 +306,7 @@ local function settle_runs(base, args, n, total, call)
   if n + total == 0 then return {}, 0 end
   call.left = finish.most_removed(n + total)
   local answer, done = {}, {}
-  local settled, goes_on = settle_groups(base, args, done, answer, call)
+  local settled, goes_on = settle_groups.run(base, args, done, answer, call)
   if goes_on and n > 0 then settled = settled + settle_others(base, args, n, total, done, answer, call) end
   local completed, failed = string.match(args[7], '^(%d+) (%d+)$')
   finish.store(base, done, call, {completed = tonumber(completed), failed = tonumber(failed)})
