@@ -289,7 +289,7 @@ local function settle_others(base, args, n, total, done, answer, call)
     -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.
     keyed.review(base, call)
     -- finish.store reports the ends of jobs of flows to their plans, after the clock was read.
-    if budget.has_settled_enough(call.budget) or (call.seen.flowed and last >= settle_groups.MOST_OF_FLOWS) then break end
+    if budget.has_settled_enough(call.budget) or settle_groups.is_enough_of_flows(last, call.seen) then break end
   end
   return last
 end

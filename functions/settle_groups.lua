@@ -5,12 +5,17 @@ local settle_groups = {}
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs whose keys are costly to review, and runs with another outcome, cost several times as much.
 local STEP, KEYED_STEP, COSTLY_STEP = 128, 32, 16
-settle_groups.MOST_OF_FLOWS = 48   -- runs that a call settles while the queue has jobs of flows
+local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
 
 -- Return how many runs a step settles.
 function settle_groups.usual_step(has_keys, is_costly, seen)
   if is_costly then return COSTLY_STEP end
   return has_keys and keyed.is_costly(seen) and KEYED_STEP or STEP
+end
+
+-- Return true if a call has settled enough runs for a queue with jobs of flows.
+function settle_groups.is_enough_of_flows(settled, seen)
+  return seen.flowed and settled >= MOST_OF_FLOWS
 end
 
 -- Complete the jobs of a group in the active stream until the time is spent. settled: how many runs of the call were
@@ -25,7 +30,7 @@ local function settle_active(base, args, group, settled, done, answer, call)
     settled, from = settled + to - from + 1, to + 1
     if from <= group.count then keyed.review(base, call) end    -- its time counts too
     local is_enough = settled >= step and budget.has_settled_enough(call.budget)
-    if is_enough or (seen.flowed and settled >= settle_groups.MOST_OF_FLOWS) then return settled, true end
+    if is_enough or settle_groups.is_enough_of_flows(settled, seen) then return settled, true end
   end
   return settled, false
 end
