@@ -62,7 +62,6 @@ local function complete_as_record(base, raw, group, payload, done, call, complet
   local missing = not exists(base .. ':job:' .. id)
   if missing and redis.call('SISMEMBER', base .. ':recorded', raw) == 1 then
     entries.delete(fifo, {raw})
-    record.lost(base, id, call)
     return 'missing'
   elseif missing then
     local found = redis.call('XRANGE', fifo, raw, raw)[1]
@@ -226,6 +225,7 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
       end
     end
     if why then
+      if why == 'missing' then record.lost(base, plain.id_of(raw), call) end
       answer[#answer + 1], answer[#answer + 2] = position + i - from, why
       -- If the job was removed, this outcome proves that the run has ended.
       stopping.finish(base, args[3], {'p' .. raw}, call)

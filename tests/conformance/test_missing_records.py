@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, Queue
+from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, history, worker_of
@@ -48,6 +49,29 @@ async def test_settling_a_job_with_a_deleted_record_creates_none(
     await store.ask("DEL", f"{fake_worker.base}:job:{lease.id}")
     assert await fake_worker.settle(lease, code) == "missing"
     assert await records(store) == []
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("code", ["c", "f", "b"])
+@pytest.mark.parametrize("kind", [{}, {"lifo": True}])
+async def test_a_stale_outcome_of_a_job_with_a_deleted_record_removes_the_rest_of_it(
+    queue: AnyQueue,
+    functions: Functions,
+    store: RunningStore,
+    fake_worker: FakeWorker,
+    kind: dict[str, Any],
+    code: str,
+) -> None:
+    """The job is not running any more, and a client waits for its result."""
+    job = await queue.add("n", 1, **kind)
+    [lease] = await fake_worker.claim()
+    assert await fake_worker.settle(lease, "b") is None
+    await functions.job_waiters.add(job.id, "client")
+    await store.ask("DEL", f"{fake_worker.base}:job:{job.id}")
+    assert await fake_worker.settle(lease, code) == "missing"
+    assert await store.ask("EXISTS", f"{fake_worker.base}:waiters") == 0
+    assert await fake_worker.claim() == []
+    assert await queue.check() == []
 
 
 async def test_reclaiming_does_not_restore_a_removed_job(
