@@ -267,9 +267,14 @@ async def test_without_messages_the_jobs_are_read_page_by_page(
         return Silent()
 
     monkeypatch.setattr(type(queue.storage), "subscribe", silent)
-    batch = await queue.add_bulk([("n", number) for number in range(1_200)])
+    called = calls_of(queue, monkeypatch)
+    # The default retention keeps fewer jobs. It could remove results of pages that the client has not read yet.
+    kept = JobOptions(keep_completed=True)
+    batch = await queue.add_bulk([("n", number, kept) for number in range(1_200)])
     async with worker_of(queue, echo, concurrency=50, poll_interval=0.05):
         assert await batch.results(30) == list(range(1_200))
+    assert called.count("awaitJobs") >= 3
+    assert called.count("awaitJob") == 0
 
 
 async def test_jobs_that_the_server_fails_are_read_together(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
