@@ -143,17 +143,22 @@ async def test_a_job_that_has_completed_is_left_alone(queue: AnyQueue, monkeypat
                 await asyncio.sleep(0.005)
 
 
+@pytest.mark.parametrize("first", ["message", "timeout"])
 async def test_a_result_that_arrives_with_the_timeout_is_returned(
-    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
+    queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", wait_timeout=2))
+    """The loop handles both in the same turn."""
+    asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", wait_timeout=PATIENCE))
     await waiting(queue, store)
     await asyncio.sleep(0.05)
     calls = Calls(queue, monkeypatch)
     results = queue._client.results  # pyright: ignore[reportPrivateUsage]
-    results._on_message(b"completed 4 mine\x07")  # pyright: ignore[reportPrivateUsage]
-    time.sleep(2.1)  # noqa: ASYNC251 - the loop finds the message and the timeout in the same turn
-    assert await asked == 7
+    on_message = results._on_message  # pyright: ignore[reportPrivateUsage]
+    loop = asyncio.get_running_loop()
+    loop.call_later(0.0 if first == "message" else PATIENCE, on_message, b"completed 4 mine\x07")
+    with monkeypatch.context() as later:
+        later.setattr(loop, "time", lambda: time.monotonic() + 2 * PATIENCE)
+        assert await asked == 7
     assert "abandonJob" not in calls.made
     await queue.remove("mine")
 
@@ -236,7 +241,7 @@ from glidemq_async import Queue
 async def main():
     async with Queue(sys.argv[2], sys.argv[1]) as queue:
         await queue.add("n", "by hand")
-        asked = asyncio.create_task(queue.add_and_wait("n", "asked", job_id="mine", wait_timeout=2))
+        asked = asyncio.create_task(queue.add_and_wait("n", "asked", job_id="mine", wait_timeout=60))
         while await queue.get_job("mine") is None:
             await asyncio.sleep(0.01)
         print("added", flush=True)
@@ -246,15 +251,14 @@ asyncio.run(main())
 """
 
 
-async def test_a_job_does_not_start_after_the_deadline_of_a_dead_caller(queue: AnyQueue, store: RunningStore) -> None:
-    server = store.primaries[0]
-    url = f"unix://{server.path}" if server.path else f"redis://{server.where}"
-    command = [sys.executable, "-c", LATE_CALLER, url, queue.name]
+async def test_a_job_does_not_start_after_the_deadline_of_a_dead_caller(timed: Timed) -> None:
+    queue = timed.queue
+    command = [sys.executable, "-c", LATE_CALLER, f"unix://{timed.store.primaries[0].path}", queue.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as child:  # noqa: ASYNC220
         assert child.stdout is not None
         assert await asyncio.to_thread(child.stdout.readline) == b"added\n"
         child.kill()
-    await asyncio.sleep(2.1)
+    await timed.clock.advance(60_000)
     ran: list[Any] = []
 
     async def note(job: AnyJob) -> None:

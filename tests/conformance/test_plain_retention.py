@@ -9,6 +9,7 @@ import pytest
 
 from glidemq_async import JobOptions, KeepJobs
 from glidemq_async.functions.outcomes import Retention
+from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, worker_of
 from tests.support.stores import RunningStore
@@ -134,16 +135,16 @@ async def test_every_completed_job_is_kept_if_wanted(queue: AnyQueue, fake_worke
     assert set(await completed(queue)) == {lease.id for lease in leases}
 
 
-@everywhere
-async def test_a_sweep_removes_jobs_of_both_kinds_that_are_too_old(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+async def test_a_sweep_removes_jobs_of_both_kinds_that_are_too_old(timed: Timed) -> None:
+    queue, fake_worker = timed.queue, timed.fake_worker
     leases = await claim_mixed(queue, fake_worker, 20)
     await fake_worker.complete(*leases[:10], retention=[Retention(None, 1_000, None)] * 10)
     assert (await queue.get_job_counts())["completed"] == 10
-    await asyncio.sleep(1.05)
+    await timed.clock.advance(1_001)
     await fake_worker.complete(*leases[10:], retention=[Retention(None, 1_000, None)] * 10)
     await fake_worker.sweep()
     assert set(await completed(queue)) == {lease.id for lease in leases[10:]}
-    await asyncio.sleep(1.05)
+    await timed.clock.advance(1_001)
     await fake_worker.sweep()
     assert await counts(queue) == {}
     assert await queue.check() == []
