@@ -1,13 +1,17 @@
-"""Fixtures that give tests the function library without the public classes."""
+"""Fixtures that give tests the function library, and a worker whose calls they make one by one."""
 
 from __future__ import annotations
+
+from collections.abc import AsyncIterator
 
 import pytest
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.storage import Storage
 from glidemq_async.stored.names import QueueKeys
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue
+from tests.support.stores import RunningStore
 
 
 @pytest.fixture
@@ -17,3 +21,11 @@ async def functions(queue: AnyQueue, storage: Storage) -> Functions:
     caller = Functions(storage, QueueKeys("glide", queue.name).base)
     await caller.queue.open(None)
     return caller
+
+
+@pytest.fixture
+async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
+    """A worker that makes its calls on request. At the end it releases its jobs."""
+    made = FakeWorker(queue, store)
+    yield made
+    await made.leave()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from glidemq_async import JobOptions
 from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, records, worker_of
 from tests.support.stores import RunningStore
 
 State: TypeAlias = Literal["waiting", "active", "completed"]
@@ -20,19 +20,6 @@ WAITING_STATES = {"lifo": "waiting", "prioritized": "prioritized", "keyed": "key
 everywhere = pytest.mark.everywhere
 in_every_state = pytest.mark.parametrize("state", STATES)
 of_each_kind = pytest.mark.parametrize("kind", [*WAITING_STATES])
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
-
-
-async def records(queue: AnyQueue, store: RunningStore) -> set[str]:
-    """Return the ids of the jobs that have a record."""
-    prefix = f"glide:{{{queue.name}}}:job:"
-    return {key.removeprefix(prefix) for key in await store.keys() if key.startswith(prefix)}
 
 
 def options_of(kind: str, number: int) -> dict[str, Any]:

@@ -23,13 +23,6 @@ async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
         yield opened
 
 
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
-
-
 async def too_large(job: AnyJob) -> bytes:
     return b"x" * 2_000_000
 

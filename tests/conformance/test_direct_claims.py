@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 import msgpack
 import pytest
@@ -13,17 +13,9 @@ from glidemq_async.functions.settle import SettleReply
 from tests.support.fake_worker import FakeWorker, leases_of
 from tests.support.helpers import NO_POLLING, AnyJob, AnyQueue, counts, job_events, until
 from tests.support.recording_storage import Relay
-from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
 JOBS = 20
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 def ids_of(reply: SettleReply) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,14 +10,6 @@ from glidemq_async import HistoryEntry, JobFailed, UnrecoverableError
 from glidemq_async.functions.callers import Functions
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, echo, ended, worker_of
-from tests.support.stores import RunningStore
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 async def flaky(job: AnyJob) -> Any:

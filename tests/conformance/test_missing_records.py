@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,13 +12,6 @@ from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, history, worker_of
 from tests.support.stores import RunningStore
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 async def records(store: RunningStore) -> list[str]:

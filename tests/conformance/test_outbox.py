@@ -34,13 +34,6 @@ async def dead(storage: Storage, name: str) -> AsyncIterator[AnyQueue]:
         yield opened
 
 
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
-
-
 @pytest.fixture(autouse=True)
 def disarmed() -> Iterator[None]:
     yield

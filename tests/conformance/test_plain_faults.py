@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import cast
 
 import pytest
@@ -13,13 +12,6 @@ from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_eve
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 def fifo_of(queue: AnyQueue) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Literal, TypeAlias
 
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, job_events, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, job_events, records, soon, worker_of
 from tests.support.stores import RunningStore
 
 State: TypeAlias = Literal["waiting", "active", "completed"]
@@ -18,19 +18,6 @@ STATES: tuple[State, ...] = ("waiting", "active", "completed")
 
 everywhere = pytest.mark.everywhere
 in_every_state = pytest.mark.parametrize("state", STATES)
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
-
-
-async def records(queue: AnyQueue, store: RunningStore) -> set[str]:
-    """Return the ids of the jobs that have a record."""
-    prefix = f"glide:{{{queue.name}}}:job:"
-    return {key.removeprefix(prefix) for key in await store.keys() if key.startswith(prefix)}
 
 
 async def job_in(state: State, queue: AnyQueue, fake_worker: FakeWorker) -> AnyJob:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -15,13 +15,6 @@ from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, worker_
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 async def completed(queue: AnyQueue, *, oldest_first: bool = False) -> list[str]:

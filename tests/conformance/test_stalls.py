@@ -5,7 +5,6 @@ job.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,13 +12,6 @@ from glidemq_async import JobFailed
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Heard, echo, ended, job_events, worker_of
 from tests.support.stores import RunningStore
-
-
-@pytest.fixture
-async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[FakeWorker]:
-    made = FakeWorker(queue, store)
-    yield made
-    await made.leave()
 
 
 @pytest.mark.everywhere

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 
 from glidemq_async import EventGap, Job, Queue, QueueEvent, QueueEvents, Worker
 from glidemq_async.tasks.workflows import RunHandle
+from tests.support.stores import RunningStore
 
 Value = TypeVar("Value")
 AnyJob: TypeAlias = Job[Any, Any]
@@ -183,3 +184,9 @@ async def listening(queue: AnyQueue, after: str | None = None) -> AsyncGenerator
 async def counts(queue: AnyQueue) -> dict[str, int]:
     """Return the number of jobs in each state that has any."""
     return {state: number for state, number in (await queue.get_job_counts()).items() if number}
+
+
+async def records(queue: AnyQueue, store: RunningStore) -> set[str]:
+    """Return the ids of the jobs that have a record."""
+    prefix = f"glide:{{{queue.name}}}:job:"
+    return {key.removeprefix(prefix) for key in await store.keys() if key.startswith(prefix)}
