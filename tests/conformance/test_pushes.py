@@ -193,16 +193,22 @@ async def test_released_jobs_start_before_a_pushed_one(
     assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [old.id]
 
 
-async def test_a_paused_or_limited_queue_pushes_nothing(queue: AnyQueue, idle_worker: IdleWorker) -> None:
+async def test_a_limited_queue_pushes_nothing(queue: AnyQueue, idle_worker: IdleWorker) -> None:
     await queue.set_global_concurrency(5)
     await idle_worker.wait()
     await queue.add("n", 1)
     assert await idle_worker.message() == ClaimNow()
     assert await counts(queue) == {"waiting": 1}
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_a_paused_queue_pushes_nothing(queue: AnyQueue, idle_worker: IdleWorker, number: int) -> None:
     await queue.pause()
-    await idle_worker.wait()
-    await queue.add("n", 2)
-    assert await counts(queue) == {"waiting": 2}
+    await idle_worker.wait(number)
+    await queue.add_bulk([("n", None)] * number)
+    assert await counts(queue) == {"waiting": number}
+    await queue.resume()
+    assert await idle_worker.message() == ClaimNow()
 
 
 async def test_the_worker_with_the_timer_is_woken(queue: AnyQueue, idle_worker: IdleWorker) -> None:

@@ -48,7 +48,6 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
     "a pushed job has no event": ("    line[#line + 1] = started[i]\n", ""),
     "one added job claims a job of an earlier add": ("  if rows[1][1] ~= entry then\n", "  if false then\n"),
     "one job that is pushed to a dead worker keeps its claim": ("    push.undo(base, {{entry}})\n", ""),
-    "one job is pushed in a paused queue": ("  return not (meta[1] and meta[1] ~= '0') and meta", "  return meta"),
     "one pushed job has no event": ("name .. '\\nactive' .. SEP .. id, 2, call", "name, 1, call"),
     "one added job wakes no worker that does not accept pushes": (
         "  if is_pushed == false then wakeup.wake(base, 1, call) end\n",

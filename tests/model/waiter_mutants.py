@@ -21,10 +21,6 @@ MUTANTS_OF_WAITERS: Final[dict[str, tuple[str, str]]] = {
         "  if seen.waiters then notify_of(base, args, group, from, to, done, call) end\n",
         "",
     ),
-    "a job with a time to live takes the place of another outcome": (
-        "    if seen.held and ended + kept - count > enough then ended = ordinary(base, key, now) end\n",
-        "",
-    ),
     "a plain job whose retention keeps nothing is not held": (" or (listening and count == 0) then", " then"),
     "a plain job starts after its time to live": (
         "      if expired and expired[plain.id_of(row[1])] then\n",
