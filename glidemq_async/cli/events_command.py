@@ -117,8 +117,19 @@ def _line(event: QueueEvent | EventGap, as_json: bool) -> str:
     if as_json:
         return output.to_json(document)
     if isinstance(event, EventGap):
-        return f"{'':24}  {event.missed} events were trimmed before they were read"
+        return f"{'':24}  {_loss(event.missed)}"
     return output.text(f"{document['at']}  {event.kind:<13} {event.job_id} {event.detail}".rstrip())
+
+
+def _loss(missed: int | None) -> str:
+    """Describe a gap of this many events. None: the number is unknown."""
+    from glidemq_async.cli import output
+
+    if missed is None:
+        return "the queue was obliterated, and its unread events are lost"
+    if missed == 1:
+        return "1 event was trimmed before it was read"
+    return f"{output.counted(missed, 'event')} were trimmed before they were read"
 
 
 def _number(position: str) -> int:

@@ -115,7 +115,8 @@ def _lines(document: Document) -> list[str]:
         counts = "  ".join(f"{state} {number}" for state, number in document["counts"].items() if number)
         return [f"{_now()}  {document['queue']}  {'paused  ' if document['paused'] else ''}{counts or 'no jobs'}"]
     progress = "" if document["progress"] is None else f"  progress {output.text(document['progress'])}"
-    missed = [f"  {document['missed_lines']} lines were trimmed"] if document["missed_lines"] else []
+    number = document["missed_lines"]
+    missed = [f"  {output.counted(number, 'line')} {'was' if number == 1 else 'were'} trimmed"] if number else []
     return [f"{_now()}  {document['state']}{progress}", *missed, *(f"  {line}" for line in document["log"])]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from tests.cli.commands import environment
 from tests.cli.shell import Shell
 from tests.support.helpers import AnyJob, AnyQueue, ended, worker_of
 from tests.support.servers import Server
+from tests.support.stores import RunningStore, endpoint_of
 
 WIDE = "\N{CJK UNIFIED IDEOGRAPH-6F22}"
 STEERING = "\x1b]0;owned\x07\x9b31m\x7f\u202e\u2028\r"
@@ -132,6 +134,32 @@ async def test_events_of_one_job(shell: Shell, q: AnyQueue) -> None:
         await q.add("n", job_id=job_id)
     lines = (await shell.run("events", "q", "--no-follow", "--job", "b")).stdout.splitlines()
     assert [line.split()[1:3] for line in lines] == [["added", "b"]]
+
+
+async def test_missing_events_are_counted(shell: Shell, server: Server, q: AnyQueue) -> None:
+    await q.add_bulk([("n", number) for number in range(2)])
+    first = json.loads((await shell.run("events", "q", "--no-follow", "--json")).stdout.splitlines()[0])["position"]
+    store = RunningStore("cli", server.url, (endpoint_of(server),))
+    for number, expected in enumerate(["1 event was trimmed before it was read", "2 events were trimmed before they"]):
+        await q.add("n")
+        await store.ask("XTRIM", "glide:{q}:events", "MAXLEN", 1)
+        lines = (await shell.run("events", "q", "--no-follow", "--after", first)).stdout.splitlines()
+        assert lines[0].strip().startswith(expected), number
+        assert len(lines) == 2
+    await q.obliterate(force=True)
+    await q.add_bulk([("n", number) for number in range(3)])
+    lines = (await shell.run("events", "q", "--no-follow", "--after", first)).stdout.splitlines()
+    assert lines[0].strip() == "the queue was obliterated, and its unread events are lost"
+
+
+async def test_trimmed_log_lines_are_counted(shell: Shell, q: AnyQueue) -> None:
+    job = await q.add("n")
+    for number in range(1_000):
+        await job.log(str(number))
+    for expected in ("1 line was trimmed", "2 lines were trimmed"):
+        await job.log("one more")
+        shown = (await shell.run("watch", "q", job.id, "--count", "1")).stdout.splitlines()
+        assert shown[1] == f"  {expected}"
 
 
 async def test_a_job_is_watched_until_it_ends(shell: Shell, q: AnyQueue) -> None:
