@@ -8,6 +8,8 @@ from typing import Any, Literal, TypeAlias
 import pytest
 
 from glidemq_async import JobOptions
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.outcomes import Retention
 from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, records, worker_of
@@ -246,6 +248,22 @@ async def test_a_result_with_a_time_to_live_gives_a_compact_job_a_record(
     await worker_of(queue, echo).run(until_empty=True)
     assert await records(queue, store) == {job.id}
     assert (await ended(job)).return_value == 7
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_the_result_of_a_compact_job_waits_for_its_client_though_retention_keeps_nothing(
+    queue: AnyQueue, functions: Functions, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    job = await queue.add("n", 5, **options_of(kind, 1))
+    await functions.job_waiters.add(job.id, "client")
+    await fake_worker.complete(*await fake_worker.claim(), retention=[Retention(0)])
+    assert await records(queue, store) == {job.id}
+    assert await job.get_state() == "completed"
+    assert await queue.check() == []
+    await functions.job_waiters.confirm("client", [job.id])
+    assert await counts(queue) == {}
     assert await queue.check() == []
 
 
