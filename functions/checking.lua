@@ -31,6 +31,8 @@ local function found(report, invariant, id, text)
 end
 
 local STEP = 200
+-- A check of a compact job reads more than the check of another field.
+local HASH_STEP, COMPACT_STEP = 50, 20
 
 -- Return the state and the entry of a job with a record or of a compact job, nil if there is none with this id.
 local function location_of(base, id)
@@ -280,38 +282,6 @@ local function check_numbers(base, report)
   end
 end
 
--- Take one step through the kept outcomes: each has an entry.
-local function check_results(base, at, report)
-  local step = redis.call('HSCAN', base .. ':results', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    if not plain.find(base, step[2][i]) then found(report, 'I14', step[2][i], 'an outcome without an entry in fifo') end
-  end
-  return step[1] ~= '0' and step[1] or nil
-end
-
--- Take one step through the compact jobs: each has no record, and is in the structure that its text names.
-local function check_compact(base, at, report)
-  local step = redis.call('HSCAN', base .. ':compact', at, 'COUNT', 20)
-  for i = 1, #step[2], 2 do
-    local id = step[2][i]
-    if exists(base .. ':job:' .. id) then found(report, 'I27', id, 'a compact job with a record') end
-    local state, entry = compact.location(base, id)
-    if not is_there(base, id, state, entry) then
-      found(report, 'I27', id, 'a compact job whose location is ' .. state .. ' ' .. entry .. ' but it is not there')
-    end
-  end
-  return step[1] ~= '0' and step[1] or nil
-end
-
--- Take one step through the runs of compact jobs: each belongs to a compact job.
-local function check_compact_runs(base, at, report)
-  local step = redis.call('HSCAN', base .. ':compact_runs', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    if not compact.has(base, step[2][i]) then found(report, 'I27', step[2][i], 'a run without its compact job') end
-  end
-  return step[1] ~= '0' and step[1] or nil
-end
-
 -- Check that marks outside of the records belong to jobs that still need them. Each function checks one id.
 local mark = {}
 
@@ -349,36 +319,50 @@ function mark.revoking(base, id, report)
   if state ~= 'active' then found(report, 'I9', id, 'in revoking but not active') end
 end
 
--- Take one step through the marks of flows.
-local function check_flowed(base, at, report)
-  local step = redis.call('HSCAN', base .. ':flowed', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    local fault = children.fault_of_mark(base, step[2][i], step[2][i + 1])
-    if fault then found(report, 'I19', step[2][i], fault) end
-  end
-  return step[1] ~= '0' and step[1] or nil
+-- Check the fields of hashes: each belongs to a job that has it. Each function checks one field.
+local field = {}
+
+function field.results(base, id, _, report)
+  if not plain.find(base, id) then found(report, 'I14', id, 'an outcome without an entry in fifo') end
 end
 
--- Take one step through the jobs with an open stream: none of them has ended.
-local function check_streamed(base, at, report)
-  local step = redis.call('HSCAN', base .. ':streamed', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    local id = step[2][i]
-    local state = plain.location(base, id)
-    if not state or locations.is_final(state) then
-      found(report, 'I18', id, 'its stream is open but ' .. (state and 'it is ' .. state or 'there is no job'))
-    end
+function field.compact(base, id, _, report)
+  if exists(base .. ':job:' .. id) then found(report, 'I27', id, 'a compact job with a record') end
+  local state, entry = compact.location(base, id)
+  if not is_there(base, id, state, entry) then
+    found(report, 'I27', id, 'a compact job whose location is ' .. state .. ' ' .. entry .. ' but it is not there')
   end
-  return step[1] ~= '0' and step[1] or nil
 end
 
--- Take one step through the mailboxes and the hand-overs of jobs.
-local function check_signalled(base, at, report)
-  local step = redis.call('HSCAN', base .. ':signalled', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    local fault = signals.fault_of_field(base, step[2][i], step[2][i + 1])
-    if fault then found(report, 'I23', string.sub(step[2][i], 2), fault) end
+function field.compact_runs(base, id, _, report)
+  if not compact.has(base, id) then found(report, 'I27', id, 'a run without its compact job') end
+end
+
+function field.flowed(base, id, value, report)
+  local fault = children.fault_of_mark(base, id, value)
+  if fault then found(report, 'I19', id, fault) end
+end
+
+function field.streamed(base, id, _, report)
+  local state = plain.location(base, id)
+  if not state or locations.is_final(state) then
+    found(report, 'I18', id, 'its stream is open but ' .. (state and 'it is ' .. state or 'there is no job'))
   end
+end
+
+function field.signalled(base, name, value, report)
+  local fault = signals.fault_of_field(base, name, value)
+  if fault then found(report, 'I23', string.sub(name, 2), fault) end
+end
+
+function field.stepped(base, id, _, report)
+  if not plain.location(base, id) then found(report, 'I21', id, 'in stepped but there is no job') end
+end
+
+-- Take one step through a hash. Return where to continue, nil at the end.
+local function check_hash(base, name, at, report)
+  local step = redis.call('HSCAN', base .. ':' .. name, at, 'COUNT', name == 'compact' and COMPACT_STEP or HASH_STEP)
+  for i = 1, #step[2], 2 do field[name](base, step[2][i], step[2][i + 1], report) end
   return step[1] ~= '0' and step[1] or nil
 end
 
@@ -403,16 +387,6 @@ register('checkChunks', function(base, args)
   end
   return report
 end, {'no-writes'})
-
--- Take one step through the jobs with a journal: each of them exists.
-local function check_stepped(base, at, report)
-  local step = redis.call('HSCAN', base .. ':stepped', at, 'COUNT', 50)
-  for i = 1, #step[2], 2 do
-    local id = step[2][i]
-    if not plain.location(base, id) then found(report, 'I21', id, 'in stepped but there is no job') end
-  end
-  return step[1] ~= '0' and step[1] or nil
-end
 
 register('checkJournals', function(base, args)
   if #args > 1000 then fail('ARGUMENT', 'at most 1000 journals are checked in a call, found ' .. #args) end
@@ -446,16 +420,10 @@ local function check_failing(base, at, report)
   return #found_here == STEP and digits(from + STEP) or nil
 end
 
--- Take one step through a zset or, for `revoking`, a set. Return where to continue, nil at the end.
+-- Take one step through a hash, a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, call_budget = base .. ':' .. name, budget.new()
-  if name == 'results' then return check_results(base, at, report) end
-  if name == 'compact' then return check_compact(base, at, report) end
-  if name == 'compact_runs' then return check_compact_runs(base, at, report) end
-  if name == 'flowed' then return check_flowed(base, at, report) end
-  if name == 'streamed' then return check_streamed(base, at, report) end
-  if name == 'signalled' then return check_signalled(base, at, report) end
-  if name == 'stepped' then return check_stepped(base, at, report) end
+  if field[name] then return check_hash(base, name, at, report) end
   if name == 'failing' then return check_failing(base, at, report) end
   if name == 'revoking' then
     local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
