@@ -296,6 +296,21 @@ async def test_a_worker_that_lost_its_lease_cannot_complete_a_compact_job(
     assert await queue.check() == []
 
 
+@everywhere
+async def test_a_late_completion_frees_no_slot_of_its_key(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    """The first job runs again, and the call also completes a run of another key."""
+    jobs = await queue.add_bulk([("n", key, JobOptions(key=key)) for key in ("x", "y", "x")])
+    late, other = await fake_worker.claim(3)
+    assert [late.id, other.id] == [jobs[0].id, jobs[1].id]
+    await fake_worker.settle(late, "b")
+    [again] = await fake_worker.claim(3)
+    assert (await fake_worker.complete(late, other)).refused == {0: "stale"}
+    assert await fake_worker.claim(3) == []
+    assert await queue.check() == []
+    await fake_worker.complete(again)
+    assert [lease.id for lease in await fake_worker.claim(3)] == [jobs[2].id]
+
+
 @pytest.mark.parametrize(
     "command",
     [
