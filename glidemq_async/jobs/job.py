@@ -24,10 +24,11 @@ from glidemq_async.errors import GlideMQError, JobStateError, ResultTimeout, Ser
 from glidemq_async.jobs.children import Dependencies, dependencies_of, read_children, values_of_children
 from glidemq_async.jobs.chunks import StreamItem, read_chunks
 from glidemq_async.jobs.fields import NOT_ACTIVE, UNREAD
-from glidemq_async.jobs.journal import FORKED_FROM, Journal, StepCall, check_step
+from glidemq_async.jobs.journal import FORKED_FROM, Journal, check_step
 from glidemq_async.jobs.recorded_steps import RecordedStep, read_stored
 from glidemq_async.jobs.reply_codes import WAITING_FOR, check_reply, not_found
 from glidemq_async.jobs.signals import SignalMethods
+from glidemq_async.jobs.step_recorder import StepCall
 from glidemq_async.jobs.watching import JobUpdate, watch_job
 from glidemq_async.options.validation import optional_seconds
 from glidemq_async.options.validation import priority as check_priority

@@ -16,7 +16,8 @@ from glidemq_async.client.payload_coder import Payloads
 from glidemq_async.errors import StepFailed
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.functions.steps import StoredJournal
-from glidemq_async.jobs.journal import Failures, Journal, StepCall
+from glidemq_async.jobs.journal import Journal
+from glidemq_async.jobs.step_recorder import Failures, StepCall
 from glidemq_async.options.steps import StepLimits
 from glidemq_async.payloads.codecs.chain import PayloadKind
 from glidemq_async.payloads.serialization import MsgpackSerializer

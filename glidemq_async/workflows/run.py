@@ -10,8 +10,9 @@ from contextvars import ContextVar
 from typing import Final, Literal, TypeAlias, cast
 
 from glidemq_async.errors import StepFailed, UnrecoverableError, WorkflowDiverged
-from glidemq_async.jobs.journal import Failures, Journal, StepCall
+from glidemq_async.jobs.journal import Journal
 from glidemq_async.jobs.recorded_steps import RecordedStep
+from glidemq_async.jobs.step_recorder import Failures, StepCall
 from glidemq_async.workflows.clock import RunClock
 from glidemq_async.workflows.task_calls import TaskCalls
 from glidemq_async.workflows.waiting import Given, Waiting

@@ -9,7 +9,8 @@ from hashlib import blake2b
 from typing import Any, Final, NamedTuple, Protocol, cast
 
 from glidemq_async.errors import JobNotFound
-from glidemq_async.jobs.journal import Journal, StepCall, executing_step
+from glidemq_async.jobs.journal import Journal
+from glidemq_async.jobs.step_recorder import StepCall, executing_step
 from glidemq_async.stored.failure import stored_failure
 from glidemq_async.workflows.child_waits import End, Known
 from glidemq_async.workflows.waiting import Waiting

@@ -14,8 +14,9 @@ from glidemq_async._internal.background_tasks import BackgroundTasks
 from glidemq_async.errors import SerializationError, Suspended
 from glidemq_async.functions.signals import BufferedSignal
 from glidemq_async.jobs.context import other_variables
-from glidemq_async.jobs.journal import HandedOver, Journal, Received
+from glidemq_async.jobs.journal import Journal
 from glidemq_async.jobs.signals import MOST_NAMES
+from glidemq_async.jobs.step_recorder import HandedOver, Received
 from glidemq_async.stored.hand_over import StoredSignal
 from glidemq_async.workflows.child_waits import ChildWaits, End
 from glidemq_async.workflows.clock import RunClock
@@ -203,7 +204,7 @@ class Waiting:
         """Give signals of the mailbox to the waits, in their order."""
         if self._suspended.done():
             return
-        receiving = list(self._journal.receiving)
+        receiving = list(self._journal.recorder.receiving)
         for one in mailbox:
             stored = one.stored()
             if stored in receiving:
@@ -313,7 +314,7 @@ class Waiting:
             self.children.end()
             if not main.cancelled():
                 main.exception()  # retrieved, in case that `confirm` raises
-            await self._journal.confirm()
+            await self._journal.recorder.confirm()
             return main.result()
         suspended = self._suspended.result()
         suspended.is_warm = keep()
@@ -347,7 +348,7 @@ class Waiting:
         if not self._waits or self._suspended.done():
             return
         # The run must not be suspended after such an error: the job would forget a signal that the journal lacks.
-        if (error := self._journal.lost_receipt()) is not None:
+        if (error := self._journal.recorder.lost_receipt()) is not None:
             for future in self._waits:
                 if not future.done():
                     future.set_exception(error)
@@ -368,7 +369,7 @@ class Waiting:
         if self.children.is_reading or any(future.done() for future in self._waits):
             return False
         waiting = sum(wait.is_step for wait in self._waits.values())
-        if self._main is None or self._journal.running_steps > waiting:
+        if self._main is None or len(self._journal.recorder.running) > waiting:
             return False
         deadline = self._deadline()
         if deadline is not None and deadline - self._clock.now_ms() <= SHORT * 1000:

@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from glidemq_async.durations import from_ms, parse_duration, to_ms
-from glidemq_async.jobs.journal import SignalGone
 from glidemq_async.jobs.signal_types import decoded, name_of
 from glidemq_async.jobs.signals import Signal
+from glidemq_async.jobs.step_recorder import SignalGone
 from glidemq_async.stored.names import check_id
 from glidemq_async.workflows.run import WorkflowRun, required_run
 from glidemq_async.workflows.waiting import RECEIVE

@@ -19,6 +19,7 @@ from glidemq_async.errors import JobStateError, Suspended
 from glidemq_async.jobs.call_numbers import Numbers
 from glidemq_async.jobs.job import journal_of
 from glidemq_async.jobs.journal import Journal, forget_last_step
+from glidemq_async.jobs.step_recorder import StepRecorder
 from glidemq_async.tasks.workflows import given_to
 from glidemq_async.workflows import waiting
 from glidemq_async.workflows.child_waits import ChildWait, End
@@ -261,13 +262,13 @@ def test_the_programs_detect_signals_that_are_received_twice(monkeypatch: pytest
         run_programs(10_000)
 
 
-async def _unconfirmed(_: Journal) -> None:
+async def _unconfirmed(_: StepRecorder) -> None:
     return
 
 
 @pytest.mark.usefixtures("turns")
 def test_the_programs_detect_steps_that_do_not_wait_for_the_record_of_a_signal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Journal, "confirm", _unconfirmed)
+    monkeypatch.setattr(StepRecorder, "confirm", _unconfirmed)
     with pytest.raises(AssertionError):
         run_programs(10_000)
 
