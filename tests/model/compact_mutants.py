@@ -7,14 +7,6 @@ from typing import Final
 MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     "a compact job that gets a record keeps its text": ("  redis.call('HDEL', base .. ':compact', id)\n", ""),
     "a compact job that gets a record keeps its run": ("  redis.call('HDEL', base .. ':compact_runs', id)\n", ""),
-    "retention keeps the runs of compact jobs": (
-        "  in_chunks('HDEL', base .. ':compact_runs', nil, ids)\n",
-        "",
-    ),
-    "a compact job loses its priority": (
-        "return sequence .. ' ' .. added .. ' p ' .. priority",
-        "return sequence .. ' ' .. added .. ' p 1'",
-    ),
     "a completed compact job seems to run": ("return 'c' .. run .. tail", "return run"),
     "a group completes runs without a lease": (
         "local why = not valid and refusal(base, id, token, named)",
@@ -28,7 +20,6 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "  if keys and not valid then keys = entries.keys_of(lane, raws) end\n",
         "",
     ),
-    "the sweep ignores the lease of compact jobs": ("    if started and idle < lock then return end\n", ""),
     "compact jobs have no event when they complete": (
         "      line[#line + 1] = id\n      flat[n + 1]",
         "      flat[n + 1]",
