@@ -11,8 +11,8 @@ from glidemq_async import Queue
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Retention
-from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.storage.redis.wire import as_text
 
 from .bench import PAYLOAD, QUEUE, Bench, expect, open_queue

@@ -17,8 +17,8 @@ from glidemq_async import Queue
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed
-from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.options.stored_options import pack_extra
 from glidemq_async.stored.record import route_of

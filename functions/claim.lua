@@ -70,16 +70,6 @@ local function refuse(base, id, entry, key, expired, call)
   end
 end
 
--- Store the runs of compact jobs: { id text }…
-local function start_compact(base, runs, seen)
-  local key = base .. ':compact_runs'
-  local widen = #runs >= 2 * MANY and not seen.widened and not exists(key)
-  seen.widened = true
-  if widen then redis.call('HSET', key, WIDENER, '') end
-  redis.call('HSET', key, unpack(runs))
-  if widen then redis.call('HDEL', key, WIDENER) end
-end
-
 -- Start the jobs that are now pending under these entries. Bad jobs are dropped from the batch and never block it.
 -- batch: { ids, entries } and, if the source has them, { whats, orders, keys, lines }, all by position; `what` applies
 -- to all jobs. lines: the texts of the compact jobs; head: see put_compact.
@@ -117,7 +107,7 @@ local function start_batch(base, batch, call, out)
       refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
-  if runs then start_compact(base, runs, call.seen) end
+  if runs then compact.start(base, runs, call.seen) end
   if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
   return bytes + (call.seen.posted or 0) - posted
 end
@@ -155,7 +145,7 @@ local function read_new(base, consumer, count, call)
 end
 
 -- Make entries of `lane` pending for a consumer, one by one.
-local function claim_entries(base, consumer, raw)
+function claim.entries(base, consumer, raw)
   local n, command = #raw, {'XCLAIM', base .. ':lane', GROUP, consumer, '0', unpack(raw)}
   command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', raw[n]
   local reply = redis.pcall(unpack(command))
@@ -171,16 +161,13 @@ end
 -- XREADGROUP makes all entries pending that follow the last delivered one. So the id of the last delivered entry is
 -- first set to the end of `lane`. Without a group this fails, and the entries are claimed by their ids.
 function claim.enter_active_stream(base, consumer, ids, keys)
-  local stream, made, raws, prefix, n = base .. ':lane', {}, {}, keys and 'k' or 'l', #ids
+  local stream, n = base .. ':lane', #ids
   local can_read = n >= entries.few and not redis.pcall('XGROUP', 'SETID', stream, GROUP, '$').err
-  for i = 1, n do
-    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
-    made[i], raws[i] = prefix .. raw, raw
-  end
+  local made, raws = entries.enter(base, ids, keys)
   if can_read then
     redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', stream, '>')
   else
-    claim_entries(base, consumer, raws)
+    claim.entries(base, consumer, raws)
   end
   return made
 end
@@ -255,7 +242,12 @@ end
 
 local function start_in_active_stream(base, consumer, batch, call, out)
   if #batch.ids == 0 then return 0, 0 end
-  batch.entries = claim.enter_active_stream(base, consumer, batch.ids, batch.keys)
+  if direct_active.takes(base, call) then
+    if direct_active.fits(batch, call) then return #batch.ids, direct_active.start(base, batch, call, out) end
+    batch.entries = direct_active.append(base, batch, call)
+  else
+    batch.entries = claim.enter_active_stream(base, consumer, batch.ids, batch.keys)
+  end
   return #batch.ids, start_batch(base, batch, call, out)
 end
 

@@ -87,6 +87,13 @@ local function put_compact(out, id, entry, line, head, run, call)
   return #data, entry .. run
 end
 
+-- Append a mark for the next n jobs, whose entries the caller reads itself, see direct_active.lua.
+local function put_read(out, n)
+  local at = #out
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = '', '', n, 1
+  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = '', '', '', false
+end
+
 -- Append a plain job. Return its bytes.
 local function put_plain(out, row)
   local fields, at = row[2], #out
@@ -137,4 +144,4 @@ end
 
 claimed_rows.PROGRESS, claimed_rows.read, claimed_rows.own_lease = PROGRESS, read, own_lease
 claimed_rows.put, claimed_rows.put_plain, claimed_rows.put_plain_rows = put, put_plain, put_plain_rows
-claimed_rows.put_hand_over, claimed_rows.put_compact = put_hand_over, put_compact
+claimed_rows.put_hand_over, claimed_rows.put_compact, claimed_rows.put_read = put_hand_over, put_compact, put_read

@@ -74,6 +74,16 @@ function compact.is_run(run, token)
   return run and string.byte(run, #token + 1) == BLANK and string.sub(run, 1, #token) == token
 end
 
+-- Store the runs of compact jobs: { id text }…
+function compact.start(base, runs, seen)
+  local key = base .. ':compact_runs'
+  local widen = #runs >= 2 * MANY and not seen.widened and not exists(key)
+  seen.widened = true
+  if widen then redis.call('HSET', key, WIDENER, '') end
+  redis.call('HSET', key, unpack(runs))
+  if widen then redis.call('HDEL', key, WIDENER) end
+end
+
 -- Return the text of a completed run. run: its text until now; tail: of compact.tail.
 function compact.ended(run, tail)
   return 'c' .. run .. tail

@@ -14,6 +14,7 @@
 -- job.
 
 local direct_claim = {}
+local WAITED = 112               -- the byte "p", the first of a token of `fifo`
 -- The structures whose jobs start before the entries of `fifo` or after them, or change what their claim has to do.
 local CONCERNS = {'returned', 'lifo', 'ready', 'prioritized', 'limits', 'recorded', 'expiry', 'regrouped'}
 
@@ -38,7 +39,7 @@ function direct_claim.open(base, call)
   if not group.pending then return false end
   local last = number_of(group['last-delivered-id'])
   if last < math.max(call.seen.special or 0, call.special or 0) then return false end
-  redis.pcall('XGROUP', 'CREATE', base .. ':direct', GROUP, '$', 'MKSTREAM')
+  direct_active.open_gate(base)
   return {last = last, pending = group.pending}
 end
 
@@ -51,7 +52,7 @@ end
 -- Close the gate. Note the starts of the jobs that the caller has read, and return their number and their tokens as
 -- claim_tokens.each reads them. before: of direct_claim.open.
 function direct_claim.close(base, consumer, before, call)
-  redis.call('UNLINK', base .. ':direct')
+  direct_active.close_gate(base)
   local group = entries.group_of(base .. ':fifo')
   local n = (group.pending or 0) - before.pending
   if n <= 0 then return 0, {} end
@@ -64,4 +65,25 @@ function direct_claim.close(base, consumer, before, call)
   end
   claim.note_small()
   return n, {claim_tokens.range(first, last)}
+end
+
+-- Return the last token of the active stream among the tokens of a claim, nil without one.
+local function last_of(tokens)
+  for i = #tokens, 1, -1 do
+    if string.byte(tokens[i]) ~= WAITED then return string.match(tokens[i], '^.* (.*)$') or tokens[i] end
+  end
+end
+
+-- Close the gate after a claim of direct_active.lua. If the caller has not read the entries, make them pending and
+-- replace the jobs of the reply. jobs: of claim.take. Return the jobs of the reply.
+function direct_claim.close_active(base, consumer, jobs)
+  direct_active.close_gate(base)
+  redis.call('HDEL', base .. ':meta2', 'lane_lost')
+  local last, raws = last_of(jobs.tokens), {}
+  if not last or entries.consumer_of(base, last) == consumer then return jobs end
+  for _, token in ipairs(claim_tokens.each(base, consumer, jobs.tokens)) do
+    if string.byte(token) ~= WAITED then raws[#raws + 1] = string.sub(token, 2) end
+  end
+  claim.entries(base, consumer, raws)
+  return claim.reread(base, consumer, jobs.tokens)
 end

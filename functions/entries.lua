@@ -6,12 +6,15 @@
 --   "l<id>"  `lane`, the active stream: the job waited elsewhere. The entry has the field "h" and the job's id.
 --   "k<id>"  `lane`, a keyed job. The entry has the field "k<key>" and the job's id: one field instead of two, because
 --            each argument of a command costs time.
+-- The entry of a compact job may also have its id as the field, a number, and its text as the value, see
+-- direct_active.lua.
 
 -- few: for fewer entries XDEL costs less than finding out what XTRIM may delete. A field of a table so that a test
 -- build can change it. fenced: false only in a test build.
 local entries = {few = 4, fenced = true}
 entries.SMALL = 4096             -- bytes of the data of a job that a worker may claim directly
 local SPECIAL_AT_ONCE = 15
+local KEYED, NINE = 107, 57      -- the bytes "k" and "9"
 
 -- Return a flat list of names and values as a table.
 local function named(flat)
@@ -107,10 +110,27 @@ function entries.drop(stream, raw)
   entries.delete(stream, raw)
 end
 
+-- Append the entries of jobs to `lane`. Return their tokens and their ids.
+function entries.enter(base, ids, keys)
+  local stream, made, raws, prefix = base .. ':lane', {}, {}, keys and 'k' or 'l'
+  for i = 1, #ids do
+    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
+    made[i], raws[i] = prefix .. raw, raw
+  end
+  return made, raws
+end
+
 -- Return the key in the fields of an entry of `lane`, nil if it has none.
 function entries.key_of(fields)
   local field = fields[1]
-  return string.sub(field, 1, 1) == 'k' and string.sub(field, 2) or nil
+  local first = string.byte(field)
+  if first == KEYED then return string.sub(field, 2) end
+  return first <= NINE and string.match(fields[2], '^k %d+ %d+ %d+ %d+ ([^' .. SEP .. ']*)') or nil
+end
+
+-- Return the job in the fields of an entry of `lane`.
+function entries.active_job(fields)
+  return string.byte(fields[1]) <= NINE and fields[1] or fields[2]
 end
 
 -- Reserve the next n numbers of the queue. Return the last one. An entry must have a higher number than all earlier
@@ -172,7 +192,7 @@ function entries.find(stream, raw)
   local fields = found[2]
   if string.sub(stream, -5) ~= ':lane' then return entries.job_of(raw, fields), nil, 'p' .. raw, fields end
   local key = entries.key_of(fields)
-  return fields[2], key, (key and 'k' or 'l') .. raw
+  return entries.active_job(fields), key, (key and 'k' or 'l') .. raw
 end
 
 -- Return true if one entry id comes before another.

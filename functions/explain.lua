@@ -107,7 +107,7 @@ do
   local function holder_of(base, key)
     for _, entry in ipairs(redis.call('XRANGE', base .. ':lane', '-', '+', 'COUNT', MOST_LOOKED)) do
       if entries.key_of(entry[2]) == key then 
-        local id = entry[2][2]
+        local id = entries.active_job(entry[2])
         return id, started_at(base, id) or compact.claim_of(base, id, 'k' .. entry[1])
       end
     end

@@ -76,6 +76,7 @@ FILES: Final = (
     "scheduler_list",
     "claim_tokens",
     "claimed_rows",
+    "direct_active",
     "claim",
     "direct_claim",
     "warm_runs",

@@ -6,7 +6,7 @@ from typing import NamedTuple, cast
 
 import msgpack
 
-from glidemq_async.functions.settle import ClaimedJob, claimed_jobs, plain_job
+from glidemq_async.functions.claimed_jobs import ClaimedJob, claimed_jobs, plain_job
 
 KIND = b"p"
 """The first byte of the message."""

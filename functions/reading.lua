@@ -182,7 +182,7 @@ local function active_backwards(base, cursor, count, ids)
   local found, over = read_entries(stream, true, from, '-', count)
   for _, entry in ipairs(found) do
     if prefix == 'l' then
-      ids[#ids + 1] = entry[2][2]
+      ids[#ids + 1] = entries.active_job(entry[2])
     elseif entry[2][1] == '' or redis.call('HEXISTS', base .. ':results', plain.id_of(entry[1])) == 0 then
       ids[#ids + 1] = entries.job_of(entry[1], entry[2])
     end

@@ -9,7 +9,8 @@
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below; "p" the caller starts jobs that are
 --              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua; "d" the
---              caller can claim directly, see direct_claim.lua. The reply is 1 if it does. Then finishClaim replies.
+--              caller can claim plain jobs directly, see direct_claim.lua, and "D" jobs of the active stream, see
+--              direct_active.lua. The reply is 1 if it does. Then finishClaim replies.
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of jobs that completed, by their retention policy. entry: without its prefix; m: 1 if all results
 --              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l" for a group of
@@ -46,7 +47,8 @@
 --     settled  the number of runs that the call has settled, the groups first. The others keep their leases, and the
 --              caller sends them in its next call.
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
---   finishClaim  count -> as settleAndClaim without jobs, or nil: the caller does not claim directly
+--   finishClaim  count -> as settleAndClaim, or nil: the caller does not claim directly. jobs: empty, or with one mark
+--                { '' '' number 1 '' '' '' false } for successive jobs of the active stream that the caller has read
 --     count    the number of entries that the caller has asked for
 -- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
 -- of runs, then claims at least one step of jobs.
@@ -364,6 +366,7 @@ local function claim_or_wait(base, caller, call)
   end
   caller.reads_from = caller.is_direct and direct_claim.open(base, call)
   if caller.reads_from then return nil end
+  call.reads_active = caller.reads_active and not call.seen.lane_lost
   local startable, jobs, more = call.startable, {n = 0, tokens = {}}, false
   if call.ends_jobs then more = true elseif allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, jobs.n, call)
@@ -435,12 +438,15 @@ local function first_call(base, args, unbroken, reply)
   limits.freed(settled, call)
   local missed = unbroken and read_missed(base, caller, reply, flags)
   if call.seen.flow_work then wakeup.advance_flows(base, call) end
-  caller.is_direct = not missed and string.find(flags, 'd', 1, true) and not string.find(flags, 'e', 1, true)
+  if not missed and not string.find(flags, 'e', 1, true) then
+    caller.is_direct, caller.reads_active = string.find(flags, 'd', 1, true), string.find(flags, 'D', 1, true)
+  end
   local begun = {call = call, caller = caller, refused = refused, settled = settled, unbroken = unbroken,
     missed = missed, has_runs = n + total > 0}
   local jobs, due = claim_or_wait(base, caller, call)
-  if jobs then return finish_call(base, args, begun, jobs, due) end
-  open_call = {base = base, args = args, begun = begun}
+  if jobs and not call.appended then return finish_call(base, args, begun, jobs, due) end
+  if jobs then direct_active.open(base, call) end
+  open_call = {base = base, args = args, begun = begun, jobs = jobs, due = due}
   return DIRECTLY
 end
 
@@ -467,6 +473,10 @@ register('finishClaim', function(base, args)
   if not open or open.base ~= base then return false end
   local begun, most = open.begun, integer('count', args[1])
   local call, caller = begun.call, begun.caller
+  if open.jobs then
+    local jobs = direct_claim.close_active(base, caller.consumer, open.jobs)
+    return finish_call(base, open.args, begun, jobs, open.due)
+  end
   local n, tokens = direct_claim.close(base, caller.consumer, caller.reads_from, call)
   local due = after_claim(base, caller, n, n == most and n < caller.slots, call.startable, call)
   return finish_call(base, open.args, begun, {n = n, tokens = tokens}, due)

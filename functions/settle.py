@@ -1,17 +1,16 @@
 """Calls of `settle.lua`: settles the outcomes of runs and claims jobs, in one call.
 
-Only this module knows how outcomes and claimed jobs are sent.
+Only this module knows how outcomes are sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
-
-from typing_extensions import override
+from typing import Any, Final, NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Calls, RequestChannel, TransactionStore, text
+from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow, claimed_jobs, compact_jobs
 from glidemq_async.functions.loader import function_name
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -26,24 +25,9 @@ from glidemq_async.functions.outcomes import (
     WaitsForChildren,
 )
 
-_History: TypeAlias = list[bytes | None]
-"""The history of a claimed job: None for a field that the record does not have."""
-
-EntryRow: TypeAlias = tuple[bytes, list[bytes]]
-"""An entry of `fifo`: its id, and its fields. A plain job has the fields name and data, and may have options."""
-
 _ARGUMENTS_OF_A_RUN = 5
-_FIELDS_OF_A_JOB = 4
-_HAS_RECORD = 1
-"""The last of these fields of a job with a record. Four more fields of the job follow."""
-BYTES_OF_A_TIME: Final = 14
-"""The length of the time in the id of an entry: a hyphen and 13 digits of milliseconds."""
-NAME_AND_DATA: Final = 2
-"""The number of fields of the entry of a plain job without options."""
-_CONSUMER, _FLAGS = 2, 5
+_CONSUMER, _SLOTS, _FLAGS = 2, 3, 5
 """Positions in the arguments of a call."""
-_MOST_READ = 256
-"""Maximum number of entries that a direct claim reads."""
 _UNKEYED, _KEYED = "l", "k"
 """The prefixes of the tokens of the active stream."""
 _DIRECTLY = 1
@@ -52,60 +36,21 @@ _GROUP = "workers"
 _SETTLE, _FINISH = function_name("settleAndClaim"), function_name("finishClaim")
 
 
-class JobHistory(NamedTuple):
-    """The fields that a claim returns for jobs with earlier runs. A keyed job that never ran has only its route."""
+class DirectRead(NamedTuple):
+    """Which jobs a worker claims directly."""
 
-    route: bytes | None
-    added: bytes | None = None
-    failures: int = 0
-    stalls: int = 0
-    progress: bytes | None = None
-    origin: bytes | None = None
-    """The origin of a dead letter."""
-    hand_over: bytes | None = None
-    """The signals and the step that the runs of the job get, see signals.lua."""
+    flag: str
+    """The flag of the call."""
+    stream: str
+    """The stream whose entries the worker reads."""
+    most: int | None
+    """Maximum number of entries that the worker reads, None if the function decides it."""
 
 
-class ClaimedJob(NamedTuple):
-    """One job of a claim. `entry` is the fencing token of the run."""
-
-    id: str
-    entry: str
-    fence: int
-    name: str
-    data: bytes
-    opts: bytes
-    history: JobHistory | None
-    is_plain: bool
-    """True for a job without a record, see plain.lua. The worker sends the time at which its run began."""
-
-
-class EntriesRead(Sequence[ClaimedJob]):
-    """The jobs of a direct claim, as the entries that the worker has read.
-
-    A worker makes its runs from `rows`. An item of the sequence is made when it is read.
-    """
-
-    __slots__ = ("rows",)
-
-    def __init__(self, rows: Sequence[EntryRow]) -> None:
-        self.rows = rows
-
-    @override
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> ClaimedJob: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[ClaimedJob]: ...
-
-    @override
-    def __getitem__(self, index: int | slice) -> ClaimedJob | Sequence[ClaimedJob]:
-        if isinstance(index, slice):
-            return [_job_of(row) for row in self.rows[index]]
-        return _job_of(self.rows[index])
+PLAIN_JOBS: Final = DirectRead("d", "fifo", 256)
+"""Direct claims of plain jobs, see direct_claim.lua."""
+ACTIVE_STREAM: Final = DirectRead("D", "lane", None)
+"""Direct claims of the other kinds, see direct_active.lua."""
 
 
 class _Group:
@@ -143,8 +88,8 @@ class SettleRequest:
     head: tuple[Arg, ...]
     incarnation: str
     """The incarnation of the queue that the call is meant for."""
-    reads: int = 0
-    """The number of entries that the worker reads itself if it claims directly, 0 if it does not."""
+    reads: DirectRead | None = None
+    """What the worker reads itself, None if it does not claim directly."""
     _settled: list[Arg] = field(default_factory=list)
     _groups: dict[tuple[int | str, str], _Group] = field(default_factory=dict)
     """By the start of plain runs, or the prefix of the tokens of other runs, and by the retention policy."""
@@ -266,7 +211,7 @@ class SettleCalls(Calls):
         verify: bool = False,
         accepts_pushes: bool = False,
         has_push: bool = False,
-        directly: bool = False,
+        reads: DirectRead | None = None,
         ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
         """Prepare a settleAndClaim call. `SettleRequest.settle` adds the runs to settle.
@@ -274,15 +219,15 @@ class SettleCalls(Calls):
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
         the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
-        them; `has_push`: the worker has received the jobs that were pushed after its previous call. `directly`: the
-        worker tries to claim directly, for which its storage must be a `TransactionStore`. `ran_ms`: the total duration
-        of the runs that this call completes, and of the runs that it fails.
+        them; `has_push`: the worker has received the jobs that were pushed after its previous call. `reads`: the jobs
+        that the worker tries to claim directly, for which its storage must be a `TransactionStore`. `ran_ms`: the total
+        duration of the runs that this call completes, and of the runs that it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")
         number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
         head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
-        return SettleRequest(channel, number, head, self._caller.incarnation, min(slots, _MOST_READ) if directly else 0)
+        return SettleRequest(channel, number, head, self._caller.incarnation, reads)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
@@ -294,10 +239,10 @@ class SettleCalls(Calls):
         """Make or repeat a settleAndClaim call."""
         caller = self._caller
         args = request.args
-        if request.reads:
+        if request.reads is not None:
             # One attempt. Every other one is an ordinary call with the same number, to which the server returns the
             # stored reply if the transaction was executed.
-            reads, request.reads = request.reads, 0
+            reads, request.reads = request.reads, None
             reply = await self._send_directly(args, reads, request)
             if reply is not None:
                 return reply
@@ -305,12 +250,13 @@ class SettleCalls(Calls):
         # claim loop repeats it over many calls of this method, during an outage for hours.
         return _reply(request, await caller.storage.call("settleAndClaim", caller.base, args))
 
-    async def _send_directly(self, args: list[Arg], reads: int, request: SettleRequest) -> SettleReply | None:
-        """Make a call whose worker claims directly, see direct_claim.lua. Return None if it has to be repeated."""
+    async def _send_directly(self, args: list[Arg], reads: DirectRead, request: SettleRequest) -> SettleReply | None:
+        """Make a call whose worker claims directly. Return None if it has to be repeated."""
         caller = self._caller
-        base, consumer = caller.base, args[_CONSUMER]
+        base, consumer, slots = caller.base, args[_CONSUMER], cast("int", args[_SLOTS])
+        most = slots if reads.most is None else min(slots, reads.most)
         flagged = [*args]
-        flagged[_FLAGS] = cast("str", args[_FLAGS]) + "d"
+        flagged[_FLAGS] = cast("str", args[_FLAGS]) + reads.flag
         replies = await cast("TransactionStore", caller.storage).transact(
             base,
             (
@@ -321,14 +267,14 @@ class SettleCalls(Calls):
                     _GROUP,
                     consumer,
                     "COUNT",
-                    reads,
+                    most,
                     "STREAMS",
-                    f"{base}:fifo",
+                    f"{base}:{reads.stream}",
                     f"{base}:direct",
                     ">",
                     ">",
                 ),
-                ("FCALL", _FINISH, 1, base, reads),
+                ("FCALL", _FINISH, 1, base, most),
             ),
         )
         if replies is None:
@@ -340,16 +286,18 @@ class SettleCalls(Calls):
             return None
         streams = cast("list[tuple[bytes, list[EntryRow]]] | None", None if isinstance(read, Exception) else read)
         rows = streams[0][1] if streams else []
-        return _reply(request, finished)._replace(jobs=EntriesRead(rows), is_direct=True)
+        if reads is PLAIN_JOBS:
+            return _reply(request, finished)._replace(jobs=EntriesRead(rows), is_direct=True)
+        return _reply(request, finished, compact_jobs(rows))._replace(is_direct=True)
 
 
-def _reply(request: SettleRequest, reply: object) -> SettleReply:
+def _reply(request: SettleRequest, reply: object, read: Iterable[ClaimedJob] = ()) -> SettleReply:
     now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
         "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
     )
     statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
     return SettleReply(
-        *(now, request.by_run(statuses), claimed_jobs(jobs), due, listeners, posted & 1 == 1, past, settled),
+        *(now, request.by_run(statuses), claimed_jobs(jobs, read), due, listeners, posted & 1 == 1, past, settled),
         is_broken=posted & 2 == 2,
         claimed_at=claimed_at,
     )
@@ -410,49 +358,3 @@ def _policy(retention: Retention) -> str:
     if retention.ttl_ms is None:
         return kept
     return f"{'' if count is None and age is None else kept} t{retention.ttl_ms}"
-
-
-def plain_job(entry: Any, name: Any, data: Any, opts: Any) -> ClaimedJob:
-    """Return one plain job of a claim, whose id is the number of its entry."""
-    token = entry.decode()
-    return ClaimedJob(
-        token[:-BYTES_OF_A_TIME], "p" + token, 1, name.decode(errors="replace"), data, opts or b"", None, is_plain=True
-    )
-
-
-def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
-    """Return the jobs of a claim, which are sent as one flat list."""
-    # Calling the class costs twice as much as its __new__, and this runs once per job.
-    new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
-    kind = ClaimedJob
-    values = iter(flat)
-    jobs = list[ClaimedJob]()
-    for entry, name, data, rest in zip(*[values] * _FIELDS_OF_A_JOB, strict=True):
-        token, called = entry.decode(), name.decode(errors="replace")
-        if rest != _HAS_RECORD:
-            # A plain job: its id is the number of its entry.
-            job: tuple[object, ...] = (token[:-BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
-        else:
-            job_id, opts, fence, history = next(values), next(values), next(values), next(values)
-            past = _history(history) if history else None
-            job = (job_id.decode(), token, int(fence), called, data or b"", opts or b"", past, False)
-        jobs.append(new(kind, job))
-    return jobs
-
-
-def _job_of(row: EntryRow) -> ClaimedJob:
-    """Return the plain job of an entry that the worker has read itself."""
-    entry, fields = row
-    return plain_job(entry, fields[0], fields[1], fields[2] if len(fields) > NAME_AND_DATA else None)
-
-
-def _history(fields: _History | bytes) -> JobHistory:
-    # A claim reads as few fields as the job needs: none for a plain first run, the route for a keyed first run, the
-    # time of creation and the route for a prioritized or LIFO one, and all of them after an earlier run. The last one
-    # exists only if the job got signals or a step.
-    if isinstance(fields, bytes):
-        since, _, rest = fields.partition(b" ")
-        return JobHistory(rest, since) if since.isdigit() else JobHistory(fields)
-    failures, stalls, added, progress, route, origin, *more = fields
-    handed = more[0] if more else None
-    return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin, handed)

@@ -42,7 +42,8 @@ local function is_enough(call_budget, call)
 end
 
 -- When a consumer group is destroyed, its pending list is lost. The server delivers `fifo` again, but no call reads
--- `lane`, so its jobs must return to the waiting ones. lost: `lane_lost`. Return true if nothing is left to return.
+-- `lane`, so its jobs must return to the waiting ones. So must the jobs of an unfinished direct claim, see
+-- direct_active.lua. lost: `lane_lost`. Return true if nothing is left to return.
 local function mend_active_stream(base, lost, call, call_budget)
   local active = base .. ':lane'
   if redis.pcall('XPENDING', active, GROUP, '-', '+', 1).err then
@@ -62,6 +63,7 @@ local function mend_active_stream(base, lost, call, call_budget)
   end
   if redis.call('XRANGE', active, '-', lost, 'COUNT', 1)[1] then return false end
   redis.call('HDEL', base .. ':meta2', 'lane_lost')
+  direct_active.close_gate(base)
   return true
 end
 

@@ -16,7 +16,7 @@ from glidemq_async.client.ended import Ended
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Record
-from glidemq_async.functions.settle import BYTES_OF_A_TIME, NAME_AND_DATA, EntryRow, JobHistory
+from glidemq_async.functions.claimed_jobs import BYTES_OF_A_TIME, NAME_AND_DATA, EntryRow, JobHistory
 from glidemq_async.jobs.fields import LATER, NOT_ACTIVE, UNREAD
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.budget import Meter

@@ -17,9 +17,10 @@ from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel, TransactionStore
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
 from glidemq_async.functions.push import JobsPushed
-from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
 from glidemq_async.worker.claimed_runs import ClaimedRuns, runs_of_claim
@@ -283,7 +284,7 @@ class ClaimLoop:
         if failpoints.armed:
             _pass_before_send(batch)
         reply = await self.calls.send(request)
-        self._direct_claims.note_reply(len(reply.jobs), was_refused=reply.is_refused)
+        self._direct_claims.note_reply(reply.jobs, was_refused=reply.is_refused)
         if failpoints.armed:
             _pass_after_reply(batch, reply)
         settled = self._confirm(batch, reply.settled)
@@ -302,7 +303,7 @@ class ClaimLoop:
             verify=self._broken_at > 0,
             accepts_pushes=self._accepts_pushes and self.subscribed,
             has_push=self._pushes.has_last,
-            directly=not self._polling and slots > 0 and self._direct_claims.begin(),
+            reads=self._direct_claims.begin() if slots > 0 and not self._polling else None,
             ran_ms=self._run_times.report(batch, are_completed=self.outcomes.uniform is not None),
         )
         uniform = self.outcomes.uniform

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.settle import ClaimedJob, EntriesRead, EntryRow
+from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow
 from glidemq_async.jobs.snapshot import has_options, job_of_claim, jobs_of_entries
 from glidemq_async.worker.runs import RELEASED, Run
 

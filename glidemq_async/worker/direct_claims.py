@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
+
+from glidemq_async.functions.claimed_jobs import ClaimedJob
+from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS, DirectRead
 
 FEWEST: Final = 8
 """If the last claim had this number of jobs or more, the next one is direct.
@@ -19,18 +23,21 @@ class DirectClaims:
 
     def __init__(self, *, are_possible: bool) -> None:
         self._are_possible = are_possible
-        self._claimed = 0
+        self._next: DirectRead | None = None
         self._refused_calls = 0
 
-    def begin(self) -> bool:
-        """Return True if the next call, which is about to be made, should claim directly."""
+    def begin(self) -> DirectRead | None:
+        """Return what the next call, which is about to be made, should claim directly."""
         if self._refused_calls:
             self._refused_calls -= 1
-            return False
-        return self._are_possible and self._claimed >= FEWEST
+            return None
+        return self._next if self._are_possible else None
 
-    def note_reply(self, claimed: int, *, was_refused: bool) -> None:
-        """Note the number of claimed jobs of a call, and if the server has refused a direct claim."""
-        self._claimed = claimed
+    def note_reply(self, jobs: Sequence[ClaimedJob], *, was_refused: bool) -> None:
+        """Note the jobs of a call, and if the server has refused a direct claim."""
+        self._next = None
+        if len(jobs) >= FEWEST:
+            # A call claims its prioritized jobs last, and most queues have jobs of one kind.
+            self._next = PLAIN_JOBS if jobs[-1].is_plain else ACTIVE_STREAM
         if was_refused:
             self._refused_calls = REFUSED_CALLS

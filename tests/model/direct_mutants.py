@@ -51,5 +51,33 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  local due = after_claim(base, caller, n, n == most",
         "  local due = after_claim(base, caller, 0, n == most",
     ),
+    "a job of the active stream with its own lease is claimed directly": (
+        "  return not string.find(table.concat(lines), '\\161l', 1, true)\n",
+        "  return true\n",
+    ),
+    "a direct claim of the active stream loses signals": (
+        "  if not lines or call.seen.signalled then return false end\n",
+        "  if not lines then return false end\n",
+    ),
+    "a direct claim of the active stream reads the texts of jobs with a record": (
+        "    if not lines[i] or #lines[i] > entries.SMALL then return false end\n",
+        "    lines[i] = lines[i] or 'x' .. SEP .. 'x' .. SEP\n",
+    ),
+    "a direct claim of the active stream has no events": (
+        "    raws[i], line[noted + i], bytes = raw, id, bytes + #text\n",
+        "    raws[i], bytes = raw, bytes + #text\n",
+    ),
+    "the reply to a repeated direct claim of the active stream names one job": (
+        "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. table.concat(raws, ' ' .. prefix)\n",
+        "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. raws[1]\n",
+    ),
+    "a finished direct claim of the active stream looks unfinished": (
+        "  direct_active.close_gate(base)\n  redis.call('HDEL', base .. ':meta2', 'lane_lost')\n  local last",
+        "  direct_active.close_gate(base)\n  local last",
+    ),
+    "a direct claim of the active stream stores a wrong lease": (
+        "digits(call.now) .. ' ' .. digits(call.lock)\n  local line = events.line(call.lines, 'active')",
+        "digits(call.now) .. ' ' .. digits(1)\n  local line = events.line(call.lines, 'active')",
+    ),
     "a direct claim stores no lease": ("  if jobs.n > 0 then note_lease(base, call) end\n", ""),
 }

@@ -247,8 +247,9 @@ def _scores(flat: object) -> list[tuple[str, int]]:
 
 
 def _entries(rows: object) -> dict[str, str]:
-    """Return the stream entries as entry -> job id."""
-    return {_text(entry): _text(_list(fields)[1]) for entry, fields in map(_list, _list(rows))}
+    """Return the entries of the active stream as entry -> job id. A worker may read the text of a job beside its id."""
+    named = {_text(entry): [_text(field) for field in _list(fields)] for entry, fields in map(_list, _list(rows))}
+    return {entry: fields[0] if fields[0].isdigit() else fields[1] for entry, fields in named.items()}
 
 
 def _fifo_job(entry: str, fields: list[str]) -> str:

@@ -20,6 +20,7 @@ from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel, RequestChannels
 from glidemq_async.functions.children import AddedChildren, ChildRow, Pages
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.inbox import POSTED, Delivery
 from glidemq_async.functions.outbox import Posted
 from glidemq_async.functions.outcomes import (
@@ -31,7 +32,6 @@ from glidemq_async.functions.outcomes import (
     Suspended,
     WaitsForChildren,
 )
-from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.stored.flow import JobRef, flow_of
 from glidemq_async.stored.hand_over import Waits
 from glidemq_async.stored.names import QueueKeys

@@ -7,12 +7,14 @@ here.
 
 from __future__ import annotations
 
+from typing import Final
+
 import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize
 
 from glidemq_async.functions.lease import Held
-from glidemq_async.functions.settle import SettleReply, SettleRequest
+from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS, SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
@@ -26,8 +28,8 @@ from tests.model.wakeups import SECOND_LATER_MS
 from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_early, settled_run
 from tests.support.fake_worker import with_runs
 
-DIRECTLY = 2
-"""Every second call tries to claim directly. The number of calls decides, because it is the same in each repetition."""
+READS: Final = (PLAIN_JOBS, None, ACTIVE_STREAM, None)
+"""What successive calls try to claim directly. The number of calls decides: it is the same in each repetition."""
 
 
 class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
@@ -92,7 +94,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             idle=worker.registered,
             accepts_pushes=worker.accepts_pushes,
             has_push=worker.has_push,
-            directly=slots > 0 and self.driver.calls % DIRECTLY == 0,
+            reads=READS[self.driver.calls % len(READS)] if slots > 0 else None,
         )
         with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery

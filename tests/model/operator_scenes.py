@@ -15,10 +15,10 @@ import msgpack
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.bulk import Action, BulkChange, ChangeStep
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.failure_groups import FailureGroupRow
 from glidemq_async.functions.operations import Advance
 from glidemq_async.functions.outcomes import Completed, Delayed, Failed, Outcome, Retry
-from glidemq_async.functions.settle import ClaimedJob
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.driver import BASE, Driver, run
 from tests.support.fake_worker import SettledRun, with_runs

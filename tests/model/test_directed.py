@@ -10,8 +10,9 @@ import pytest
 from glidemq_async.functions import loader
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Delayed, Outcome, Released
-from glidemq_async.functions.settle import ClaimedJob, SettleReply
+from glidemq_async.functions.settle import SettleReply
 from tests.model.choices import START_MS
 from tests.model.driver import BASE, Driver, run
 from tests.model.machine import QueueMachine

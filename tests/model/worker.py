@@ -10,8 +10,9 @@ import msgpack
 
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob, JobHistory
 from glidemq_async.functions.outcomes import Delayed, Outcome, Retention, Suspended
-from glidemq_async.functions.settle import ClaimedJob, JobHistory, SettleRequest
+from glidemq_async.functions.settle import SettleRequest
 from glidemq_async.stored.hand_over import Waits
 from tests.model.choices import SETTLE_STEP
 from tests.model.compare import created, route

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, cast
 
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
+from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.lease import Held
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -22,7 +23,7 @@ from glidemq_async.functions.outcomes import (
     Retry,
     WaitsForChildren,
 )
-from glidemq_async.functions.settle import ClaimedJob, SettleReply, SettleRequest, group_kind
+from glidemq_async.functions.settle import PLAIN_JOBS, DirectRead, SettleReply, SettleRequest, group_kind
 from glidemq_async.functions.steps import StepGroup, StoredJournal
 from glidemq_async.functions.streaming import ChunkGroup
 from tests.support.helpers import AnyQueue
@@ -106,11 +107,11 @@ class FakeWorker:
         self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
         return await self._functions.settle.send(self._last)
 
-    async def claim_directly(self, slots: int = 1, lock_ms: int = 30_000, *leases: Lease) -> SettleReply:
+    async def claim_directly(
+        self, slots: int = 1, lock_ms: int = 30_000, *leases: Lease, reads: DirectRead = PLAIN_JOBS
+    ) -> SettleReply:
         """Complete these runs, and try to claim up to this many jobs with a direct claim."""
-        request = self._functions.settle.request(
-            self.channel, self.name, slots, lock_ms, subscribed=False, directly=True
-        )
+        request = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False, reads=reads)
         self._last = with_runs(request, [_run_of(lease, Completed(NOTHING)) for lease in leases])
         return await self._functions.settle.send(self._last)
 

@@ -14,7 +14,7 @@ from glidemq_async.functions.calling import Calls
 from glidemq_async.storage.urls import open_storage
 
 FOLDER = Path(glidemq_async.__file__).parent / "functions"
-SHARED = {"__init__", "__main__", "callers", "calling", "loader", "outcomes"}
+SHARED = {"__init__", "__main__", "callers", "calling", "claimed_jobs", "loader", "outcomes"}
 """Modules that are not about one Lua file."""
 OF_MESSAGES = {"push", "wakeup"}
 """Modules that read what a Lua file publishes, and call none of its functions."""

@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 
 from glidemq_async import Job
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.settle import JobHistory
+from glidemq_async.functions.claimed_jobs import JobHistory
 from glidemq_async.jobs.fields import LATER, JobFields
 from glidemq_async.jobs.snapshot import continue_as, job_of_claim
 

@@ -1,0 +1,75 @@
+-- direct_active: a claim whose worker reads its entries of the active stream itself, as direct_claim.lua describes for
+-- plain jobs. The transaction reads `lane` instead of `fifo`:
+--   FCALL settleAndClaim …          with the flag "D": settle, claim, and append the entries of the claimed jobs
+--   XREADGROUP … COUNT <slots> STREAMS <lane> <direct> > >
+--   FCALL finishClaim …             close the gate, and finish the claim
+-- The entry of a compact job has its id and its text, see entries.lua. The reply of finishClaim has the jobs of other
+-- batches: jobs with a record, with a large text, or with their own lease. XREADGROUP makes all these entries pending.
+--
+-- The first function takes the jobs from their structures before their entries are pending. If the command is missing
+-- or fails, finishClaim makes the entries pending and returns the jobs. If finishClaim is missing too, the field
+-- `lane_lost` remains, and the next sweep returns the jobs to the queue (stalled.lua).
+
+local direct_active = {}
+
+-- Return true if the call should append its entries with the texts of compact jobs. The first time, let the group
+-- continue after the present end of `lane`.
+function direct_active.takes(base, call)
+  if not call.reads_active then return false end
+  if not call.appended and redis.pcall('XGROUP', 'SETID', base .. ':lane', GROUP, '$').err then
+    call.reads_active = false
+    return false
+  end
+  return true
+end
+
+-- Return true if the worker can read all jobs of a batch from their entries: their texts are small and set no lease.
+function direct_active.fits(batch, call)
+  local lines = batch.lines
+  if not lines or call.seen.signalled then return false end
+  for i = 1, #batch.ids do
+    if not lines[i] or #lines[i] > entries.SMALL then return false end
+  end
+  return not string.find(table.concat(lines), '\161l', 1, true)
+end
+
+-- Start the jobs of a batch that fits. Return their bytes.
+function direct_active.start(base, batch, call, out)
+  local stream, ids, lines, raws, runs, bytes = base .. ':lane', batch.ids, batch.lines, {}, {}, 0
+  local prefix, rest = batch.keys and 'k' or 'l', ' ' .. digits(call.now) .. ' ' .. digits(call.lock)
+  local line = events.line(call.lines, 'active')
+  local noted, n = #line, #ids
+  for i = 1, n do
+    local id, text = ids[i], lines[i]
+    local raw = redis.call('XADD', stream, '*', id, text)
+    raws[i], line[noted + i], bytes = raw, id, bytes + #text
+    runs[2 * i - 1], runs[2 * i] = id, prefix .. raw .. rest
+  end
+  compact.start(base, runs, call.seen)
+  claimed_rows.put_read(out, n)
+  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. table.concat(raws, ' ' .. prefix)
+  call.appended = raws[n]
+  return bytes
+end
+
+-- Append the entries of a batch whose jobs are in the reply. Return their tokens.
+function direct_active.append(base, batch, call)
+  local made, raws = entries.enter(base, batch.ids, batch.keys)
+  call.appended = raws[#raws]
+  return made
+end
+
+-- Open the gate of direct_claim.lua.
+function direct_active.open_gate(base)
+  redis.pcall('XGROUP', 'CREATE', base .. ':direct', GROUP, '$', 'MKSTREAM')
+end
+
+function direct_active.close_gate(base)
+  redis.call('UNLINK', base .. ':direct')
+end
+
+-- Let the worker read the appended entries. Until finishClaim, a sweep would return the jobs.
+function direct_active.open(base, call)
+  redis.call('HSET', base .. ':meta2', 'lane_lost', call.appended)
+  direct_active.open_gate(base)
+end
