@@ -76,11 +76,14 @@ class RecordingStorage(RedisStorage):
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Call a function, and record it."""
         if readonly:
             self.reads.append((function, key, args))
-        return await super().call(function, key, args, readonly=readonly, timeout=timeout, wait=wait)
+        return await super().call(
+            function, key, args, readonly=readonly, timeout=timeout, wait=wait, messages_first=messages_first
+        )
 
 
 async def fill_ended(storage: RedisStorage, delayed: int, failed: int) -> None:

@@ -4,6 +4,7 @@
 --             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
 --             mode } (see dedup.lua)
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
+--     ids     '' if the call had one job and has pushed it to an idle worker, see one_plain.lua
 --     outcomes  flat { position, status, id }, positions from 1. "duplicate" or "completed": the job was not added, and
 --               `id` is the existing job. "held": the job was added, and waits for the end of another job
 --     added     the number of jobs that the call has considered. If it is lower than n, the budget of the call was

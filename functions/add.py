@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
-from glidemq_async.functions.calling import Arg, Calls, Wait, text, texts
+from glidemq_async.functions.calling import Arg, Caller, Calls, Wait, text, texts
 
 
 class AddRequest(NamedTuple):
@@ -21,6 +21,8 @@ class AddRequest(NamedTuple):
 
 
 _name_and_options = attrgetter("name", "opts")
+_PUSHED: Final = b""
+"""Takes the place of an empty list of ids in the reply to a call whose only job was pushed to an idle worker."""
 
 
 class AddReply(NamedTuple):
@@ -38,7 +40,12 @@ class AddReply(NamedTuple):
 class AddCalls(Calls):
     """Calls of the functions in `add.lua`."""
 
-    __slots__ = ()
+    __slots__ = ("_are_pushed",)
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller)
+        self._are_pushed = False
+        """True if the last job that was added alone was pushed to an idle worker, so the next one may be too."""
 
     async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in as many calls as they need. Return one id and outcome per input, in order."""
@@ -54,13 +61,17 @@ class AddCalls(Calls):
         if job.id:
             return await self.some([job], wait)
         if job.extra:
-            reply = await self._caller.once("addJob", (1, *job, self._caller.incarnation), wait=wait)
+            awaited = (1, *job, self._caller.incarnation)
+            reply = await self._caller.once("addJob", awaited, wait=wait, messages_first=self._are_pushed)
             now, first, listed, outcomes, _ = cast("list[object]", reply)
+            self._are_pushed = listed == _PUSHED
             if outcomes or listed:
                 return _with_outcomes([job], now, first, listed, outcomes)
             return AddReply(cast("int", now), [text(first)], {})
         args = (self._caller.incarnation, job.name, job.opts, 1, job.data)
-        now, first, _, _ = cast("list[object]", await self._caller.once("addPlain", args, wait=wait))
+        reply = await self._caller.once("addPlain", args, wait=wait, messages_first=self._are_pushed)
+        now, first, listed, _ = cast("list[object]", reply)
+        self._are_pushed = listed == _PUSHED
         return AddReply(cast("int", now), [text(first)], {})
 
     async def some(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:

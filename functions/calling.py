@@ -25,6 +25,7 @@ class CallOptions(TypedDict, total=False):
     readonly: bool
     timeout: float | None
     wait: Wait
+    messages_first: bool
 
 
 @runtime_checkable
@@ -40,13 +41,15 @@ class FunctionStore(Protocol):
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Call a library function and return its reply (bytes, int, list or None).
 
         `key` is the queue's base key. The same arguments are sent again after a lost reply, so a call that is not
         idempotent must have a request channel and a request number. `wait` names the confirmation that the call waits
         for. A call is tried for `timeout` seconds (None: the timeout of the storage). Time in which bytes of the call
-        or of its reply are being transferred does not count.
+        or of its reply are being transferred does not count. With `messages_first` the server sends the messages that
+        the call publishes before its reply, if it can.
 
         Raises `StorageUnavailable` after the timeout, `FunctionError` when the function refuses, `QueueFull` when
         the server is out of memory, `UnsupportedDurability` when it cannot confirm what `wait` asks for,
@@ -167,7 +170,13 @@ class Caller:
         return await self.storage.call(function, self.base, args, timeout=timeout)
 
     async def once(
-        self, function: str, args: Sequence[Arg], *, timeout: float | None = None, wait: Wait = "default"
+        self,
+        function: str,
+        args: Sequence[Arg],
+        *,
+        timeout: float | None = None,
+        wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Make a call that has one effect, however often it is sent."""
         # A retry must not take effect twice, so the server has to recognize it. Each attempt of this call carries the
@@ -184,7 +193,12 @@ class Caller:
         #    conclude that a failover lost a write. The channel is abandoned, and the server's copy expires.
         channel = self._channels.acquire()
         reply = await self.storage.call(
-            function, self.base, [channel.name, channel.next(), *args], timeout=timeout, wait=wait
+            function,
+            self.base,
+            [channel.name, channel.next(), *args],
+            timeout=timeout,
+            wait=wait,
+            messages_first=messages_first,
         )
         self._channels.release(channel)
         return reply

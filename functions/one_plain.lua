@@ -65,7 +65,7 @@ local function start(base, entry, name, data, call)
   return false
 end
 
--- Add a job. channel, ttl: of one_plain.reply_of. Return its id.
+-- Add a job. channel, ttl: of one_plain.reply_of. Return its id, and the `ids` of the reply.
 local function add_one(base, args, name, data, channel, ttl, meta, now)
   local number = entries.reserve(base, 1)
   local id = digits(number)
@@ -78,20 +78,22 @@ local function add_one(base, args, name, data, channel, ttl, meta, now)
   local is_pushed = start(base, entry, name, data, call)
   if is_pushed then
     events.append(base, 'added' .. SEP .. id .. SEP .. name .. '\nactive' .. SEP .. id, 2, call)
-    return id
+    return id, ''
   end
   if ttl then marks.note_expiry(base, id, ttl, call) end
   if is_pushed == false then wakeup.wake(base, 1, call) end
   events.write(base, call)
-  return id
+  return id, {}
 end
 
 -- Add the job of an addPlain call. Return the reply.
 function one_plain.add(base, args, meta, now)
-  return {now, add_one(base, args, args[4], args[7], nil, nil, meta, now), {}, 1}
+  local id, ids = add_one(base, args, args[4], args[7], nil, nil, meta, now)
+  return {now, id, ids, 1}
 end
 
 -- Add the job of an addJob call. channel, ttl: of one_plain.reply_of. Return the reply.
 function one_plain.add_awaited(base, args, channel, ttl, meta, now)
-  return {now, add_one(base, args, args[5], args[6], channel, ttl, meta, now), {}, {}, 1}
+  local id, ids = add_one(base, args, args[5], args[6], channel, ttl, meta, now)
+  return {now, id, ids, {}, 1}
 end

@@ -87,6 +87,7 @@ class OldStore:
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Call a function of layout 1."""
         return await self.ask("FCALL", f"{LIBRARY}_{function}", 1, key, *args)

@@ -125,6 +125,7 @@ class Steps:
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Call a function twice and return the second reply."""
         self.count += 1

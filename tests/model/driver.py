@@ -330,6 +330,7 @@ class Driver:
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Make a call. "twice" sends it twice and expects equal replies; "lost" discards the first reply."""
         words = ("FCALL_RO" if readonly else "FCALL", loader.function_name(function), 1, key, *args)

@@ -64,6 +64,41 @@ async def test_an_overdue_reply_drops_the_connection(server: Server) -> None:
     assert 0.05 <= asyncio.get_running_loop().time() - began < 15
 
 
+async def test_a_request_behind_a_ping_gets_its_own_reply(server: Server) -> None:
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    asked = [
+        (
+            wire.send_behind_ping(pack("ECHO", number), _soon(), 5)
+            if number % 2
+            else wire.send(pack("ECHO", number), _soon())
+        )
+        for number in range(10)
+    ]
+    assert await asyncio.gather(*asked) == [str(number).encode() for number in range(10)]
+    wire.drop()
+    assert isinstance(await wire.send_behind_ping(pack("ECHO", 1), _soon(), 5), LinkLost)
+
+
+async def test_a_user_that_may_not_ping_sends_no_further_ping() -> None:
+    received = b""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while data := await reader.read(100):
+            received += data
+            writer.write(b"-NOPERM no permission to run the 'ping' command\r\n" * data.count(b"PING"))
+            writer.write(b"+OK\r\n" * (data.count(b"*") - data.count(b"PING")))
+        writer.close()
+
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with listening:
+        wire = await dial(Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]))
+        for _ in range(3):
+            assert await wire.send_behind_ping(pack("ECHO", 1), _soon(), 5) == b"OK"
+        assert received.count(b"PING") == 1
+        wire.drop()
+
+
 async def test_unexpected_data_drops_the_connection() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(100):

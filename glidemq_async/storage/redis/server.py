@@ -138,6 +138,7 @@ class ServerStorage(Connectable):
         readonly: bool = False,
         timeout: float | None = None,
         wait: Wait = "default",
+        messages_first: bool = False,
     ) -> object:
         """Call a library function; see `Storage.call`."""
         # Nearly every call takes the short way: its node is known and connected, and the reply comes. This way awaits
@@ -166,7 +167,8 @@ class ServerStorage(Connectable):
             wire = node.wire
             if wire is not None and not wire.congested:
                 idle_timeout = min(timeout, self._try_seconds or TRY_SECONDS)
-                reply = await wire.send(packed, started + idle_timeout, idle_timeout)
+                send = wire.send_behind_ping if messages_first else wire.send
+                reply = await send(packed, started + idle_timeout, idle_timeout)
                 if not isinstance(reply, Exception):
                     return reply
                 problem = reply

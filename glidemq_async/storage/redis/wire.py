@@ -53,6 +53,7 @@ class _Missing:
 _MISSING: Final = _Missing()
 
 _NEVER: Final = float("inf")
+_PING: Final = b"*1\r\n$4\r\nPING\r\n"
 
 
 class _Gathering:
@@ -74,6 +75,22 @@ class _Gathering:
             self._future.set_result(self._replies)
 
 
+class _PingReply:
+    """Takes the place of the future of a PING. Notes if the server refuses it."""
+
+    __slots__ = ("is_refused",)
+
+    def __init__(self) -> None:
+        self.is_refused = False
+
+    def done(self) -> bool:
+        return False
+
+    def set_result(self, reply: Reply) -> None:
+        if isinstance(reply, ReplyError) and str(reply).startswith("NOPERM"):
+            self.is_refused = True
+
+
 class Wire(asyncio.Protocol):
     """A connection that `dial` in `connections` has opened."""
 
@@ -85,7 +102,8 @@ class Wire(asyncio.Protocol):
         self.where = where
         self._keep = keep  # lives as long as the connection; see `handover`
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
-        self._pending: deque[tuple[asyncio.Future[Reply] | _Gathering, float, float]] = deque()
+        self._pending: deque[tuple[asyncio.Future[Reply] | _Gathering | _PingReply, float, float]] = deque()
+        self._ping_reply = _PingReply()
         self._timer: asyncio.TimerHandle | None = None
         self._check_at = _NEVER
         self._progress = 0.0
@@ -135,6 +153,17 @@ class Wire(asyncio.Protocol):
             self._check_again(deadline)
         self._transport.write(packed)
         return future
+
+    # A server writes to its clients when a command has ended. The client whose output began last comes first. That is
+    # the caller, because the reply follows the messages that a function publishes. This write wakes the process of the
+    # caller. The process that has to start a job is woken by the next write, and may also wait until the caller leaves
+    # the processor. After the reply to a PING the caller is the client whose output began first.
+    def send_behind_ping(self, packed: bytes, deadline: float, idle_timeout: float) -> asyncio.Future[Reply]:
+        """Send a packed request so that the server sends the messages it publishes before its reply; see `send`."""
+        if self._ping_reply.is_refused or self.lost.done():
+            return self.send(packed, deadline, idle_timeout)
+        self._pending.append((self._ping_reply, deadline, idle_timeout))
+        return self.send(_PING + packed, deadline, idle_timeout)
 
     def send_each(self, packed: Sequence[bytes], deadline: float, idle_timeout: float) -> asyncio.Future[list[Reply]]:
         """Send several packed requests together and return the future of their replies; see `send`."""
