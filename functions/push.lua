@@ -3,6 +3,7 @@
 -- of the worker. The handler then starts after one hop instead of three.
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
 --            settle call returns them
+--            "j<number> <ms> <entry> <length of name> <name><data>": the same with one plain job without options
 --   call:<consumer>  after the reply, { time of the claim, ms; { token } } and a nil, both cmsgpack
 -- A push is a claim whose reply may be lost, because a message is delivered once or never. So the tokens are stored
 -- with the reply to the worker's last call, which also states the lease of the runs. A lost push counts as undelivered,
@@ -129,7 +130,7 @@ function push.claim_one(base, consumer, entry, name, data, call)
     push.undo(base, rows)
     return nil
   end
-  return 'p' .. number .. ' ' .. digits(call.now) .. ' ' .. cmsgpack.pack({entry, name, data, false}), lock
+  return 'j' .. number .. ' ' .. digits(call.now) .. ' ' .. entry .. ' ' .. #name .. ' ' .. name .. data, lock
 end
 
 -- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller

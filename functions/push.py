@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, cast
+from collections.abc import Sequence
+from typing import Final, NamedTuple, cast
 
 import msgpack
 
-from glidemq_async.functions.claimed_jobs import ClaimedJob, claimed_jobs, plain_job
+from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, claimed_jobs, plain_job
 
-KIND = b"p"
-"""The first byte of the message."""
+ONE_PLAIN: Final = b"j"
+"""The first byte of a message with one plain job without options, which is the most frequent push."""
+KINDS: Final = (b"p", ONE_PLAIN)
+"""The first bytes of the messages of pushes."""
 _PLAIN_JOB = 4
 """Number of values of one plain job. A job with a record has more, and so have several jobs."""
 
@@ -21,11 +24,28 @@ class JobsPushed(NamedTuple):
     """The number of the worker's last call before the push."""
     claimed_at: int
     """The time of the claim (server ms)."""
-    jobs: list[ClaimedJob]
+    jobs: Sequence[ClaimedJob]
+
+
+class PlainPushed(NamedTuple):
+    """One plain job without options that an add has claimed for this worker. See JobsPushed for the numbers."""
+
+    number: int
+    claimed_at: int
+    raw: bytes
+    """The id of its entry."""
+    name: bytes
+    data: bytes
+
+    def as_jobs(self) -> JobsPushed:
+        """Return the push in the general form."""
+        return JobsPushed(self.number, self.claimed_at, EntriesRead([(self.raw, [self.name, self.data])]))
 
 
 def read_push(message: bytes) -> JobsPushed:
-    """Return the jobs in a message of this kind."""
+    """Return the jobs in a message of these kinds."""
+    if message.startswith(ONE_PLAIN):
+        return read_plain(message).as_jobs()
     number, claimed_at, packed = message.split(b" ", 2)
     values = cast("list[object]", msgpack.unpackb(packed, raw=True))
     if len(values) == _PLAIN_JOB:
@@ -33,7 +53,14 @@ def read_push(message: bytes) -> JobsPushed:
     else:
         flat: list[object] = [_as_reply(cast("list[object]", one)) if isinstance(one, list) else one for one in values]
         jobs = claimed_jobs(flat)
-    return JobsPushed(int(number[len(KIND) :]), int(claimed_at), jobs)
+    return JobsPushed(int(number[1:]), int(claimed_at), jobs)
+
+
+def read_plain(message: bytes) -> PlainPushed:
+    """Return the job in a message of the kind ONE_PLAIN."""
+    number, claimed_at, raw, length, rest = message.split(b" ", 4)
+    at = int(length)
+    return PlainPushed(int(number[1:]), int(claimed_at), raw, rest[:at], rest[at:])
 
 
 def _as_reply(history: list[object]) -> list[object]:

@@ -3,7 +3,7 @@
 --   idle   zset  consumer -> free slots; a claim that found nothing adds its worker, a wake-up removes it
 --   timer  hash  first, second: the idle workers that sleep until the next due instant; due: when the first wakes up
 --   channel "<base>:wake:<consumer>" (sharded), with these messages:
---     "w"          claim now                            "p…"         jobs that start now, see push.lua
+--     "w"          claim now                            "p…", "j…"   jobs that start now, see push.lua
 --     "x <entry>"  the lease of this run is gone        "r <entry>"  the job of this run was revoked
 --     "e"          echo                                 "s"          a fire time of a job scheduler was set
 --     "c <command>"  a command of an operator, see tellWorker

@@ -43,7 +43,7 @@ Message: TypeAlias = ClaimNow | JobsPushed | Echo | LeaseGone | RunRevoked | Fir
 
 def read_message(message: bytes) -> Message | None:
     """Return a message of the server, None for a kind that a newer library publishes."""
-    if message.startswith(push.KIND):
+    if message.startswith(push.KINDS):
         return push.read_push(message)
     kind, _, entry = message.decode().partition(" ")
     match kind:

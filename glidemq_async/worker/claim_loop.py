@@ -19,11 +19,11 @@ from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel, TransactionStore
 from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
-from glidemq_async.functions.push import JobsPushed
+from glidemq_async.functions.push import JobsPushed, PlainPushed
 from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
-from glidemq_async.worker.claimed_runs import ClaimedRuns, runs_of_claim
+from glidemq_async.worker.claimed_runs import ClaimedRuns, run_of_entry, runs_of_claim
 from glidemq_async.worker.direct_claims import DirectClaims
 from glidemq_async.worker.due_timer import DueTimer
 from glidemq_async.worker.echo_check import EchoCheck
@@ -53,6 +53,13 @@ class LoopOwner(Protocol):
 
     def start_runs(self) -> None:
         """Start the runs that have taken a slot and have not started."""
+        ...
+
+    def start_pushed(self, run: Run) -> int | None:
+        """Take a slot for the run of a pushed plain job, and start it.
+
+        Return the number of free slots, or None if the start needs the other methods.
+        """
         ...
 
     def renew_leases(self) -> None:
@@ -109,7 +116,10 @@ class ClaimLoop:
         self._pushes = PushInbox(lock_ms)
         self._accepts_pushes = accepts_pushes
         self._direct_claims = DirectClaims(are_possible=isinstance(client.storage, TransactionStore))
+        self._loop = asyncio.get_running_loop()
         self._event = asyncio.Event()
+        self._is_waiting = False
+        """True while `run` waits for `_event`, so no call is in flight."""
         self._awake = False
         """True only if `_event` is set and `found_nothing` is not, so that most ends of runs do not touch them."""
         self._claimable = True
@@ -148,10 +158,33 @@ class ClaimLoop:
         self._event.set()
 
     def receive(self, pushed: JobsPushed) -> None:
-        """Start the jobs soon that an add has claimed for this worker."""
+        """Start the jobs soon that another call has claimed for this worker."""
         if self._pushes.receive(pushed, self._channel.number):
             self.found_nothing.clear()
             self._event.set()
+
+    def receive_plain(self, pushed: PlainPushed) -> None:
+        """Start a job that an add has claimed for this worker, in this call if the worker has nothing else to do.
+
+        Only outside of every task.
+        """
+        if (
+            self._is_waiting
+            and not (self._event.is_set() or self._stopping or failpoints.armed)
+            and self.has_safe_leases
+            and self._pushes.accept(pushed.number, pushed.claimed_at, self._loop.time())
+        ):
+            run = run_of_entry(self._client, pushed.raw, pushed.name, pushed.data, pushed.claimed_at)
+            free = self._owner.start_pushed(run)
+            if free is not None:
+                self.found_nothing.clear()
+                # The push has removed this worker from the list of idle workers. If it has other free slots, it must
+                # call. It does so after the first step of the handler, see `run`.
+                self._registered = False
+                if free:
+                    self.wake()
+                return
+        self.receive(pushed.as_jobs())
 
     def end(self, runs: list[Run]) -> None:
         """Queue the outcomes of runs that have ended."""
@@ -211,7 +244,9 @@ class ClaimLoop:
         """Call whenever there is a reason. Return after `finish`, when every outcome is stored."""
         try:
             while not (self._finishing and self._left and not self.outcomes):
+                self._is_waiting = True
                 await self._event.wait()
+                self._is_waiting = False
                 self._event.clear()
                 self._awake = False
                 if self._pushes:
@@ -225,6 +260,7 @@ class ClaimLoop:
                 if self.outcomes or self._must_leave() or (self._claimable and slots > 0):
                     await self._call_safely(slots)
         finally:
+            self._is_waiting = False
             self.ended = True
             self._due.cancel()
             self._echo.cancel()

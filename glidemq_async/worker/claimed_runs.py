@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from glidemq_async.client.queue_client import QueueClient
-from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow
+from glidemq_async.functions.claimed_jobs import BYTES_OF_A_TIME, ClaimedJob, EntriesRead, EntryRow
 from glidemq_async.jobs.snapshot import has_options, job_of_claim, jobs_of_entries
 from glidemq_async.worker.runs import RELEASED, Run
 
@@ -34,6 +34,15 @@ def runs_of_claim(client: QueueClient, jobs: Sequence[ClaimedJob], claimed_at: i
         job = job_of_claim(client, job_id, entry, fence, name, data, opts, history, claimed_at)
         runs.append(Run(job, entry, bool(opts), claimed_at if is_plain else None))
     return ClaimedRuns(runs)
+
+
+def run_of_entry(client: QueueClient, raw: bytes, name: bytes, data: bytes, claimed_at: int) -> Run:
+    """Return the run of a plain job without options. `raw` is the id of its entry."""
+    text = raw.decode()
+    token = "p" + text
+    named = name.decode(errors="replace")
+    job = job_of_claim(client, text[:-BYTES_OF_A_TIME], token, 1, named, data, b"", None, claimed_at)
+    return Run(job, token, False, claimed_at)
 
 
 def _runs_of_entries(client: QueueClient, rows: Sequence[EntryRow], claimed_at: int) -> ClaimedRuns:

@@ -55,10 +55,14 @@ class PushInbox:
         `at`: loop time; `is_safe`: leases are renewed in time.
         """
         pushed, self._waiting = self._waiting, None
-        if pushed is None or pushed.number != self._answered or not is_safe:
-            return None
+        return pushed if pushed is not None and is_safe and self.accept(pushed.number, pushed.claimed_at, at) else None
+
+    def accept(self, number: int, claimed_at: int, at: float) -> bool:
+        """Accept a push with these fields at a loop time. Return False if its jobs must not start."""
+        if number != self._answered:
+            return False
         now = self._server_ms + (at - self._replied_at) * 1000
-        if abs(now - pushed.claimed_at) > self._fresh_ms:
-            return None
-        self._accepted = pushed.number
-        return pushed
+        if abs(now - claimed_at) > self._fresh_ms:
+            return False
+        self._accepted = number
+        return True

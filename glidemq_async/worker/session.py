@@ -14,9 +14,9 @@ from glidemq_async._internal.task_scope import HAS_EAGER_TASKS, TaskScope
 from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost, SerializationError
-from glidemq_async.functions import wakeup
+from glidemq_async.functions import push, wakeup
 from glidemq_async.functions.lease import Held
-from glidemq_async.functions.push import JobsPushed
+from glidemq_async.functions.push import JobsPushed, PlainPushed
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.storage import Subscription
@@ -157,8 +157,11 @@ class Session:
 
     def _on_message(self, message: bytes) -> None:
         """Handle a message on the worker's own channel."""
+        if message.startswith(push.ONE_PLAIN):  # the first one, because a handler waits for it
+            self._on_push(push.read_plain(message))
+            return
         match wakeup.read_message(message):
-            case JobsPushed() as pushed:  # the first one, because a handler waits for it
+            case JobsPushed() as pushed:
                 self.loop.receive(pushed)
             case wakeup.ClaimNow():
                 self.loop.wake()
@@ -174,6 +177,15 @@ class Session:
                 self._on_command(text)
             case None:
                 pass
+
+    def _on_push(self, pushed: PlainPushed) -> None:
+        try:
+            self.loop.receive_plain(pushed)
+        except Exception as error:  # noqa: BLE001 - a defect of this library
+            self._on_defect(error)
+        except (KeyboardInterrupt, SystemExit) as error:  # of a handler
+            # uvloop would take it for an error of the connection.
+            asyncio.get_running_loop().call_soon(_raise, error)
 
     def _stop_entry(self, entry: str, reason: StopReason) -> None:
         if not self._slots.stop_entries([entry], reason):
@@ -237,6 +249,26 @@ class Session:
                     self._listeners.notify("active", run.job)
         for claimed in taken:
             self._start(claimed)
+
+    def start_pushed(self, run: Run) -> int | None:
+        """Take a slot for the run of a pushed plain job, and start it. Return the number of free slots.
+
+        The handler runs in this call up to its first real wait. Call this outside of every task. Returns None, and does
+        nothing, if the start needs more steps.
+        """
+        shared_tasks, may_share = self._shared_tasks, self._may_share
+        if (
+            shared_tasks is None
+            or may_share is None
+            or self._taken
+            or self._missed_stops
+            or self._listeners.wants("active")
+            or not may_share(run.job)
+            or (free := self._slots.take_one(run)) is None
+        ):
+            return None
+        shared_tasks.start_now(run)
+        return free
 
     def _start(self, claimed: ClaimedRuns) -> None:
         runs, shared_tasks, may_share = claimed.runs, self._shared_tasks, self._may_share
@@ -429,3 +461,7 @@ class Session:
             await self._watch.leave(self._slots.runs)
         if self._subscription is not None:
             await self._subscription.close()
+
+
+def _raise(error: BaseException) -> None:
+    raise error

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import HAS_EAGER_TASKS, TaskScope
+from glidemq_async._internal.wait_point import WaitPoint
 from glidemq_async.jobs.context import Variables, other_variables, set_current_job
 from glidemq_async.jobs.snapshot import meter_of
 from glidemq_async.worker.runs import Run, Runner
@@ -59,7 +60,7 @@ class SharedTasks:
         self._ended: list[Run] = []
         """The runs of this turn that have ended."""
         self._turn = 0
-        self._idle: list[asyncio.Future[None]] = []
+        self._idle: list[WaitPoint] = []
         self._is_next_awake = False
         """True while a task that was woken has not taken its step."""
         self._closed = False
@@ -77,12 +78,26 @@ class SharedTasks:
         finally:
             self._end_turn()
 
+    def start_now(self, run: Run) -> None:
+        """Run a job up to its first real wait, before this method returns. Only outside of every task.
+
+        On Python 3.11 the job begins in the next iteration of the loop if no task is idle.
+        """
+        if not HAS_EAGER_TASKS and self._idle and not (self._is_next_awake or self._runs):
+            idle = self._idle.pop()
+            if idle.is_waiting:
+                self._runs.append(run)
+                self._is_next_awake = True
+                idle.resume()
+                return
+        self.start([run])
+
     def close(self) -> None:
         """End the idle tasks. Each other task ends after its run."""
         self._closed = True
         for idle in self._idle:
-            if not idle.done():
-                idle.set_result(None)
+            if idle.is_waiting:
+                idle.resume_soon()
 
     def _end_turn(self) -> None:
         self._turn += 1
@@ -96,8 +111,8 @@ class SharedTasks:
         self._is_next_awake = True
         while self._idle:
             idle = self._idle.pop()
-            if not idle.done():  # cancelled, because the loop ends
-                idle.set_result(None)
+            if idle.is_waiting:  # otherwise it was cancelled, because the loop ends
+                idle.resume_soon()
                 return
         self._tasks.start(self._work())
 
@@ -118,7 +133,7 @@ class SharedTasks:
                     self._wake_next()
                     return
             if not self._closed:
-                idle = loop.create_future()
+                idle = WaitPoint(loop)
                 self._idle.append(idle)
                 try:
                     await idle
@@ -126,9 +141,9 @@ class SharedTasks:
                     self._end_idle(idle)
                     raise
 
-    def _end_idle(self, idle: asyncio.Future[None]) -> None:
+    def _end_idle(self, idle: WaitPoint) -> None:
         """Note that an idle task was cancelled: the loop ends, or a handler has kept its task to cancel it later."""
-        if idle.done() and not idle.cancelled():  # it was woken, so another task must take its place
+        if not idle.is_cancelled:  # it was woken, so another task must take its place
             self._is_next_awake = False
             self._wake_next()
 

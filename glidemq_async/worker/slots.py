@@ -54,6 +54,16 @@ class Slots:
             self._runs = taken
         return runs
 
+    def take_one(self, run: Run) -> int | None:
+        """Take a slot for one claimed run. Return the number of slots that are free then, None if it got no slot."""
+        runs = self._by_entry() if self._claim else self._runs
+        free = self.most - len(runs) - self._executor.occupied - 1
+        if free < 0 or run.entry in runs:
+            return None
+        self.all_free.clear()
+        runs[run.entry] = run
+        return free
+
     def release(self, ended: list[Run]) -> None:
         """Free the slots of runs that have ended."""
         if len(ended) == len(self):  # these are all current runs

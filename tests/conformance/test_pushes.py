@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Unpack
 
 import pytest
 
 from glidemq_async import BatchOptions, JobOptions, Queue
+from glidemq_async.functions.calling import CallOptions
+from glidemq_async.functions.push import KINDS
 from glidemq_async.functions.wakeup import ClaimNow, LeaseGone
-from glidemq_async.storage import RedisStorage, Storage, Subscription
+from glidemq_async.storage import Arg, RedisStorage, Storage, Subscription
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, job_events, until, worker_of
 from tests.support.idle_worker import IdleWorker, leases_in
@@ -330,6 +332,86 @@ async def test_a_sweep_reclaims_a_pushed_job_at_the_end_of_the_lease_of_its_work
 # -- a worker and its messages ----------------------------------------------------------------------------------------
 
 
+class Immediate(Relay):
+    """A storage that notes whether a push has started its job when its message is handled."""
+
+    def __init__(self, inner: Storage, runs: list[str]) -> None:
+        super().__init__(inner)
+        self._runs = runs
+        self.started: list[bool] = []
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            before = len(self._runs)
+            on_message(message)
+            if message[:1] in KINDS:
+                self.started.append(len(self._runs) > before)
+
+        return await super().subscribe(key, channel, deliver, on_change)
+
+
+async def test_a_pushed_job_starts_in_the_turn_of_its_message(storage: Storage, name: str) -> None:
+    runs: list[str] = []
+    relay = Immediate(storage, runs)
+
+    async def note(job: AnyJob) -> str:
+        runs.append(job.id)
+        return job.id
+
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, note, concurrency=2) as worker:
+        for _ in range(3):
+            await idle(worker)
+            job = await queue.add("n", 1)
+            assert await job.result(5) == job.id
+        # Python 3.11 has no eager tasks, and the worker no idle task before its first job.
+        assert relay.started[1:] == [True, True]
+        assert await queue.check() == []
+
+
+async def test_a_handler_that_waits_delays_neither_its_worker_nor_the_next_job(storage: Storage, name: str) -> None:
+    gate = Gate()
+    async with Queue[Any, Any](name, storage) as queue, worker_of(queue, gate, concurrency=2) as worker:
+        await idle(worker)
+        jobs = [await queue.add("n", number) for number in range(2)]
+        assert {(await gate.running()).id for _ in jobs} == {job.id for job in jobs}
+        gate.release()
+        for job in jobs:
+            assert (await ended(job)).state == "completed"
+        assert await queue.check() == []
+
+
+class Noting(Relay):
+    """A storage that notes which adds ask for their messages first."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.asked: list[bool] = []
+
+    async def call(self, function: str, key: str, args: Sequence[Arg], **options: Unpack[CallOptions]) -> object:
+        if function in {"addPlain", "addJob"}:
+            self.asked.append(options.get("messages_first", False))
+        return await super().call(function, key, args, **options)
+
+
+@everywhere
+async def test_an_add_after_a_pushed_one_asks_for_its_message_before_its_reply(storage: Storage, name: str) -> None:
+    relay = Noting(storage)
+    async with Queue[Any, Any](name, relay) as queue:
+        await queue.add("n", 0)
+        async with worker_of(queue, echo, concurrency=2) as worker:
+            for number in range(2):
+                await idle(worker)
+                assert await (await queue.add("n", number)).result(5) == number
+            for number in range(2):
+                await idle(worker)
+                assert await queue.add_and_wait("n", number, wait_timeout=5) == number
+        await queue.add("n", 1)
+        await queue.add("n", 2)
+    assert relay.asked == [False, False, True, True, True, True, False]
+
+
 class Interrupted(Relay):
     """A storage whose messages a test can drop or keep back."""
 
@@ -341,7 +423,7 @@ class Interrupted(Relay):
         self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
     ) -> Subscription:
         def deliver(message: bytes) -> None:
-            if self.kept is None or message[:1] != b"p":
+            if self.kept is None or message[:1] not in KINDS:
                 on_message(message)
             else:
                 self.kept.append(lambda: on_message(message))

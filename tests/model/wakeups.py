@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from glidemq_async.functions.push import KIND, JobsPushed, read_push
+from glidemq_async.functions.push import KINDS, JobsPushed, read_push
 from tests.model.driver import BASE, Connection, Snapshot
 from tests.model.lines import Lines
 
@@ -67,7 +67,7 @@ class Wakeups:
     def _receive(self, name: str, message: str) -> None:
         if message == "w":
             self._listeners[name].asleep, self._listeners[name].woken = False, True
-        elif message.startswith(KIND.decode()):
+        elif message[:1].encode() in KINDS:
             self._push(name, read_push(message.encode(errors="surrogateescape")))
         elif message != "s":  # a scheduler's process is not known here
             self._messages.append((name, message))

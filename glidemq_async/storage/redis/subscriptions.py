@@ -266,17 +266,17 @@ class SubscriberLink:
         return [one for subscribers in self._channels.values() for one in subscribers]
 
     def _reply(self, reply: Reply) -> None:
-        if isinstance(reply, Exception):
-            self._failed(reply)
-            return
-        items = as_list(reply)
-        # Messages are not matched against a pattern, which takes longer than the rest of this function.
-        if items and items[0] == b"smessage":
-            _, channel, payload = cast("list[bytes]", items)
+        # A handler may wait for a message, so it comes first and is not matched against a pattern.
+        message = cast("list[bytes]", reply)
+        if type(message) is list and message[0] == b"smessage":
+            _, channel, payload = message
             for subscription in tuple(self._channels.get(channel, ())):
                 subscription.message(payload)
             return
-        match items:
+        if isinstance(reply, Exception):
+            self._failed(reply)
+            return
+        match as_list(reply):
             case [b"ssubscribe", bytes(channel), _]:
                 self._answered("SSUBSCRIBE", channel)
                 self._subscribed(channel)

@@ -1,0 +1,83 @@
+"""A point at which a task waits until a callback of its event loop continues it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator
+from contextvars import Context
+from typing import Any, Final, Self, TypeAlias
+
+_Resume: TypeAlias = Callable[[Any], object]
+
+
+# A future resumes its task in the next iteration of the loop. An idle process needs 30 us for that iteration, because
+# its code is not in the caches of the processor any more. `resume` continues the task inside of the caller instead.
+#
+# This class implements the protocol by which a task waits for an object that is not an asyncio.Future: the task sees
+# the attribute `_asyncio_future_blocking`, and passes its own callback to `add_done_callback`. Calling that callback
+# is a step of the task. Tasks must not be nested, so only code outside of every task may call `resume`: the methods of
+# a protocol, and the callbacks of `call_soon` and `call_later`.
+class WaitPoint:
+    """One wait of one task at a time: `await point`."""
+
+    __slots__ = ("_asyncio_future_blocking", "_context", "_loop", "_reason", "_step", "is_cancelled")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asyncio_future_blocking = False
+        self._loop: Final = loop
+        self._step: _Resume | None = None
+        self._context: Context | None = None
+        self._reason: object = None
+        self.is_cancelled = False
+        """True if the task was cancelled in its last wait, before anything had resumed it."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """True while a task waits here and nothing has resumed it."""
+        return self._step is not None
+
+    def resume(self) -> None:
+        """Continue the task up to its next wait. Only outside of every task, and only while a task waits.
+
+        Raises KeyboardInterrupt and SystemExit of the task, as a callback of the loop does.
+        """
+        step, context = self._taken()
+        context.run(step, self)
+
+    def resume_soon(self) -> None:
+        """Continue the task in the next iteration of the loop. Only while a task waits."""
+        step, context = self._taken()
+        self._loop.call_soon(step, self, context=context)
+
+    def _taken(self) -> tuple[_Resume, Context]:
+        step, context = self._step, self._context
+        assert step is not None and context is not None  # noqa: S101, PT018 - a task waits
+        self._step = self._context = None
+        return step, context
+
+    def __await__(self) -> Generator[Self]:
+        self._asyncio_future_blocking = True
+        yield self
+
+    # -- called by the task -----------------------------------------------------------------------------------------
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the loop of the task."""
+        return self._loop
+
+    def add_done_callback(self, step: _Resume, *, context: Context) -> None:
+        """Keep the function that continues the task."""
+        self._step, self._context, self.is_cancelled = step, context, False
+
+    def cancel(self, msg: object = None) -> bool:
+        """Cancel the wait. Return False if the task has been resumed."""
+        if self._step is None:
+            return False
+        self.is_cancelled, self._reason = True, msg
+        self.resume_soon()
+        return True
+
+    def result(self) -> None:
+        """Raise CancelledError if the wait was cancelled."""
+        if self.is_cancelled:
+            raise asyncio.CancelledError(*(() if self._reason is None else (self._reason,)))
