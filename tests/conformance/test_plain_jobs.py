@@ -123,6 +123,7 @@ async def test_the_start_of_a_renewed_run_is_kept(queue: AnyQueue, fake_worker: 
     [lease] = await fake_worker.claim()
     await asyncio.sleep(0.05)
     await fake_worker.renew(lease)
+    assert await fake_worker.claim() == []  # the stored reply to the last call does not name the job any more
     await job.refresh()
     began = job.processed_at
     assert began is not None

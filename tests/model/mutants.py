@@ -90,7 +90,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('XRANGE', base .. ':fifo', id, id, 'COUNT', 1)[1]\n  if found",
         "redis.call('XRANGE', base .. ':fifo', id, '+', 'COUNT', 1)[1]\n  if found",
     ),
-    "the start of a renewed plain run is forgotten": ("  note_starts(base, args, waited)\n", ""),
     "a step of an add repeats the last job of the step before": (
         "    local from = last + 1\n    last = math.min(last + step, n)\n    add_step",
         "    local from = math.max(1, last)\n    last = math.min(last + step, n)\n    add_step",
