@@ -249,7 +249,8 @@ class InstructionClient:
         for job in claimed:
             route = job.history.route if job.history else None
             key = route.rsplit(b" ", 1)[1].decode() if route and self._kind.keys else None
-            request.settle(job.id, job.entry, key, Completed(NONE), plain_since=self._now if job.is_plain else None)
+            since, claimed_at = (self._now, None) if job.is_plain else (None, self._now)
+            request.settle(job.id, job.entry, key, Completed(NONE), plain_since=since, claimed_at=claimed_at)
         reply = await settle.send(request)
         self._now = reply.now
         return [*reply.jobs]

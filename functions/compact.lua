@@ -6,7 +6,7 @@
 --                         "<16 digits of sequence> <added ms> p <priority>"   of a prioritized job
 --                         its route, see keyed.lua                        of a keyed job
 --   compact_runs  hash  id -> "<token> <started ms> <lease ms>" while the job runs, and
---                             "c<token> <started ms> <lease ms> <ended ms> <result>" when it has completed
+--                             "c<first letter of the token> <started ms> 0 <ended ms> <result>" when it has completed
 -- One command reads or writes the texts of all jobs of a call. A record takes one command for each job.
 -- A compact job gets a record as soon as something else must be stored for it, for the same reasons as a plain job, see
 -- plain.lua. compact.open writes the record, and the job is then like any other job.
@@ -84,14 +84,15 @@ function compact.start(base, runs, seen)
   if widen then redis.call('HDEL', key, WIDENER) end
 end
 
--- Return the text of a completed run. run: its text until now; tail: of compact.tail.
-function compact.ended(run, tail)
-  return 'c' .. run .. tail
+-- Return the text of a completed run. prefix: the first letter of its token; started, now: when it began and ended, ms
+-- as texts. The runs of a call often have the same text, so it does not contain the token.
+function compact.ended(prefix, started, now, result)
+  return 'c' .. prefix .. ' ' .. started .. ' 0 ' .. now .. ' ' .. result
 end
 
--- Return the end of the text of a completed run: when it ended, ms as text, and its result.
-function compact.tail(now, result)
-  return ' ' .. now .. ' ' .. result
+-- Return when a run began, ms as text, from its text.
+function compact.start_of(run)
+  return string.match(run, ' (%d+) %d+$')
 end
 
 -- Return the location of a compact job, as in a record.

@@ -15,15 +15,9 @@ end
 
 -- Return the entries, the ids and (nil for a group without keys) the keys of the runs `from` to `to` of a group.
 local function read(args, group, from, to)
-  local width, raws, ids = group.width, {}, {}
-  local keys = width == 3 and {} or nil
-  local at = group.first + (from - 1) * width
-  for i = 1, to - from + 1 do
-    raws[i], ids[i] = args[at], args[at + 1]
-    if keys then keys[i] = args[at + 2] end
-    at = at + width
-  end
-  return raws, ids, keys
+  local first, count = group.first - 1, group.count
+  local raws, ids = {unpack(args, first + from, first + to)}, {unpack(args, first + count + from, first + count + to)}
+  return raws, ids, group.width == 3 and {unpack(args, first + 2 * count + from, first + 2 * count + to)} or nil
 end
 
 -- Replace the entries that another consumer owns with an id that no entry has.
@@ -41,7 +35,7 @@ local function release(base, raws, keys, call)
   -- The keys that the caller sent are trusted only if every run holds its lease.
   if keys and not valid then keys = entries.keys_of(lane, raws) end
   entries.delete_acknowledged(lane, raws, not valid or call.seen.lane_lost)
-  if keys and keys[1] then keyed.release(base, keys, call) end
+  if keys and keys[1] then keyed.release_completed(base, keys, call) end
   return valid
 end
 
@@ -54,48 +48,107 @@ local function refusal(base, id, token, named)
   return state and 'stale' or 'missing'
 end
 
--- Return true if completed jobs of this policy may stay compact jobs. A policy with a time to live keeps 0 jobs.
+-- Return true if completed jobs of this policy may stay compact jobs until finish.store. A client may wait for a job
+-- that is not kept. Such a job needs a record, and so does one with a time to live.
 local function keeps(policy, seen)
-  return not seen.event_rules and finish.kept_by(policy, seen) ~= 0
+  if seen.event_rules then return false end
+  local count, _, ttl = finish.kept_by(policy, seen)
+  return not ttl and (count ~= 0 or not seen.waiters)
 end
 
--- Complete the runs `from` to `to` of a group. position: the position of the first one among the runs of the call.
--- Refused runs are added to `answer`. complete: outcomes.apply.c.
-function compact_ends.step(base, args, group, from, to, position, done, answer, call, complete)
-  local seen, now, prefix = call.seen, digits(call.now), group.started
-  local raws, ids, keys = read(args, group, from, to)
-  if call.verify then disown(base, prefix, raws, args[3]) end
-  local valid = release(base, raws, keys, call) or not entries.fenced
-  local runs = compact.runs(base, ids, seen)
-  local flat, n, line, kept, named = {}, 0, nil, keeps(group.policy, seen), {}
-  local result = args[group.results + 1]
-  local tail = compact.tail(now, result)
-  local collected
+-- Return the result of the i-th run of a group.
+local function result_of(args, group, i)
+  return args[group.results + (group.many and i or 1)]
+end
+
+-- Note that all jobs of a step have completed. from: the position of the first one in the group.
+local function note(args, group, ids, from, done, call)
+  local line, results = events.line(call.lines, 'completed'), {}
+  local at = #line
+  for i = 1, #ids do line[at + i] = ids[i] end
+  if call.seen.waiters then
+    for i = 1, #ids do results[i] = result_of(args, group, from + i - 1) end
+  end
+  finish.note_completed(done, group.policy, ids, results)
+end
+
+-- Write the ends of runs that began at the same time, as if all of them were runs of compact jobs. Return how many of
+-- the jobs had no text in `compact_runs`: they are not compact jobs.
+local function write_ends(base, args, group, ids, from, now)
+  local prefix, since, flat, n = group.prefix, group.since, {}, 0
+  local text = compact.ended(prefix, since, now, args[group.results + 1])
   for i = 1, #ids do
-    local id, token = ids[i], prefix .. raws[i]
-    if group.many then
-      result = args[group.results + from + i - 1]
-      tail = compact.tail(now, result)
-    end
-    local run = runs and compact.is_run(runs[i], token) and runs[i]
-    local why = not valid and refusal(base, id, token, named)
-    if run and kept and not why then
-      line = line or events.line(call.lines, 'completed')
-      line[#line + 1] = id
-      flat[n + 1], flat[n + 2], n = id, compact.ended(run, tail), n + 2
-      collected = collected or finish.group_of(done, 'completed', group.policy)
-      local k = #collected.ids + 1
-      collected.ids[k], collected.payloads[k] = id, result
+    if group.many then text = compact.ended(prefix, since, now, args[group.results + from + i - 1]) end
+    flat[n + 1], flat[n + 2], n = ids[i], text, n + 2
+  end
+  return in_chunks('HSET', base .. ':compact_runs', nil, flat)
+end
+
+-- Remove the `made` texts that write_ends has created. Return which of the jobs are compact ones, by position.
+local function undo_others(base, ids, made)
+  local are_compact, others = {}, {}
+  for i, id in ipairs(ids) do
+    are_compact[i] = made < #ids and compact.has(base, id)
+    if not are_compact[i] then others[#others + 1] = id end
+  end
+  in_chunks('HDEL', base .. ':compact_runs', nil, others)
+  return are_compact
+end
+
+-- Return the texts of the runs of compact jobs, by position. tokens: of the runs.
+local function runs_of(base, ids, tokens, seen)
+  local runs = compact.runs(base, ids, seen) or {}
+  for i, run in ipairs(runs) do
+    if not compact.is_run(run, tokens[i]) then runs[i] = false end
+  end
+  return runs
+end
+
+-- Complete runs one by one. step: see compact_ends.step; ended: which jobs have their end already, by position.
+local function complete_each(base, step, ended, done, answer, call, complete)
+  local args, group, ids, now, named, flat = step.args, step.group, step.ids, digits(call.now), {}, {}
+  local runs = ended or runs_of(base, ids, step.tokens, call.seen)
+  for i = 1, #ids do
+    local id, token, result, run = ids[i], step.tokens[i], result_of(args, group, step.from + i - 1), runs[i]
+    local why = not step.valid and refusal(base, id, token, named)
+    if run and step.keeps and not why then
+      events.note(call.lines, 'completed', id)
+      finish.note(done, 'completed', group.policy, id, result)
+      if not ended then
+        flat[#flat + 1], flat[#flat + 2] = id, compact.ended(group.prefix, compact.start_of(run), now, result)
+      end
     elseif not why then
       if run then compact.open(base, id) end
       why = complete(base, now, call, done, id, token, result, group.policy)
     end
     if why then
       if why == 'missing' then record.lost(base, id, call) end
-      answer[#answer + 1], answer[#answer + 2] = position + i - 1, why
+      answer[#answer + 1], answer[#answer + 2] = step.position + i - 1, why
       -- If the job was removed, this outcome proves that the run has ended.
       stopping.finish(base, args[3], {token}, call)
     end
   end
-  if n > 0 then in_chunks('HSET', base .. ':compact_runs', nil, flat) end
+  in_chunks('HSET', base .. ':compact_runs', nil, flat)
+end
+
+-- Complete the runs `from` to `to` of a group. position: the position of the first one among the runs of the call.
+-- Refused runs are added to `answer`. complete: outcomes.apply.c.
+function compact_ends.step(base, args, group, from, to, position, done, answer, call, complete)
+  local seen, ended = call.seen, nil
+  local raws, ids, keys = read(args, group, from, to)
+  if call.verify then disown(base, group.prefix, raws, args[3]) end
+  local valid, keeps_compact = release(base, raws, keys, call) or not entries.fenced, keeps(group.policy, seen)
+  if group.since and valid and keeps_compact and seen.compact then
+    local made = write_ends(base, args, group, ids, from, digits(call.now))
+    if made == 0 then
+      note(args, group, ids, from, done, call)
+      return
+    end
+    ended = undo_others(base, ids, made)
+  end
+  local tokens = {}
+  for i, raw in ipairs(raws) do tokens[i] = group.prefix .. raw end
+  local step = {args = args, group = group, ids = ids, tokens = tokens, from = from, position = position, valid = valid,
+    keeps = keeps_compact}
+  complete_each(base, step, ended, done, answer, call, complete)
 end

@@ -25,20 +25,32 @@ end
 -- The number of arguments of a run in the groups of the active stream, by the first letter of their tokens.
 local WIDTHS = {l = 2, k = 3}
 
+-- Return the first letter of the tokens of a group of the active stream, and when its runs began, nil if that is not
+-- known. Return nothing for a group of plain jobs.
+local function active_kind(started)
+  if tonumber(started) then
+    integer('started', started)
+    return nil
+  end
+  local prefix, since = string.match(started, '^([lk])(%d*)$')
+  if not prefix then fail('ARGUMENT', 'started must be a time, found ' .. started) end
+  return prefix, since ~= '' and since or nil
+end
+
 -- Read the groups from args[at] on, see settle.lua. Return them, the position after them, and the number of their jobs.
--- A group of the active stream has a `width`.
+-- A group of the active stream has a `prefix`, a `width` and, if the start of its runs is known, `since`.
 function completing.parse(args, at, number)
   local groups, total = {}, 0
   for g = 1, number do
     local started, policy, count = args[at], args[at + 1], integer('count', args[at + 2])
-    local width = WIDTHS[started]
-    if not width then integer('started', started) end
+    local prefix, since = active_kind(started)
+    local width = WIDTHS[prefix or '']
     if policy ~= '' then finish.check_policy(policy) end
     local after = at + 3 + count * (width or 1)
     local m = integer('number of results', args[after])
     if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
     groups[g] = {started = started, policy = policy, first = at + 3, last = after - 1, results = after, many = m > 1,
-      width = width, count = count}
+      width = width, count = count, prefix = prefix, since = since}
     at, total = after + m + 1, total + count
   end
   return groups, at, total

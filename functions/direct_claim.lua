@@ -19,7 +19,7 @@ local WAITED = 112               -- the byte "p", the first of a token of `fifo`
 local CONCERNS = {'returned', 'lifo', 'ready', 'prioritized', 'limits', 'recorded', 'expiry', 'regrouped'}
 
 local function is_allowed(base, call)
-  if call.behind or call.ends_jobs or call.touched or not queue_flags.is_compared(base) then return false end
+  if call.behind or call.ends_jobs or keyed.has_review(call) or not queue_flags.is_compared(base) then return false end
   local seen = call.seen
   for i = 1, #CONCERNS do
     if seen[CONCERNS[i]] then return false end

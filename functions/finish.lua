@@ -407,6 +407,18 @@ function finish.note(done, state, policy, id, payload)
   ids[n], group.payloads[n] = id, payload
 end
 
+-- Collect completed jobs. payloads: by position, needed only if a client waits in this queue. The caller does not
+-- change the tables any more.
+function finish.note_completed(done, policy, ids, payloads)
+  local group = finish.group_of(done, 'completed', policy)
+  local known, n = group.ids, #group.ids
+  if n == 0 then
+    group.ids, group.payloads = ids, payloads
+    return
+  end
+  for i = 1, #ids do known[n + i], group.payloads[n + i] = ids[i], payloads[i] end
+end
+
 -- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total
 -- duration of the runs of each state, if there were any. done.plain: how many plain jobs completed as well.
 function finish.store(base, done, call, run_ms)

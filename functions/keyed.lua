@@ -71,6 +71,11 @@ function keyed.is_costly(seen)
   return seen.limited or seen.resting or seen.pauses
 end
 
+-- Return true if the call has keys to review.
+function keyed.has_review(call)
+  return call.touched or call.ended
+end
+
 -- Return true if a call that works in steps should end, because the review at its end may be costly.
 function keyed.has_touched_many(call)
   return #(call.touched or {}) >= MOST_TOUCHED
@@ -226,10 +231,35 @@ do
     if widen then redis.call('ZREM', key, WIDENER) end
   end
 
+  -- Put the keys into `ready` that have waiting jobs. No job of these keys runs, and the queue has no limits.
+  local function review_ended(base, keys, call)
+    local prefix, ready, not_ready, n, seen = base .. ':keyq:', {}, {}, 0, call.seen
+    for from = 1, #keys, AT_ONCE do
+      local last, names = math.min(from + AT_ONCE - 1, #keys), {}
+      for i = from, last do names[i - from + 1] = prefix .. keys[i] end
+      local count = redis.call('EXISTS', unpack(names))
+      for i = from, last do
+        if count == last - from + 1 or (count > 0 and exists(names[i - from + 1])) then
+          ready[n + 1], ready[n + 2], n = order.next(base, call), keys[i], n + 2
+        elseif seen.ready then
+          not_ready[#not_ready + 1] = keys[i]
+        end
+      end
+    end
+    call.startable = call.startable + n / 2
+    in_chunks('ZREM', base .. ':ready', nil, not_ready)
+    if seen.sleeping then in_chunks('ZREM', base .. ':sleeping', nil, keys) end
+    if n > 0 then note_ready(base, ready, seen) end
+  end
+
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
   -- claims.
   function keyed.review(base, call)
-    local touched, seen = call.touched, call.seen
+    local touched, seen, ended = call.touched, call.seen, call.ended
+    if ended then
+      call.ended = nil
+      review_ended(base, ended, call)
+    end
     if not touched then return end
     keyed.write_entered(base, call)
     note_waiting(base, touched)
@@ -349,6 +379,19 @@ do
     if call.seen.running or exists(base .. ':limited') then return end
     redis.call('HDEL', base .. ':meta2', 'key_limits')
     call.seen.limited = nil
+  end
+
+  -- Note that runs of these keys have completed, as keyed.release. Without limits, this costs less.
+  function keyed.release_completed(base, keys, call)
+    if keyed.is_costly(call.seen) then return keyed.release(base, keys, call) end
+    in_chunks('HDEL', base .. ':running', nil, keys)
+    call.seen.running = exists(base .. ':running')
+    local ended = call.ended
+    if not ended then
+      call.ended = keys
+      return
+    end
+    for _, key in ipairs(keys) do ended[#ended + 1] = key end
   end
 
   -- Note that runs of these keys have ended, for any reason. `keys` names a key once for each run. The caller has

@@ -1,6 +1,6 @@
 -- settle: ends N runs and claims M jobs in one call.
 --   settleAndClaim  channel number consumer slots lock flags ran incarnation
---                   g { started policy count { entry [id [key]] }*count m result*m }*g
+--                   g { started policy count entry*count [id*count [key*count]] m result*m }*g
 --                   n { code id entry payload option }*n
 --       -> { now, refused, jobs, due, listeners, posted, past, settled, claimed }
 --     slots    how many jobs the caller can start now; 0 = claim nothing, the caller is not idle
@@ -13,9 +13,10 @@
 --              direct_active.lua. The reply is 1 if it does. Then finishClaim replies.
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of jobs that completed, by their retention policy. entry: without its prefix; m: 1 if all results
---              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l" for a group of
---              the tokens "l…", whose entries are followed by the ids of the jobs; "k" for keyed jobs, whose ids are
---              followed by their keys
+--              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l<that time>" for
+--              a group of the tokens "l…", whose entries are followed by the ids of its jobs; "k<that time>" for keyed
+--              jobs, whose ids are followed by their keys. Without the time if the runs began at different
+--              times; this costs a lookup
 --     n        all other runs
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")

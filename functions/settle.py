@@ -56,11 +56,17 @@ ACTIVE_STREAM: Final = DirectRead("D", "lane", None)
 class _Group:
     """Completed runs with the same retention policy, of plain jobs that began at the same time or of other jobs."""
 
-    __slots__ = ("entries", "results", "size")
+    __slots__ = ("claimed_at", "entries", "ids", "keys", "results", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, claimed_at: int | None = None) -> None:
+        self.claimed_at = claimed_at
+        """When all runs of a group of the active stream began (server ms), None if they began at different times."""
         self.entries: list[Arg] = []
-        """The entries without their prefix. The id of a job that is not plain follows, and its key if it has one."""
+        """The entries without their prefix."""
+        self.ids: list[Arg] = []
+        """The ids of the jobs that are not plain."""
+        self.keys: list[Arg] = []
+        """The ordering keys of keyed jobs."""
         self.results: list[bytes] = []
         self.size = 0
         """The number of runs."""
@@ -72,7 +78,9 @@ class _Group:
         # `count` compares in C. A generator would cost a call for each run.
         if results.count(first) == len(results):
             results = [first]
-        return [started, policy, self.size, *self.entries, len(results), *results]
+        if self.claimed_at is not None:
+            started = f"{started}{self.claimed_at}"
+        return [started, policy, self.size, *self.entries, *self.ids, *self.keys, len(results), *results]
 
 
 # The claim loop repeats a call until the server replies. A repetition must have the same number and the same contents:
@@ -97,22 +105,32 @@ class SettleRequest:
     """The group of each run in the order of `settle`, None for a run that is sent by itself."""
 
     def settle(
-        self, job_id: str, entry: str, key: str | None, outcome: Outcome, *, plain_since: int | None = None
+        self,
+        job_id: str,
+        entry: str,
+        key: str | None,
+        outcome: Outcome,
+        *,
+        plain_since: int | None = None,
+        claimed_at: int | None = None,
     ) -> None:
         """Add the outcome of a run.
 
         `key` is the ordering key of the job, which saves the server a lookup. `plain_since` is the time (server ms) at
-        which the run of a plain job began, None for any other job.
+        which the run of a plain job began, None for any other job. `claimed_at` is that time for any other job, None if
+        it is not known, which costs the server a lookup.
         """
         kind = group_kind(entry, key, outcome, plain_since)
         if kind is not None and isinstance(outcome, Completed):
             at = kind, "" if outcome.retention is None else _policy(outcome.retention)
-            group = self._groups.get(at) or self._groups.setdefault(at, _Group())
+            group = self._groups.get(at) or self._groups.setdefault(at, _Group(claimed_at))
             group.entries.append(entry[1:])
             if plain_since is None:
-                group.entries.append(job_id)
+                group.ids.append(job_id)
+                if claimed_at != group.claimed_at:
+                    group.claimed_at = None
             if kind == _KEYED:
-                group.entries.append(key or "")
+                group.keys.append(key or "")
             group.results.append(outcome.result)
             group.size += 1
             self._group_of.append(group)

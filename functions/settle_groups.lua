@@ -23,7 +23,7 @@ end
 local function settle_active(base, args, group, settled, done, answer, call)
   local seen = call.seen
   local is_costly = seen.streamed or seen.flowed or seen.stepped
-  local from, step = 1, claim.usual_step(settle_groups.usual_step(group.started == 'k', is_costly, seen))
+  local from, step = 1, claim.usual_step(settle_groups.usual_step(group.prefix == 'k', is_costly, seen))
   while from <= group.count do
     local to = math.min(from + step - 1, group.count)
     compact_ends.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)

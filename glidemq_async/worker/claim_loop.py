@@ -21,6 +21,7 @@ from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Failed, Retry
 from glidemq_async.functions.push import JobsPushed, PlainPushed
 from glidemq_async.functions.settle import SettleReply, SettleRequest
+from glidemq_async.jobs.snapshot import started_ms
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.worker.call_sender import CallSender
 from glidemq_async.worker.claimed_runs import ClaimedRuns, run_of_entry, runs_of_claim
@@ -348,7 +349,9 @@ class ClaimLoop:
             return request
         for run in batch:
             job = run.job
-            request.settle(job.id, run.entry, job.key, run.outcome, plain_since=run.plain_since)
+            since = run.plain_since
+            claimed_at = started_ms(job) if since is None else None
+            request.settle(job.id, run.entry, job.key, run.outcome, plain_since=since, claimed_at=claimed_at)
         return request
 
     def _confirm(self, batch: list[Run], settled: int) -> Sequence[Run]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
 
@@ -9,9 +10,9 @@ import pytest
 
 from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.outcomes import Retention
+from glidemq_async.functions.outcomes import Completed, Retention
 from tests.support.clocked_queue import Timed
-from tests.support.fake_worker import FakeWorker
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, records, worker_of
 from tests.support.stores import RunningStore
 
@@ -309,6 +310,137 @@ async def test_a_late_completion_frees_no_slot_of_its_key(queue: AnyQueue, fake_
     assert await queue.check() == []
     await fake_worker.complete(again)
     assert [lease.id for lease in await fake_worker.claim(3)] == [jobs[2].id]
+
+
+async def _claimed(queue: AnyQueue, fake_worker: FakeWorker, kind: str, number: int) -> list[Lease]:
+    """Return the leases of this many compact jobs of one claim, in the order of the claim."""
+    await queue.add_bulk([("n", n, JobOptions(**options_of(kind, n))) for n in range(number)])
+    return await fake_worker.claim(number)
+
+
+@everywhere
+@of_each_kind
+@pytest.mark.parametrize("known", [True, False], ids=["known start", "unknown start"])
+@pytest.mark.parametrize(
+    "results", [(b"\x01", b"\x01", b"\x01"), (b"\x01", b"\x02", b"\x03")], ids=["equal", "different"]
+)
+async def test_the_end_of_a_compact_job_has_its_times_and_its_result(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str, known: bool, results: tuple[bytes, ...]
+) -> None:
+    leases = await _claimed(queue, fake_worker, kind, 3)
+    assert {lease.claimed_at for lease in leases} != {None}
+    running = [await queue.get_job(lease.id) for lease in leases]
+    sent = leases if known else [lease._replace(claimed_at=None) for lease in leases]
+    reply = await fake_worker.settle_all([(lease, Completed(each)) for lease, each in zip(sent, results, strict=True)])
+    assert (reply.refused, reply.settled) == ({}, 3)
+    for lease, before, result in zip(leases, running, results, strict=True):
+        job = await queue.get_job(lease.id)
+        assert job is not None
+        assert before is not None
+        assert (job.state, job.return_value, job.processed_at) == ("completed", result[0], before.processed_at)
+        assert job.finished_at is not None
+        assert round(job.finished_at.timestamp() * 1000) == reply.now
+    assert await records(queue, store) == set()
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_compact_jobs_of_several_claims_complete_in_one_call(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    """The worker does not send the start of their runs, because it differs."""
+    first = await _claimed(queue, fake_worker, kind, 2)
+    started = [await queue.get_job(lease.id) for lease in first]
+    await asyncio.sleep(0.005)
+    await queue.add("n", **options_of(kind, 2))
+    [second] = await fake_worker.claim()
+    assert second.claimed_at != first[0].claimed_at
+    assert (await fake_worker.complete(*first, second)).refused == {}
+    for before in started:
+        assert before is not None
+        after = await queue.get_job(before.id)
+        assert after is not None
+        assert (after.state, after.processed_at) == ("completed", before.processed_at)
+    assert await records(queue, store) == set()
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+@pytest.mark.parametrize("others", [1, 3], ids=["one with a record", "all with a record"])
+async def test_jobs_with_a_record_complete_beside_compact_jobs(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str, others: int
+) -> None:
+    leases = await _claimed(queue, fake_worker, kind, 3)
+    for lease in leases[:others]:
+        await fake_worker.update(lease, "log", "a line")
+    recorded = {lease.id for lease in leases[:others]}
+    assert await records(queue, store) == recorded
+    assert (await fake_worker.complete(*leases)).refused == {}
+    assert await records(queue, store) == recorded
+    assert await store.ask("HLEN", f"{fake_worker.base}:compact_runs") == 3 - others
+    assert await counts(queue) == {"completed": 3}
+    for lease in leases:
+        assert [event for event, _ in await job_events(queue, lease.id)] == ["added", "active", "completed"]
+        assert await queue.get_job_logs(lease.id) == (["a line"] if lease.id in recorded else [])
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_a_job_whose_record_was_deleted_by_hand_is_missing_among_compact_jobs(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    leases = await _claimed(queue, fake_worker, kind, 3)
+    await fake_worker.update(leases[1], "log", "a line")
+    await store.ask("DEL", f"{fake_worker.base}:job:{leases[1].id}")
+    assert (await fake_worker.complete(*leases)).refused == {1: "missing"}
+    assert await counts(queue) == {"completed": 2}
+    assert await records(queue, store) == set()
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_a_removed_compact_job_is_missing_and_the_others_of_the_call_complete(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    leases = await _claimed(queue, fake_worker, kind, 3)
+    assert await queue.remove(leases[0].id)
+    assert (await fake_worker.complete(*leases)).refused == {0: "missing"}
+    assert await counts(queue) == {"completed": 2}
+    assert await store.ask("HLEN", f"{fake_worker.base}:compact_runs") == 2
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_compact_jobs_that_are_not_kept_leave_nothing(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, kind: str
+) -> None:
+    leases = await _claimed(queue, fake_worker, kind, 3)
+    await fake_worker.update(leases[1], "log", "a line")
+    await fake_worker.complete(*leases, retention=[Retention(0, None)] * 3)
+    assert await counts(queue) == {}
+    assert await store.ask("EXISTS", f"{fake_worker.base}:compact", f"{fake_worker.base}:compact_runs") == 0
+    assert await records(queue, store) == set()
+    for lease in leases:
+        assert [event for event, _ in await job_events(queue, lease.id)] == ["added", "active", "completed"]
+    assert await queue.check() == []
+
+
+@everywhere
+@of_each_kind
+async def test_a_client_gets_the_result_of_a_compact_job_that_is_not_kept(queue: AnyQueue, kind: str) -> None:
+    others = await queue.add_bulk([("n", n, JobOptions(keep_completed=0, **options_of(kind, n))) for n in range(3)])
+    job = await queue.add("n", 7, keep_completed=0, **options_of(kind, 3))
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 6, wait_timeout=10, keep_completed=0, **options_of(kind, 4)) == 6
+    await worker_of(queue, echo).run(until_empty=True)
+    for one in (*others, job):
+        assert await queue.get_job(one.id) is None
+    assert await queue.check() == []
 
 
 @pytest.mark.parametrize(

@@ -7,23 +7,35 @@ from typing import Final
 MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     "a compact job that gets a record keeps its text": ("  redis.call('HDEL', base .. ':compact', id)\n", ""),
     "a compact job that gets a record keeps its run": ("  redis.call('HDEL', base .. ':compact_runs', id)\n", ""),
-    "a completed compact job seems to run": ("return 'c' .. run .. tail", "return run"),
+    "a completed compact job seems to run": ("return 'c' .. prefix", "return prefix"),
     "a group completes runs without a lease": (
-        "local why = not valid and refusal(base, id, token, named)",
+        "local why = not step.valid and refusal(base, id, token, named)",
         "local why = nil",
     ),
     "a group keeps the keys of its runs": (
-        "  if keys and keys[1] then keyed.release(base, keys, call) end\n  return valid",
+        "  if keys and keys[1] then keyed.release_completed(base, keys, call) end\n  return valid",
         "  return valid",
     ),
     "a group releases keys of runs that have ended": (
         "  if keys and not valid then keys = entries.keys_of(lane, raws) end\n",
         "",
     ),
-    "compact jobs have no event when they complete": (
-        "      line[#line + 1] = id\n      flat[n + 1]",
-        "      flat[n + 1]",
+    "the keys of completed runs are not reviewed": ("      review_ended(base, ended, call)\n", ""),
+    "a call reviews only the keys of its first group": (
+        "    for _, key in ipairs(keys) do ended[#ended + 1] = key end\n",
+        "",
     ),
+    "compact jobs have no event when they complete": (
+        "  for i = 1, #ids do line[at + i] = ids[i] end\n",
+        "",
+    ),
+    "a group of compact jobs ends runs without a lease": ("if group.since and valid and", "if group.since and"),
+    "a job with a record ends as a compact job": ("    if made == 0 then", "    if true then"),
+    "a job with a record keeps its end as a compact job": (
+        "  in_chunks('HDEL', base .. ':compact_runs', nil, others)\n",
+        "",
+    ),
+    "a compact job beside a job with a record is missing": ("made < #ids and compact.has(base, id)", "false"),
     "a failed compact job gets no record": (
         "    if compact.is_run(run, tokens[i]) then compact.open(base, ids[i]) end\n",
         "",

@@ -151,7 +151,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             since = self.plain_since.get(token)
             job = self.model.jobs.get(id_)
             key = job.key if job is not None and token.startswith("k") and number % 4 else None
-            settled.append(end._replace(id=id_, token=token, payload=payload, since=since, key=key))
+            at = self.claimed_at.get(token) if number % 5 else None
+            settled.append(end._replace(id=id_, token=token, payload=payload, since=since, key=key, claimed_at=at))
         return settled
 
     @action(2, name=WORKERS)
@@ -177,7 +178,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         assert reply.due in call.due, f"the next claim is due at {reply.due}, the model expects one of {call.due}"
         same("time of the server", reply.now, self.model.now)
         worker.held |= {job.token: job.id for job in jobs}
-        self.plain_since |= {job.entry: reply.now for job in reply.jobs if job.is_plain}
+        for job in reply.jobs:
+            (self.plain_since if job.is_plain else self.claimed_at)[job.entry] = reply.claimed_at
         worker.registered = call.free > 0
         self.wakeups.answered(worker.name, reply.due)
         self.dirty = True

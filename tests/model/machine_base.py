@@ -52,6 +52,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.expected_messages: list[tuple[str, str]] = []
         self.made: int = 0
         self.plain_since: dict[str, int] = {}  # lease of a plain run -> when it began
+        self.claimed_at: dict[str, int] = {}  # lease of another run -> when it began
         self.sleeping: dict[str, int] = {}
         self.taken = 0
         self.plain = False

@@ -109,6 +109,7 @@ class Settled(NamedTuple):
     warm: bool = False  # and the worker keeps the function of the run
     since: int | None = None  # when the run began, of a job that was plain when its worker claimed it
     key: str | None = None  # the ordering key if the worker sends it
+    claimed_at: int | None = None  # when the run of a job that is not plain began, if the worker sends it
 
     @property
     def group(self) -> tuple[object, ...] | None:

@@ -84,7 +84,7 @@ def packed_extra(extra: dict[str, object]) -> bytes:
 
 
 def settled_run(run: Settled) -> SettledRun:
-    return SettledRun(run.id, run.token, _outcome(run), run.since or "", run.key)
+    return SettledRun(run.id, run.token, _outcome(run), run.since or "", run.key, run.claimed_at)
 
 
 def _parts(runs: Sequence[Settled]) -> tuple[list[list[Settled]], list[Settled]]:

@@ -42,6 +42,8 @@ class Lease(NamedTuple):
     name: str
     plain_since: int | str = ""
     key: str | None = None
+    claimed_at: int | None = None
+    """When the run of a job that is not plain began."""
 
 
 class SettledRun(NamedTuple):
@@ -53,12 +55,14 @@ class SettledRun(NamedTuple):
     plain_since: int | str = ""
     key: str | None = None
     """The ordering key of the job if the worker sends it."""
+    claimed_at: int | None = None
+    """When the run of a job that is not plain began, if the worker sends it."""
 
 
 def with_runs(request: SettleRequest, runs: Iterable[SettledRun]) -> SettleRequest:
     """Add runs to a call. Return the call."""
-    for job_id, entry, outcome, since, key in runs:
-        request.settle(job_id, entry, key, outcome, plain_since=int(since) if since else None)
+    for job_id, entry, outcome, since, key, claimed_at in runs:
+        request.settle(job_id, entry, key, outcome, plain_since=int(since) if since else None, claimed_at=claimed_at)
     return request
 
 
@@ -74,7 +78,7 @@ def in_groups(runs: Iterable[SettledRun]) -> list[SettledRun]:
 
 
 def _run_of(lease: Lease, outcome: Outcome) -> SettledRun:
-    return SettledRun(lease.id, lease.entry, outcome, lease.plain_since, lease.key)
+    return SettledRun(lease.id, lease.entry, outcome, lease.plain_since, lease.key, lease.claimed_at)
 
 
 class FakeWorker:
@@ -149,12 +153,7 @@ class FakeWorker:
         A call ends early if it has used the time of a call. Then another one completes the rest, and this method
         returns the reply to the last one. The server settles the groups of completed jobs first.
         """
-        runs = in_groups(
-            [
-                SettledRun(lease.id, lease.entry, Completed(NOTHING, keep), lease.plain_since, lease.key)
-                for lease, keep in zip_longest(leases, retention)
-            ]
-        )
+        runs = in_groups([_run_of(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)])
         reply = await self._settle(runs, verify=verify)
         while reply.settled < len(runs):
             runs = runs[reply.settled :]
@@ -248,8 +247,11 @@ class FakeWorker:
 
 def leases_of(reply: SettleReply) -> list[Lease]:
     """Return the leases of the jobs that a reply claims."""
+    at = reply.claimed_at
     return [
-        Lease(job.id, job.entry, job.fence, job.name, reply.claimed_at if job.is_plain else "", key_of(job))
+        Lease(job.id, job.entry, job.fence, job.name, at, key_of(job))
+        if job.is_plain
+        else Lease(job.id, job.entry, job.fence, job.name, "", key_of(job), at)
         for job in reply.jobs
     ]
 
