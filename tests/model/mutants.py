@@ -68,7 +68,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  return call, first, ids, outcomes, last\nend",
         "  return call, first, ids, outcomes, n\nend",
     ),
-    "a trim deletes the entry of an older run": ("    if row.err or not row[1] then\n", "    if true then\n"),
     "the horizon rises over outcomes that stay": (
         "    removed = removed + in_chunks('HDEL', base .. ':results', nil, numbers)\n",
         "    removed = removed + #numbers\n",
