@@ -125,6 +125,17 @@ async def test_many_schedulers_fire_together(queue: AnyQueue) -> None:
 # -- upsert keeps the history -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.everywhere
+async def test_an_upsert_does_not_resume_a_paused_scheduler(queue: AnyQueue) -> None:
+    await queue.upsert_job_scheduler("s", every=3_600)
+    assert await queue.pause_job_scheduler("s")
+    made = await queue.upsert_job_scheduler("s", every=7_200)
+    stored = await scheduler_of(queue)
+    assert [(each.is_paused, each.next_at) for each in (made, stored)] == [(True, None)] * 2
+    assert await queue.resume_job_scheduler("s")
+    assert (await scheduler_of(queue)).next_at is not None
+
+
 async def test_an_unchanged_upsert_changes_nothing(queue: AnyQueue) -> None:
     first = await queue.upsert_job_scheduler("s", every=3600, data=1)
     await asyncio.sleep(0.05)
