@@ -10,6 +10,7 @@ import pytest
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, job_events, worker_of
 from tests.support.recording_storage import Relay
 
@@ -72,6 +73,18 @@ async def test_a_key_runs_as_many_jobs_as_its_concurrency_allows(queue: AnyQueue
         assert await counts(queue) == {"active": 3, "key-waiting": 4}
         gate.release()
         assert [(await gate.running()).data for _ in range(4)] == [3, 4, 5, 6]
+
+
+@pytest.mark.everywhere
+async def test_the_jobs_of_several_claims_count_together(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    await queue.set_key_limits("k", concurrency=2)
+    await queue.add_bulk([("n", None, JobOptions(key="k"))] * 4)
+    first, second = *await fake_worker.claim(), *await fake_worker.claim()
+    assert await fake_worker.claim() == []
+    assert await queue.check() == []
+    await fake_worker.complete(first)
+    assert len(await fake_worker.claim(4)) == 1
+    await fake_worker.complete(second)
 
 
 async def test_a_raised_limit_starts_more_jobs(queue: AnyQueue) -> None:
