@@ -19,6 +19,7 @@ from glidemq_async.executors.protocol import Executor, Handler, calls_at_end, is
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
+from glidemq_async.jobs.snapshot import data_of
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import comes_after, is_spared
 from glidemq_async.tasks.definition import TaskDefinition
@@ -193,7 +194,7 @@ class TaskExecutor:
         if function is None or self._chain.runs:
             return self._run(job, None)
         # The path of most jobs, without an additional frame between the worker and the function.
-        data = job.data
+        data = data_of(job)
         try:
             args, kwargs = data["a"], data["k"]
         except (TypeError, KeyError, IndexError):
