@@ -148,7 +148,7 @@ end
 -- Notify the clients that wait for jobs of a step. waited: { id } with `channels` and `payloads` by position.
 local function notify(base, waited, done, call)
   for i, id in ipairs(waited) do finish.answer(base, waited.channels[i], 'completed', id, waited.payloads[i]) end
-  done.waited = (done.waited or 0) + #waited
+  done.waited, call.notified = (done.waited or 0) + #waited, true
   finish.await_receipts(base, waited, call.now, call.seen)
 end
 

@@ -43,7 +43,7 @@
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     posted   1: the outbox should be relayed, or work of flows is left; plus 2: the server does not know the caller's
---              previous call, see below
+--              previous call, see below; plus 4: the call has sent a result to a waiting client
 --     past     microseconds beyond `now`, so that a caller can sleep until `due` more exactly
 --     settled  the number of runs that the call has settled, the groups first. The others keep their leases, and the
 --              caller sends them in its next call.
@@ -415,7 +415,8 @@ local function finish_call(base, args, begun, jobs, due)
   request.remember(base, args[1], args[2], {begun.refused, jobs.tokens, due, settled, call.lock, not unbroken, call.now,
     string.find(args[6], 'p', 1, true) ~= nil}, request.WEEK_MS)
   local posted = (seen.posted or seen.flow_work) and 1 or 0
-  return {call.now, begun.refused, jobs, due, -1, posted + (unbroken and 0 or 2), call.past or 0, settled, call.now}
+  return {call.now, begun.refused, jobs, due, -1, posted + (unbroken and 0 or 2) + (call.notified and 4 or 0),
+    call.past or 0, settled, call.now}
 end
 
 -- The state of a call whose caller claims directly, between the two functions of its transaction.

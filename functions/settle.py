@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
-from glidemq_async.functions.calling import Arg, Calls, RequestChannel, TransactionStore, text
+from glidemq_async.functions.calling import Arg, Caller, Calls, RequestChannel, TransactionStore, text
 from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow, claimed_jobs, compact_jobs
 from glidemq_async.functions.loader import function_name
 from glidemq_async.functions.outcomes import (
@@ -196,6 +196,8 @@ class SettleReply(NamedTuple):
     settled: int
     is_broken: bool = False
     """The server does not know the channel's previous call: a failover lost it, and maybe its claims."""
+    has_notified: bool = False
+    """The call has sent a result to a client that waits for it."""
     is_direct: bool = False
     """The worker has claimed directly."""
     is_refused: bool = False
@@ -214,7 +216,12 @@ class SettleReply(NamedTuple):
 class SettleCalls(Calls):
     """The settle and claim call of one queue."""
 
-    __slots__ = ()
+    __slots__ = ("_has_notified",)
+
+    def __init__(self, caller: Caller) -> None:
+        super().__init__(caller)
+        self._has_notified = False
+        """True if the last call has sent a result to a client, so the next one may do the same."""
 
     def request(
         self,
@@ -266,7 +273,10 @@ class SettleCalls(Calls):
                 return reply
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
         # claim loop repeats it over many calls of this method, during an outage for hours.
-        return _reply(request, await caller.storage.call("settleAndClaim", caller.base, args))
+        first = self._has_notified
+        reply = _reply(request, await caller.storage.call("settleAndClaim", caller.base, args, messages_first=first))
+        self._has_notified = reply.has_notified
+        return reply
 
     async def _send_directly(self, args: list[Arg], reads: DirectRead, request: SettleRequest) -> SettleReply | None:
         """Make a call whose worker claims directly. Return None if it has to be repeated."""
@@ -317,6 +327,7 @@ def _reply(request: SettleRequest, reply: object, read: Iterable[ClaimedJob] = (
     return SettleReply(
         *(now, request.by_run(statuses), claimed_jobs(jobs, read), due, listeners, posted & 1 == 1, past, settled),
         is_broken=posted & 2 == 2,
+        has_notified=posted & 4 == 4,
         claimed_at=claimed_at,
     )
 

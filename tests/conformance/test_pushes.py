@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, Unpack
 
 import pytest
@@ -383,21 +384,25 @@ async def test_a_handler_that_waits_delays_neither_its_worker_nor_the_next_job(s
 
 
 class Noting(Relay):
-    """A storage that notes which adds ask for their messages first."""
+    """A storage that notes which calls of these functions ask for their messages first."""
 
-    def __init__(self, inner: Storage) -> None:
+    def __init__(self, inner: Storage, *functions: str) -> None:
         super().__init__(inner)
+        self._functions = functions
         self.asked: list[bool] = []
 
+    def has_noted(self, calls: int) -> bool:
+        return len(self.asked) == calls
+
     async def call(self, function: str, key: str, args: Sequence[Arg], **options: Unpack[CallOptions]) -> object:
-        if function in {"addPlain", "addJob"}:
+        if function in self._functions:
             self.asked.append(options.get("messages_first", False))
         return await super().call(function, key, args, **options)
 
 
 @everywhere
 async def test_an_add_after_a_pushed_one_asks_for_its_message_before_its_reply(storage: Storage, name: str) -> None:
-    relay = Noting(storage)
+    relay = Noting(storage, "addPlain", "addJob")
     async with Queue[Any, Any](name, relay) as queue:
         await queue.add("n", 0)
         async with worker_of(queue, echo, concurrency=2) as worker:
@@ -410,6 +415,28 @@ async def test_an_add_after_a_pushed_one_asks_for_its_message_before_its_reply(s
         await queue.add("n", 1)
         await queue.add("n", 2)
     assert relay.asked == [False, False, True, True, True, True, False]
+
+
+@everywhere
+async def test_a_call_after_one_that_has_sent_a_result_asks_for_its_message_before_its_reply(
+    storage: Storage, name: str
+) -> None:
+    relay = Noting(storage, "settleAndClaim")
+    async with (
+        Queue[Any, Any](name, storage) as queue,
+        Queue[Any, Any](name, relay) as other,
+        worker_of(other, echo) as worker,
+    ):
+        await idle(worker)
+        relay.asked.clear()
+        for calls in range(1, 5):
+            if calls <= 2:
+                assert await queue.add_and_wait("n", calls, wait_timeout=5) == calls
+            else:
+                await queue.add("n", calls)
+            await until(partial(relay.has_noted, calls))
+            await idle(worker)
+    assert relay.asked[:4] == [False, True, True, False]
 
 
 class Interrupted(Relay):
