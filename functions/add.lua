@@ -9,8 +9,6 @@
 --               `id` is the existing job. "held": the job was added, and waits for the end of another job
 --     added     the number of jobs that the call has considered. If it is lower than n, the budget of the call was
 --               spent, and the caller sends the other jobs in its next call.
---   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids, added }
---     Add plain jobs, see plain.lua: with generated ids and without options but `opts`.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
@@ -18,6 +16,7 @@ local FIELDS = 5
 -- The number of jobs that a call adds between two looks at the clock. Jobs with deduplication, and jobs whose keys are
 -- costly to review, cost several times as much as others.
 local STEP, COSTLY_STEP = 64, 16
+add.STEP, add.COSTLY_STEP = STEP, COSTLY_STEP
 local NOTHING = {}
 local SMALL = entries.SMALL
 -- the options that need no record, and the structures that they are in
@@ -263,17 +262,19 @@ function add.one(base, job, call)
   return id, 'added'
 end
 
--- Refuse jobs that do not fit the mode of the queue. mode: "keyed" (each job has a key), "global" (no job has one), or
--- nil; extras: the options of each of the n jobs.
+-- Refuse a job that does not fit the mode of the queue. mode: "keyed" (each job has a key) or "global" (no job has
+-- one); i: the position of the job in the call.
+function add.check_fits(mode, i, has_key)
+  if (mode == 'keyed') ~= has_key then
+    fail('INCOMPATIBLE', 'the queue is of mode ' .. mode .. ', and job ' .. i .. ' of this call has '
+      .. (has_key and 'a key' or 'no key'))
+  end
+end
+
+-- Refuse jobs that do not fit the mode of the queue, nil if it has none. extras: the options of each of the n jobs.
 function add.check_mode(mode, n, extras)
   if not mode then return end
-  for i = 1, n do
-    local key = extras[i] and extras[i].key
-    if (mode == 'keyed') ~= (key ~= nil) then
-      fail('INCOMPATIBLE', 'the queue is of mode ' .. mode .. ', and job ' .. i .. ' of this call has '
-        .. (key and 'a key' or 'no key'))
-    end
-  end
+  for i = 1, n do add.check_fits(mode, i, (extras[i] and extras[i].key) ~= nil) end
 end
 
 -- Add one job of a list. Return the status of a job that was not added, and the job that blocks it; "held" and its id
@@ -409,80 +410,5 @@ function add.fed(base, jobs)
   return call, added
 end
 
--- Return the number of jobs in the groups of an addPlain call.
-local function count_plain(args)
-  local total, at = 0, 4
-  while at <= #args do
-    local count = integer('count', args[at + 2])
-    if count < 1 then fail('ARGUMENT', 'a group of ' .. args[at + 2] .. ' jobs') end
-    total, at = total + count, at + 3 + count
-  end
-  if at ~= #args + 1 or total == 0 then fail('ARGUMENT', 'the argument list does not hold its groups') end
-  return total
-end
-
--- Append the jobs of the group at args[at] whose data are args[from] to args[last].
-local function append_group(base, args, at, from, last, next_number, added, call)
-  local name, opts, n, fifo = args[at], args[at + 1], #added, base .. ':fifo'
-  local time, is_leased = '-' .. digits(call.now), entries.is_special('', opts)
-  local has_opts = opts ~= ''
-  for i = from, last do
-    local id, data = next_number(), args[i]
-    if is_leased or #data > SMALL then entries.mark_special(base, tonumber(id), call) end
-    -- Most jobs have no options. Without a call of append_plain, adding one costs 2 % fewer instructions.
-    if has_opts then
-      append_plain(fifo, id .. time, name, data, opts)
-    else
-      redis.call('XADD', fifo, id .. time, name, data)
-    end
-    added[n + 1], added[n + 2] = id, name
-    n = n + 2
-  end
-end
-
--- Append the first STEP jobs of the groups, and more until the budget is spent. Return how many were appended.
-local function append_groups(base, args, total, next_number, added, call)
-  local call_budget, at, n, left = total > STEP and budget.new() or nil, 4, 0, STEP
-  while at <= #args do
-    local from, final = at + 3, at + 2 + tonumber(args[at + 2])
-    while from <= final do
-      local last = math.min(final, from + left - 1)
-      append_group(base, args, at, from, last, next_number, added, call)
-      n, left, from = n + last - from + 1, left - (last - from + 1), last + 1
-      if left == 0 then
-        if n < total and budget.has_added_enough(call_budget) then return n end
-        left = STEP
-      end
-    end
-    at = final + 1
-  end
-  return n
-end
-
--- Return the ids in the line of the event `added`.
-local function ids_in(added)
-  local ids, n = {}, 0
-  for i = 2, #added, 2 do
-    n = n + 1
-    ids[n] = added[i]
-  end
-  return ids
-end
-
-request.register('addPlain', function(base, args)
-  local is_alone = one_plain.is_alone(args)
-  local total = is_alone and 1 or count_plain(args)
-  local now, meta = clock.now(), read_meta(base)
-  incarnation.check(args[3], meta[4])
-  if meta[3] == 'keyed' then fail('INCOMPATIBLE', 'the queue is of mode keyed, and a job of this call has no key') end
-  if is_alone and one_plain.fits(base, args, meta) then return one_plain.add(base, args, meta, now) end
-  local call = {now = now, lines = {}, seen = seen_in(base, meta)}
-  local next_number = numbers_of(base, total, STEP, meta[2] == '1')
-  local added = events.line(call.lines, 'added')
-  local n = append_groups(base, args, total, next_number, added, call)
-  call.startable = n
-  call.args, call.first = args, tonumber(added[2])
-  wakeup.finish(base, call)
-  if added[#added - 1] - added[2] == n - 1 then return {call.now, added[2], {}, n} end
-  return {call.now, '', ids_in(added), n}
-end)
+-- for grouped_adds.lua
+add.numbers_of, add.read_meta, add.seen_in = numbers_of, read_meta, seen_in

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, cast
@@ -23,6 +23,10 @@ class AddRequest(NamedTuple):
 _name_and_options = attrgetter("name", "opts")
 _PUSHED: Final = b""
 """Takes the place of an empty list of ids in the reply to a call whose only job was pushed to an idle worker."""
+_LIFO: Final = b"\x81\xa4lifo\xc3"
+_PRIORITY: Final = b"\x81\xa8priority"
+_NO_PRIORITY: Final = _PRIORITY + b"\x00"
+"""The `extra` of jobs whose only option is `lifo`, the beginning of that of prioritized jobs, and priority 0."""
 
 
 class AddReply(NamedTuple):
@@ -58,7 +62,7 @@ class AddCalls(Calls):
 
     async def one(self, job: AddRequest, wait: Wait) -> AddReply:
         """Add one job. Most are plain, and a single caller waits for each, so this avoids what several jobs need."""
-        if job.id:
+        if job.id or (job.extra and _forms_group(job.extra)):
             return await self.some([job], wait)
         if job.extra:
             awaited = (1, *job, self._caller.incarnation)
@@ -78,6 +82,8 @@ class AddCalls(Calls):
         """Add the first of these jobs in one call, as many as the server adds before it serves other clients."""
         if all(not job.id and not job.extra for job in jobs):
             return await self._plain(jobs, wait)
+        if (groups := _groups_with_extra(jobs)) is not None:
+            return await self._grouped("addGroups", groups, wait)
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
@@ -88,7 +94,11 @@ class AddCalls(Calls):
 
     async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
         """Add jobs with generated ids and without options that need a record."""
-        reply = await self._caller.once("addPlain", [self._caller.incarnation, *_groups(jobs)], wait=wait)
+        return await self._grouped("addPlain", _groups(jobs), wait)
+
+    async def _grouped(self, function: str, groups: Iterable[Arg], wait: Wait) -> AddReply:
+        """Add jobs with generated ids by a function that gets them in groups."""
+        reply = await self._caller.once(function, [self._caller.incarnation, *groups], wait=wait)
         now, first, listed, added = cast("list[object]", reply)
         if listed:
             return AddReply(cast("int", now), texts(listed), {})
@@ -120,6 +130,42 @@ def _groups(jobs: Sequence[AddRequest]) -> Iterator[Arg]:
         yield opts
         yield len(data)
         yield from data
+
+
+def _forms_group(extra: bytes) -> bool:
+    """Return whether jobs with this `extra` and generated ids can be added in groups."""
+    return not extra or extra[:1] == b"k" or extra == _LIFO or (extra.startswith(_PRIORITY) and extra != _NO_PRIORITY)
+
+
+def _groups_with_extra(jobs: Sequence[AddRequest]) -> list[Arg] | None:
+    """Return the arguments for plain, LIFO, prioritized and keyed jobs; None if there is another job.
+
+    A group begins with name, options, `extra` and number of its jobs. Their data follow; with keys, key and data of
+    each job.
+    """
+    args: list[Arg] = []
+    last: tuple[str, bytes, bytes] | None = None
+    at = size = 0
+    # groupby would take three times as long for groups of one job.
+    for id_, name, data, opts, extra in jobs:
+        has_key = extra[:1] == b"k"
+        kind = (name, opts, b"k" if has_key else extra)
+        if kind != last:
+            if not _forms_group(extra):
+                return None
+            if last is not None:
+                args[at] = size
+            args += kind
+            at, size, last = len(args), 0, kind
+            args.append(0)
+        if id_:
+            return None
+        if has_key:
+            args.append(extra[1:])
+        args.append(data)
+        size += 1
+    args[at] = size
+    return args
 
 
 def _generated_ids(first: str, listed: list[str]) -> Iterator[str]:

@@ -204,6 +204,7 @@ do
   -- that have no running jobs any more.
   local function running_among(base, touched, released, call)
     local asked = {}
+    if not call.seen.running then return asked end
     for _, key in ipairs(touched) do
       if touched[key] and not (released and released[key]) then asked[#asked + 1] = key end
     end
@@ -346,8 +347,13 @@ end
 
 -- Write `keyed` once per call: in its review, or before a job leaves its line.
 function keyed.write_entered(base, call)
-  if call.entered then in_chunks('ZADD', base .. ':keyed', nil, call.entered) end
+  local entered, key = call.entered, base .. ':keyed'
+  if not entered then return end
   call.entered = nil
+  local widen = #entered >= 2 * MANY
+  if widen then redis.call('ZADD', key, '0', WIDENER) end
+  in_chunks('ZADD', key, nil, entered)
+  if widen then redis.call('ZREM', key, WIDENER) end
 end
 
 -- Take a waiting job out of its key's line.

@@ -67,6 +67,7 @@ FILES: Final = (
     "removal",
     "compact_adds",
     "add",
+    "grouped_adds",
     "plans",
     "flow_jobs",
     "flows",

@@ -16,3 +16,14 @@ function order.next(base, call)
   call.nth = nth + 1
   return call.block .. three_digits(nth)
 end
+
+-- Return the next n numbers. n: at most PER_CALL.
+function order.several(base, call, n)
+  local nth = call.nth
+  if not nth or nth + n > PER_CALL then
+    call.block, nth = digits(FIRST + redis.call('INCR', base .. ':sequence')), 0
+  end
+  call.nth = nth + n
+  local first = call.block * PER_CALL + nth
+  return whole_numbers(first, first + n - 1)
+end

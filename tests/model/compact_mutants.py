@@ -7,6 +7,16 @@ from typing import Final
 MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     "a compact job that gets a record keeps its text": ("  redis.call('HDEL', base .. ':compact', id)\n", ""),
     "a compact job that gets a record keeps its run": ("  redis.call('HDEL', base .. ':compact_runs', id)\n", ""),
+    "a group of prioritized jobs loses its priority": (
+        " .. ' p ' .. priority .. middle(",
+        " .. ' p 1' .. middle(",
+    ),
+    "only the first job of a key in a group enters its line": ("in pairs(later or NOTHING) do", "in pairs(NOTHING) do"),
+    "the groups of a step have the same numbers": ("      state.k = state.k + some\n", ""),
+    "a partial add of groups loses the other jobs": (
+        "          if budget.has_added_enough(call_budget) then return n end\n",
+        "          if budget.has_added_enough(call_budget) then return total end\n",
+    ),
     "a completed compact job seems to run": ("return 'c' .. prefix", "return prefix"),
     "a group completes runs without a lease": (
         "local why = not step.valid and refusal(base, id, token, named)",

@@ -16,11 +16,13 @@ MOST: Final = 1_000
 
 async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[str] = (), data: bytes = NIL) -> None:
     """Add 1,000 jobs on a queue with dead workers, in calls as large as a client sends them."""
+    await add_packed(b, lambda n: msgpack.packb(given) if (given := options(n)) else b"", ids, data)
+
+
+async def add_packed(b: Bench, extra: Callable[[int], bytes], ids: Sequence[str] = (), data: bytes = NIL) -> None:
+    """Add 1,000 jobs with these encoded options."""
     await b.crowd()
-    jobs = [
-        AddRequest(ids[n] if ids else "", "n", data, b"", msgpack.packb(given) if (given := options(n)) else b"")
-        for n in range(MOST)
-    ]
+    jobs = [AddRequest(ids[n] if ids else "", "n", data, b"", extra(n)) for n in range(MOST)]
     for start in range(0, MOST, MAX_JOBS):
         some = jobs[start : start + MAX_JOBS]
         assert len((await b.functions.add.jobs(some)).ids) == len(some)
@@ -29,6 +31,31 @@ async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[
 @largest("addPlain")
 async def plain(b: Bench) -> None:
     await add(b, lambda _: {})
+
+
+@largest("addGroups")
+async def groups(b: Bench) -> None:
+    """Add groups of one job, which cost most."""
+    kinds = [b"", msgpack.packb({"lifo": True}), *[msgpack.packb({"priority": n}) for n in (1, 2, 70_000)], b"ka"]
+    await add_packed(b, lambda n: kinds[n % len(kinds)])
+
+
+@largest("addGroups", "keyed")
+async def groups_of_keys(b: Bench) -> None:
+    await add_packed(b, lambda n: f"k{n}".encode())
+    await add_packed(b, lambda n: f"k{n % 7}".encode())
+
+
+@largest("addGroups", "keyed with limits")
+async def groups_of_keys_with_limits(b: Bench) -> None:
+    await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
+    await add_packed(b, lambda n: f"k{n}".encode())
+
+
+@largest("addGroups", "payloads of 1 kB")
+async def groups_with_data(b: Bench) -> None:
+    lifo = msgpack.packb({"lifo": True})
+    await add_packed(b, lambda _: lifo, data=b"x" * 1_000)
 
 
 @largest("addJob", "plain, own ids")

@@ -21,6 +21,7 @@ FUNCTIONS = Path(loader.__file__).resolve().parent
 ALLOWED = {
     ("XADD", "add.lua"): "entries.reserve returns numbers above the last one of `fifo`",
     ("XADD", "entries.lua"): "entries.reserve returns a number above the last one of `fifo`",
+    ("XADD", "grouped_adds.lua"): "entries.reserve returns numbers above the last one of `fifo`",
     ("XADD", "one_plain.lua"): "entries.reserve returns a number above the last one of `fifo`",
     ("XADD", "outbox.lua"): "first_entry returns an id above `outbox_last`, and the stream does not exist",
     ("XADD", "topics.lua"): "the first one of the call has succeeded with the same milliseconds",

@@ -18,8 +18,8 @@ ServerRole: TypeAlias = Literal["producer", "worker", "operator", "viewer", "dep
 ROLES: Final[tuple[ServerRole, ...]] = get_args(ServerRole)
 
 PRODUCER_FUNCTIONS: Final = (
-    "openQueue", "addJob", "addPlain", "stageFlow", "addFlow", "advanceFlows", "publishMessages", "awaitJob",
-    "awaitJobs", "forgetReply", "forgetReplies", "confirmReplies", "abandonJob", "revokeJob", "sendSignal",
+    "openQueue", "addJob", "addPlain", "addGroups", "stageFlow", "addFlow", "advanceFlows", "publishMessages",
+    "awaitJob", "awaitJobs", "forgetReply", "forgetReplies", "confirmReplies", "abandonJob", "revokeJob", "sendSignal",
     "followChunks", "planWrite", "openWrite", "addToWrite", "probeWrite", "endWrite",
 )  # fmt: skip
 """The functions that a producer calls: it adds jobs, waits for results, and stops or signals its own jobs."""
