@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeAlias
 
 Cut: TypeAlias = Literal["before", "after", "inside"]
 CUTS: Final[tuple[Cut, ...]] = ("before", "after", "inside")
-PUSH: Final = b"\r\np"
-"""The beginning of a push: its length, and its first byte."""
+PUSH: Final = b"\r\nj"
+"""The beginning of the push of one plain job: its length, and its first byte."""
 
 
 class CuttingProxy:
