@@ -153,10 +153,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "one stall too many is allowed": ("stalls > max_stalled", "stalls > max_stalled + 1"),
     "an outage counts as a stall": ("lease.counted(row[3], outage)", "row[3]"),
-    "an upsert starts a paused scheduler": (
-        "    if redis.call('HEXISTS', key, 'paused') == 1 then score = ENDED end\n",
-        "",
-    ),
     "a renewal does not extend the lease": (
         "    command[n + 1] = 'JUSTID'",
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
@@ -333,10 +329,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "return math.min(cost, bucket.capacity) - tokens",
         "return cost - tokens",
     ),
-    "a claim pays only for the first job of a key": (
-        "left, number = left - cost, number + 1",
-        "left, number = number == 0 and left - cost or left, number + 1",
-    ),
     "a claim forgets what a bucket has paid": (
         "    if number > 0 then limits.set_tokens(paid, bucket, left, call.now) end\n",
         "",
@@ -495,10 +487,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('ZREVRANGE', key, digits(passed)",
         "redis.call('ZRANGE', key, digits(passed)",
     ),
-    "retention counts results with a time to live": (
-        "  return redis.call('ZCOUNT', key, '-inf', last) -",
-        "  return redis.call('ZCARD', key) -",
-    ),
     "a time to live lasts 1 ms too long": ("tonumber(until_ms) > clock.now()", "tonumber(until_ms) >= clock.now()"),
     "a result without its time to live still expires": (
         "  redis.call('ZREM', base .. ':held', id)\n  redis.call('HDEL', base .. ':waiters', id)\n  redis.call('HDEL', key",
@@ -525,13 +513,11 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    return last <= now and fire_times or nil\n",
         "    return fire_times\n",
     ),
-    "the end of a job sets no fire time": ("        dedup.reschedule(base, string.sub(d, 2), id, call)\n", ""),
     "a fire time does not wait for the end of the last job": (
         "    if wait and fired > before then\n      wait_for(base, id, last_job, call)\n      next_fire = nil\n",
         "    if wait and fired > before then\n      next_fire = call.now + wait\n",
     ),
     "a scheduler adds a job while its last one runs": ("(busy or has_not_ended(base, last_job))", "busy"),
-    "a scheduler adds a job while a triggered one runs": ("alone and has_not_ended(base, stored.triggered)", "false"),
     "a scheduler exceeds its limit": ("      if limit and fired >= limit then break end\n", ""),
     "a scheduler that reached its limit continues": (
         "local over = not next_fire or (limit and fired >= limit)",
