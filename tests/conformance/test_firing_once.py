@@ -77,6 +77,21 @@ async def test_a_closed_process_releases_its_role_immediately(storage: Storage, 
             assert await store.ask(*asked) != holder
 
 
+@pytest.mark.everywhere
+async def test_a_process_that_becomes_the_first_one_is_not_the_second_one_too(
+    queue: AnyQueue, functions: Functions, store: RunningStore
+) -> None:
+    await queue.upsert_job_scheduler("s", every=3_600)
+    holder = await store.ask("HGET", f"{base_of(queue)}:schedule_roles", "first")
+    assert isinstance(holder, bytes)
+    await functions.schedulers.leave(holder.decode())
+    roles = [await functions.schedulers.take(process) for process in ("a", "b", "c")]
+    assert [(role.holds_role, role.is_first) for role in roles] == [(True, True), (True, False), (False, False)]
+    await functions.schedulers.leave("a")
+    roles = [await functions.schedulers.take(process) for process in ("b", "c")]
+    assert [(role.holds_role, role.is_first) for role in roles] == [(True, True), (True, False)]
+
+
 async def test_processes_that_come_and_go_miss_no_fire_time(storage: Storage, name: str) -> None:
     """Each one closes while it is first, and another one takes over."""
     async with Queue[Any, Any](name, storage) as watcher:
