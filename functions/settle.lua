@@ -367,7 +367,8 @@ local function claim_or_wait(base, caller, call)
   end
   caller.reads_from = caller.is_direct and direct_claim.open(base, call)
   if caller.reads_from then return nil end
-  call.reads_active = caller.reads_active and not call.seen.lane_lost
+  -- The limits of the queue count pending entries, and the entries of a direct claim are pending only after this call.
+  call.reads_active = caller.reads_active and not (seen.lane_lost or seen.limits)
   local startable, jobs, more = call.startable, {n = 0, tokens = {}}, false
   if call.ends_jobs then more = true elseif allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, jobs.n, call)

@@ -148,6 +148,17 @@ async def test_a_queue_without_such_jobs_and_a_paused_one_refuse_the_direct_clai
     assert await queue.check() == []
 
 
+@everywhere
+async def test_a_claim_that_reaches_the_limit_of_the_queue_waits_for_the_end_of_a_run(
+    queue: AnyQueue, fake_worker: FakeWorker
+) -> None:
+    await queue.set_global_concurrency(2)
+    await queue.add("n", delay=60)
+    await add(queue, "lifo", 3)
+    reply = await fake_worker.claim_directly(5, reads=ACTIVE_STREAM)
+    assert (reply.is_direct, len(reply.jobs), reply.due) == (False, 2, 0)
+
+
 async def call_without_reading(queue: AnyQueue, slots: int) -> Functions:
     """Make the first call of a direct claim, and omit the command that reads the entries."""
     functions = Functions(queue.storage, f"glide:{{{queue.name}}}")

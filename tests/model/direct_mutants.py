@@ -55,6 +55,10 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  return not string.find(table.concat(lines), '\\161l', 1, true)\n",
         "  return true\n",
     ),
+    "a direct claim of the active stream passes the limits of the queue": (
+        "not (seen.lane_lost or seen.limits)",
+        "not seen.lane_lost",
+    ),
     "a direct claim of the active stream loses signals": (
         "  if not lines or call.seen.signalled then return false end\n",
         "  if not lines then return false end\n",
