@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from itertools import count, groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Caller, Calls, Wait, text, texts
+from glidemq_async.functions.grouped_adds import PUSHED, AddReply, GroupedAddCalls
 
 
 class AddRequest(NamedTuple):
@@ -21,35 +22,20 @@ class AddRequest(NamedTuple):
 
 
 _name_and_options = attrgetter("name", "opts")
-_PUSHED: Final = b""
-"""Takes the place of an empty list of ids in the reply to a call whose only job was pushed to an idle worker."""
 _LIFO: Final = b"\x81\xa4lifo\xc3"
 _PRIORITY: Final = b"\x81\xa8priority"
 _NO_PRIORITY: Final = _PRIORITY + b"\x00"
 """The `extra` of jobs whose only option is `lifo`, the beginning of that of prioritized jobs, and priority 0."""
 
 
-class AddReply(NamedTuple):
-    """Reply of `addJob`: the server's time (ms), an id for each job, and the outcomes of `add.lua` by position.
-
-    For a job that was not added, `ids` has the id of the existing job that blocked it. There are fewer ids than jobs if
-    the call has ended early. The other jobs belong to the next call.
-    """
-
-    now: int
-    ids: list[str]
-    outcomes: dict[int, str]
-
-
 class AddCalls(Calls):
     """Calls of the functions in `add.lua`."""
 
-    __slots__ = ("_are_pushed",)
+    __slots__ = ("_grouped",)
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, grouped: GroupedAddCalls) -> None:
         super().__init__(caller)
-        self._are_pushed = False
-        """True if the last job that was added alone was pushed to an idle worker, so the next one may be too."""
+        self._grouped = grouped
 
     async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in as many calls as they need. Return one id and outcome per input, in order."""
@@ -60,30 +46,29 @@ class AddCalls(Calls):
             ids += reply.ids
         return AddReply(now, ids, outcomes)
 
-    async def one(self, job: AddRequest, wait: Wait) -> AddReply:
+    def one(self, job: AddRequest, wait: Wait) -> Awaitable[AddReply]:
         """Add one job. Most are plain, and a single caller waits for each, so this avoids what several jobs need."""
-        if job.id or (job.extra and _forms_group(job.extra)):
-            return await self.some([job], wait)
-        if job.extra:
-            awaited = (1, *job, self._caller.incarnation)
-            reply = await self._caller.once("addJob", awaited, wait=wait, messages_first=self._are_pushed)
-            now, first, listed, outcomes, _ = cast("list[object]", reply)
-            self._are_pushed = listed == _PUSHED
-            if outcomes or listed:
-                return _with_outcomes([job], now, first, listed, outcomes)
-            return AddReply(cast("int", now), [text(first)], {})
-        args = (self._caller.incarnation, job.name, job.opts, 1, job.data)
-        reply = await self._caller.once("addPlain", args, wait=wait, messages_first=self._are_pushed)
-        now, first, listed, _ = cast("list[object]", reply)
-        self._are_pushed = listed == _PUSHED
+        if not (job.id or job.extra):
+            return self._grouped.one(job.name, job.opts, job.data, wait)
+        if job.id or _forms_group(job.extra):
+            return self.some([job], wait)
+        return self._one_with_extra(job, wait)
+
+    async def _one_with_extra(self, job: AddRequest, wait: Wait) -> AddReply:
+        grouped, args = self._grouped, (1, *job, self._caller.incarnation)
+        reply = await self._caller.once("addJob", args, wait=wait, messages_first=grouped.are_pushed)
+        now, first, listed, outcomes, _ = cast("list[object]", reply)
+        grouped.are_pushed = listed == PUSHED
+        if outcomes or listed:
+            return _with_outcomes([job], now, first, listed, outcomes)
         return AddReply(cast("int", now), [text(first)], {})
 
     async def some(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add the first of these jobs in one call, as many as the server adds before it serves other clients."""
         if all(not job.id and not job.extra for job in jobs):
-            return await self._plain(jobs, wait)
+            return await self._grouped.plain(_groups(jobs), wait)
         if (groups := _groups_with_extra(jobs)) is not None:
-            return await self._grouped("addGroups", groups, wait)
+            return await self._grouped.of_kinds(groups, wait)
         args: list[Arg] = [len(jobs)]
         for job in jobs:
             args += job
@@ -91,19 +76,6 @@ class AddCalls(Calls):
         now, first, listed, outcomes, added = cast("list[object]", await self._caller.once("addJob", args, wait=wait))
         done = jobs if added == len(jobs) else jobs[: cast("int", added)]
         return _with_outcomes(done, now, first, listed, outcomes)
-
-    async def _plain(self, jobs: Sequence[AddRequest], wait: Wait) -> AddReply:
-        """Add jobs with generated ids and without options that need a record."""
-        return await self._grouped("addPlain", _groups(jobs), wait)
-
-    async def _grouped(self, function: str, groups: Iterable[Arg], wait: Wait) -> AddReply:
-        """Add jobs with generated ids by a function that gets them in groups."""
-        reply = await self._caller.once(function, [self._caller.incarnation, *groups], wait=wait)
-        now, first, listed, added = cast("list[object]", reply)
-        if listed:
-            return AddReply(cast("int", now), texts(listed), {})
-        start = int(text(first))
-        return AddReply(cast("int", now), [str(number) for number in range(start, start + cast("int", added))], {})
 
 
 def _with_outcomes(

@@ -21,6 +21,7 @@ from glidemq_async.functions.failure_groups import FailureGroupCalls
 from glidemq_async.functions.feeds import FeedCalls
 from glidemq_async.functions.flows import FlowCalls
 from glidemq_async.functions.graphs import GraphCalls
+from glidemq_async.functions.grouped_adds import GroupedAddCalls
 from glidemq_async.functions.history import HistoryCalls
 from glidemq_async.functions.inbox import InboxCalls
 from glidemq_async.functions.job_history import JobHistoryCalls
@@ -67,7 +68,8 @@ class Functions:
         self.caller = caller = Caller(storage, base, channels)
         self.queue = QueueCalls(caller)
         self.migration = MigrationCalls(caller)
-        self.add = AddCalls(caller)
+        self.grouped_adds = GroupedAddCalls(caller)
+        self.add = AddCalls(caller, self.grouped_adds)
         self.settle = SettleCalls(caller)
         self.leases = LeaseCalls(caller)
         self.stalled = StalledCalls(caller)

@@ -17,8 +17,9 @@ from typing_extensions import override
 from glidemq_async._internal import failpoints
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import IncompatibleQueueError, QueueClosed
-from glidemq_async.functions.add import AddReply, AddRequest
+from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.storage.protocol import FunctionError
 
 Value = TypeVar("Value")

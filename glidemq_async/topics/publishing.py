@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing_extensions import override
 
 from glidemq_async.errors import PayloadTooLarge
-from glidemq_async.functions.add import AddReply, AddRequest
+from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.functions.topics import Kept, NewMessage, TopicCalls
 from glidemq_async.instrumentation import Addition
 from glidemq_async.options.validation import headers as checked_headers

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, PayloadTooLarge, Queue, QueueFull, SerializationError, StorageUnavailable
-from glidemq_async.functions.add import AddCalls, AddReply, AddRequest
+from glidemq_async.functions.add import AddCalls, AddRequest
+from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.queues.add_buffer import MAX_JOBS
 from glidemq_async.storage import Storage, Wait
 from tests.support.helpers import AnyQueue, echo, ended, worker_of

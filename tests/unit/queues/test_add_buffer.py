@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from glidemq_async.errors import IncompatibleQueueError, QueueFull
-from glidemq_async.functions.add import AddReply, AddRequest
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.queues.add_buffer import MAX_BYTES, MAX_JOBS, Adder, split_into_calls
 from glidemq_async.queues.queue import MAX_CHECKED_NAMES
 from tests.support.helpers import AnyQueue
