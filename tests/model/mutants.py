@@ -531,10 +531,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    redis.call('UNLINK', key_of(base, id))\n    if removed",
         "    if removed",
     ),
-    "one process has both roles": (
-        "      if found[3] == process then redis.call('HDEL', timer, 'second', 'second_by') end\n",
-        "",
-    ),
     "the role of a dead process is never free": (" or now > tonumber(by) + LATE_MS or", " or"),
     "a skipped fire time has no event": (
         "        events.note(call.lines, 'skipped', id, fire_time .. ' ' .. status)\n",
