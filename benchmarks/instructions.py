@@ -74,7 +74,7 @@ class Kind:
     pushed: bool = False
     """True if the idle worker accepts pushes."""
     reads: DirectRead | None = None
-    """What the worker claims directly."""
+    """The jobs that the worker claims directly."""
 
     @property
     def parts(self) -> tuple[str, ...]:

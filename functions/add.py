@@ -25,7 +25,7 @@ _name_and_options = attrgetter("name", "opts")
 _LIFO: Final = b"\x81\xa4lifo\xc3"
 _PRIORITY: Final = b"\x81\xa8priority"
 _NO_PRIORITY: Final = _PRIORITY + b"\x00"
-"""The `extra` of jobs whose only option is `lifo`, the beginning of that of prioritized jobs, and priority 0."""
+"""The `extra` of jobs whose only option is `lifo`, the beginning of the `extra` of prioritized jobs, and priority 0."""
 
 
 class AddCalls(Calls):
@@ -47,7 +47,7 @@ class AddCalls(Calls):
         return AddReply(now, ids, outcomes)
 
     def one(self, job: AddRequest, wait: Wait) -> Awaitable[AddReply]:
-        """Add one job. Most are plain, and a single caller waits for each, so this avoids what several jobs need."""
+        """Add one job. A caller waits for it, so a plain job does not take the steps that several jobs need."""
         if not (job.id or job.extra):
             return self._grouped.one(job.name, job.opts, job.data, wait)
         if job.id or _forms_group(job.extra):
@@ -56,9 +56,9 @@ class AddCalls(Calls):
 
     async def _one_with_extra(self, job: AddRequest, wait: Wait) -> AddReply:
         grouped, args = self._grouped, (1, *job, self._caller.incarnation)
-        reply = await self._caller.once("addJob", args, wait=wait, messages_first=grouped.are_pushed)
+        reply = await self._caller.once("addJob", args, wait=wait, messages_first=grouped.has_pushed)
         now, first, listed, outcomes, _ = cast("list[object]", reply)
-        grouped.are_pushed = listed == PUSHED
+        grouped.has_pushed = listed == PUSHED
         if outcomes or listed:
             return _with_outcomes([job], now, first, listed, outcomes)
         return AddReply(cast("int", now), [text(first)], {})
@@ -112,8 +112,8 @@ def _forms_group(extra: bytes) -> bool:
 def _groups_with_extra(jobs: Sequence[AddRequest]) -> list[Arg] | None:
     """Return the arguments for plain, LIFO, prioritized and keyed jobs; None if there is another job.
 
-    A group begins with name, options, `extra` and number of its jobs. Their data follow; with keys, key and data of
-    each job.
+    A group begins with the name, options, `extra` and number of its jobs. The data of each job follow, after its key if
+    it has one.
     """
     args: list[Arg] = []
     last: tuple[str, bytes, bytes] | None = None

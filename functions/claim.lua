@@ -1,6 +1,7 @@
 -- claim: gives startable jobs to a worker that can start them now.
 -- Every claimed job becomes a pending entry: of `fifo` if it waited there, otherwise of `lane`, the active stream. A
--- job is appended to `lane` and made pending in the same call.
+-- job is appended to `lane` and made pending in the same call. In a direct claim a command of the worker makes it
+-- pending.
 -- Order: `returned`; then `fifo`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
 -- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
 -- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after

@@ -1,16 +1,17 @@
 -- claim_tokens: the tokens of the jobs of one claim, in the form in which the reply of the call is stored.
 --   "p<entry>", "l<entry>", "k<entry>"  one job, by the stream of its entry: fifo, lane, lane of a keyed job
---   "p<entry> p<entry> …"               several plain jobs
+--   "<token> <token> …"                 several plain jobs, or several compact jobs of a direct claim
 --   "p<number>..<number>"               the plain jobs of a direct claim that have these numbers
 
 local claim_tokens = {}
 
--- Return the text for the tokens of a direct claim, the entries of `fifo` with the numbers from `first` to `last`.
+-- Return the text for the tokens of a direct claim of plain jobs: the entries of `fifo` with the numbers from `first`
+-- to `last`.
 function claim_tokens.range(first, last)
   return 'p' .. digits(first) .. '..' .. digits(last)
 end
 
--- Append the tokens of a direct claim whose entries are still pending.
+-- Append the tokens of a direct claim of plain jobs whose entries are still pending.
 local function append_range(base, consumer, text, list)
   local first, last = string.match(text, '^p(%d+)%.%.(%d+)$')
   if not first then return end

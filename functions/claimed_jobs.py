@@ -15,7 +15,10 @@ _History: TypeAlias = list[bytes | None]
 """The history of a claimed job: None for a field that the record does not have."""
 
 EntryRow: TypeAlias = tuple[bytes, list[bytes]]
-"""An entry of a stream: its id, and its fields. A plain job has the fields name and data, and may have options."""
+"""An entry of a stream: its id, and its fields and values.
+
+A plain job has its name and its data, and may have options. A compact job has its id and its text.
+"""
 
 _FIELDS_OF_A_JOB = 4
 _HAS_RECORD = 1
@@ -25,7 +28,7 @@ BYTES_OF_A_TIME: Final = 14
 NAME_AND_DATA: Final = 2
 """The number of fields of the entry of a plain job without options."""
 _SEPARATOR, _SIZE_FOLLOWS = b"\x1f", b"\x1e"
-"""What separates the parts of the text of a compact job, and its name from the number of bytes of its options."""
+"""The separators of the parts of the text of a compact job, and of its name and the number of bytes of its options."""
 _LIFO = b" l"
 """The end of the head of a LIFO job."""
 _SEQUENCE_BYTES = 17
@@ -65,7 +68,7 @@ class ClaimedJob(NamedTuple):
 
 
 class EntriesRead(Sequence[ClaimedJob]):
-    """The jobs of a direct claim, as the entries that the worker has read.
+    """The plain jobs of a direct claim, as the entries that the worker has read.
 
     A worker makes its runs from `rows`. An item of the sequence is made when it is read.
     """
@@ -101,7 +104,7 @@ def plain_job(entry: Any, name: Any, data: Any, opts: Any) -> ClaimedJob:
 
 
 def claimed_jobs(flat: list[Any], read: Iterable[ClaimedJob] = ()) -> list[ClaimedJob]:
-    """Return the jobs of a claim, which are sent as one flat list. `read`: the jobs of the entries that were read."""
+    """Return the jobs of a claim, which are sent as one flat list. Marks in the list take their jobs from `read`."""
     # Calling the class costs twice as much as its __new__, and this runs once per job.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
@@ -114,7 +117,7 @@ def claimed_jobs(flat: list[Any], read: Iterable[ClaimedJob] = ()) -> list[Claim
             job: tuple[object, ...] = (token[:-BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
         else:
             job_id, opts, fence, history = next(values), next(values), next(values), next(values)
-            if not token:  # a mark
+            if not token:  # a mark: `data` is the number of the jobs that the worker has read
                 jobs += islice(others, data)
                 continue
             past = _history(history) if history else None
@@ -143,7 +146,7 @@ def _history(fields: _History | bytes) -> JobHistory:
 
 def compact_jobs(rows: Iterable[EntryRow]) -> list[ClaimedJob]:
     """Return the compact jobs of entries of the active stream, see direct_active.lua."""
-    # As in `claimed_jobs`.
+    # The same call of __new__ as in `claimed_jobs`.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
     jobs = list[ClaimedJob]()

@@ -75,8 +75,8 @@ local function put(out, id, entry, name, data, opts, fence, history)
   out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
 
--- Append a compact job that starts for the first time. head: how many bytes before its history its text has; own_run:
--- the rest of the text of its run, "<started ms> <lease ms>" after a blank, if it has no lease of its own. Return its
+-- Append a compact job that starts for the first time. head: how many bytes before its history its text has; run: the
+-- rest of the text of its run, "<started ms> <lease ms>" after a blank, if it has no lease of its own. Return its
 -- bytes and the text of its run.
 local function put_compact(out, id, entry, line, head, run, call)
   local history, name, data, opts = compact.parts(line)
@@ -87,7 +87,7 @@ local function put_compact(out, id, entry, line, head, run, call)
   return #data, entry .. run
 end
 
--- Append a mark for the next n jobs, whose entries the caller reads itself, see direct_active.lua.
+-- Append a mark that takes the place of n jobs whose entries the caller reads itself, see direct_active.lua.
 local function put_read(out, n)
   local at = #out
   out[at + 1], out[at + 2], out[at + 3], out[at + 4] = '', '', n, 1

@@ -98,8 +98,8 @@ local function collect(later, key, member)
   return later
 end
 
--- Jobs whose only option is a key. The values of a job are its key and its data. Most calls have one job of each key,
--- so the first job of a key enters its line immediately, and the others of a step together.
+-- Their only option is a key, and the values of a job are its key and its data. Most calls have one job of each key. So
+-- the first job of a key enters the line of the key immediately, and the others of a group together.
 function compact_adds.keyed(base, state, at, from, n, _, call)
   local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
   local entered, size, texts, length = lists_of(call, 'entered')

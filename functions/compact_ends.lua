@@ -84,7 +84,7 @@ local function write_ends(base, args, group, ids, from, now)
   return in_chunks('HSET', base .. ':compact_runs', nil, flat)
 end
 
--- Remove the `made` texts that write_ends has created. Return which of the jobs are compact ones, by position.
+-- Remove the texts that write_ends has created, `made` in number. Return which of the jobs are compact, by position.
 local function undo_others(base, ids, made)
   local are_compact, others = {}, {}
   for i, id in ipairs(ids) do
@@ -95,7 +95,7 @@ local function undo_others(base, ids, made)
   return are_compact
 end
 
--- Return the texts of the runs of compact jobs, by position. tokens: of the runs.
+-- Return the texts of the runs with these tokens, by position, false for a run of a job that is not compact.
 local function runs_of(base, ids, tokens, seen)
   local runs = compact.runs(base, ids, seen) or {}
   for i, run in ipairs(runs) do

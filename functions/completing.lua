@@ -25,8 +25,8 @@ end
 -- The number of arguments of a run in the groups of the active stream, by the first letter of their tokens.
 local WIDTHS = {l = 2, k = 3}
 
--- Return the first letter of the tokens of a group of the active stream, and when its runs began, nil if that is not
--- known. Return nothing for a group of plain jobs.
+-- Return the first letter of the tokens of a group of the active stream, and when its runs began (nil if unknown).
+-- Return nil for a group of plain jobs.
 local function active_kind(started)
   if tonumber(started) then
     integer('started', started)

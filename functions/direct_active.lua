@@ -3,8 +3,9 @@
 --   FCALL settleAndClaim …          with the flag "D": settle, claim, and append the entries of the claimed jobs
 --   XREADGROUP … COUNT <slots> STREAMS <lane> <direct> > >
 --   FCALL finishClaim …             close the gate, and finish the claim
--- The entry of a compact job has its id and its text, see entries.lua. The reply of finishClaim has the jobs of other
--- batches: jobs with a record, with a large text, or with their own lease. XREADGROUP makes all these entries pending.
+-- The entry of a compact job has its id and its text, see entries.lua. A batch that has a job with a record, with a
+-- large text or with its own lease is in the reply of finishClaim instead, and its entries have no texts. XREADGROUP
+-- makes the entries of all batches pending.
 --
 -- The first function takes the jobs from their structures before their entries are pending. If the command is missing
 -- or fails, finishClaim makes the entries pending and returns the jobs. If finishClaim is missing too, the field
@@ -12,8 +13,8 @@
 
 local direct_active = {}
 
--- Return true if the call should append its entries with the texts of compact jobs. The first time, let the group
--- continue after the present end of `lane`.
+-- Return true if the caller reads the entries that this call appends to `lane`. Before the first one, let the group
+-- continue at the end of `lane`.
 function direct_active.takes(base, call)
   if not call.reads_active then return false end
   if not call.appended and redis.pcall('XGROUP', 'SETID', base .. ':lane', GROUP, '$').err then
@@ -23,7 +24,9 @@ function direct_active.takes(base, call)
   return true
 end
 
--- Return true if the worker can read all jobs of a batch from their entries: their texts are small and set no lease.
+-- Return true if the worker can read all jobs of a batch from their entries: all are compact jobs whose texts are small
+-- and set no lease. Options with a lease contain the packed name "l". In a queue with signals a job may have a
+-- hand-over, which no text contains.
 function direct_active.fits(batch, call)
   local lines = batch.lines
   if not lines or call.seen.signalled then return false end
@@ -33,7 +36,7 @@ function direct_active.fits(batch, call)
   return not string.find(table.concat(lines), '\161l', 1, true)
 end
 
--- Start the jobs of a batch that fits. Return their bytes.
+-- Start the jobs of a batch for which direct_active.fits is true. Return their bytes.
 function direct_active.start(base, batch, call, out)
   local stream, ids, lines, raws, runs, bytes = base .. ':lane', batch.ids, batch.lines, {}, {}, 0
   local prefix, rest = batch.keys and 'k' or 'l', ' ' .. digits(call.now) .. ' ' .. digits(call.lock)

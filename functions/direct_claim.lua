@@ -67,7 +67,7 @@ function direct_claim.close(base, consumer, before, call)
   return n, {claim_tokens.range(first, last)}
 end
 
--- Return the last token of the active stream among the tokens of a claim, nil without one.
+-- Return the last token of the active stream among the tokens of a claim, nil if there is none.
 local function last_of(tokens)
   for i = #tokens, 1, -1 do
     if string.byte(tokens[i]) ~= WAITED then return string.match(tokens[i], '^.* (.*)$') or tokens[i] end

@@ -407,8 +407,8 @@ function finish.note(done, state, policy, id, payload)
   ids[n], group.payloads[n] = id, payload
 end
 
--- Collect completed jobs. payloads: by position, needed only if a client waits in this queue. The caller does not
--- change the tables any more.
+-- Collect completed jobs. payloads: by position, needed only if a client of the queue waits. The caller must not change
+-- `ids` and `payloads` afterwards.
 function finish.note_completed(done, policy, ids, payloads)
   local group = finish.group_of(done, 'completed', policy)
   local known, n = group.ids, #group.ids

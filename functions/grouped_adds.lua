@@ -1,10 +1,10 @@
 -- grouped_adds: adds jobs that have generated ids and need no record, in groups of equal jobs.
 --   addPlain   channel number incarnation { name opts count data*count }* -> { now, first, ids, added }
---     Add plain jobs, see plain.lua: without options but `opts`.
+--     Add plain jobs without other options than `opts`, see plain.lua.
 --   addGroups  channel number incarnation { name opts extra count values }* -> { now, first, ids, added }
---     Add plain jobs and compact jobs, see compact.lua. extra: '' for plain jobs; 'k' for jobs whose only option is a
---     key; otherwise the options of LIFO or prioritized jobs as in addJob. values: data*count; with 'k', { key
---     data }*count.
+--     Add plain jobs and compact jobs, see compact.lua. extra: '' for plain jobs; 'k' for jobs whose only other
+--     option is a key; otherwise the options of LIFO or prioritized jobs as in addJob. values: data*count; with 'k',
+--     { key data }*count.
 -- first, ids and added as in addJob. A group has fewer arguments than the same jobs in an addJob call, and its options
 -- are read once.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, cast
 from glidemq_async.functions.calling import Arg, Caller, Calls, Wait, text, texts
 
 PUSHED: Final = b""
-"""Takes the place of an empty list of ids in the reply to a call whose only job was pushed to an idle worker."""
+"""Replaces the empty list of ids in the reply to a call whose only job was pushed to an idle worker."""
 
 
 class AddReply(NamedTuple):
@@ -26,19 +26,19 @@ class AddReply(NamedTuple):
 class GroupedAddCalls(Calls):
     """Calls of the functions in `grouped_adds.lua`. A call may add only the first jobs of its groups."""
 
-    __slots__ = ("are_pushed",)
+    __slots__ = ("has_pushed",)
 
     def __init__(self, caller: Caller) -> None:
         super().__init__(caller)
-        self.are_pushed = False
-        """True if the last job that was added alone was pushed to an idle worker, so the next one may be too."""
+        self.has_pushed = False
+        """True if the last add of a single job pushed it to an idle worker, so the next one may do the same."""
 
     async def one(self, name: str, opts: bytes, data: bytes, wait: Wait) -> AddReply:
         """Add one plain job."""
         args = (self._caller.incarnation, name, opts, 1, data)
-        reply = await self._caller.once("addPlain", args, wait=wait, messages_first=self.are_pushed)
+        reply = await self._caller.once("addPlain", args, wait=wait, messages_first=self.has_pushed)
         now, first, listed, _ = cast("list[object]", reply)
-        self.are_pushed = listed == PUSHED
+        self.has_pushed = listed == PUSHED
         return AddReply(cast("int", now), [text(first)], {})
 
     async def plain(self, groups: Iterable[Arg], wait: Wait) -> AddReply:

@@ -232,7 +232,8 @@ do
     if widen then redis.call('ZREM', key, WIDENER) end
   end
 
-  -- Put the keys into `ready` that have waiting jobs. No job of these keys runs, and the queue has no limits.
+  -- Put the keys that have waiting jobs into `ready`. No job of these keys runs, and no key has limits, rests or is
+  -- paused.
   local function review_ended(base, keys, call)
     local prefix, ready, not_ready, n, seen = base .. ':keyq:', {}, {}, 0, call.seen
     for from = 1, #keys, AT_ONCE do
@@ -387,7 +388,8 @@ do
     call.seen.limited = nil
   end
 
-  -- Note that runs of these keys have completed, as keyed.release. Without limits, this costs less.
+  -- Note that runs of these keys have completed, as keyed.release does. If no key has limits, rests or is paused, this
+  -- costs less: a key runs one job at a time, so none of these keys has another run.
   function keyed.release_completed(base, keys, call)
     if keyed.is_costly(call.seen) then return keyed.release(base, keys, call) end
     in_chunks('HDEL', base .. ':running', nil, keys)

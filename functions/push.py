@@ -18,7 +18,7 @@ _PLAIN_JOB = 4
 
 
 class JobsPushed(NamedTuple):
-    """Jobs that another call has claimed for this worker: an add, or one that has resumed a job."""
+    """Jobs that another call has claimed for this worker: an add, or a call that has resumed a job."""
 
     number: int
     """The number of the worker's last call before the push."""
@@ -28,7 +28,10 @@ class JobsPushed(NamedTuple):
 
 
 class PlainPushed(NamedTuple):
-    """One plain job without options that an add has claimed for this worker. See JobsPushed for the numbers."""
+    """One plain job without options that an add has claimed for this worker.
+
+    JobsPushed describes `number` and `claimed_at`.
+    """
 
     number: int
     claimed_at: int
@@ -43,7 +46,7 @@ class PlainPushed(NamedTuple):
 
 
 def read_push(message: bytes) -> JobsPushed:
-    """Return the jobs in a message of these kinds."""
+    """Return the jobs in a message whose first byte is in KINDS."""
     if message.startswith(ONE_PLAIN):
         return read_plain(message).as_jobs()
     number, claimed_at, packed = message.split(b" ", 2)

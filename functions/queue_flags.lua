@@ -215,7 +215,7 @@ end
 --   startable  the number of jobs that became startable, see wakeup.lua
 --   of keyed.lua:
 --     touched, released   the keys to review, and the ones without running jobs
---     ended               other keys to review, of completed runs without limits
+--     ended               other keys to review: their runs have completed, see keyed.release_completed
 --     entered             the jobs that are not in `keyed` yet
 --     key_limits          the limits of keys that were read so far
 --     slept               true if a key was added to `sleeping`

@@ -15,8 +15,8 @@
 --     g        groups of jobs that completed, by their retention policy. entry: without its prefix; m: 1 if all results
 --              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l<that time>" for
 --              a group of the tokens "l…", whose entries are followed by the ids of its jobs; "k<that time>" for keyed
---              jobs, whose ids are followed by their keys. Without the time if the runs began at different
---              times; this costs a lookup
+--              jobs, whose ids are followed by their keys. "l" or "k" alone if the runs began at different times,
+--              which costs a lookup
 --     n        all other runs
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
@@ -48,8 +48,9 @@
 --     settled  the number of runs that the call has settled, the groups first. The others keep their leases, and the
 --              caller sends them in its next call.
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
---   finishClaim  count -> as settleAndClaim, or nil: the caller does not claim directly. jobs: empty, or with one mark
---                { '' '' number 1 '' '' '' false } for successive jobs of the active stream that the caller has read
+--   finishClaim  count -> as settleAndClaim, or nil: the caller does not claim directly. jobs: without the plain jobs
+--                that the caller has read; a mark { '' '' number 1 '' '' '' false } takes the place of successive jobs
+--                that it has read from the active stream
 --     count    the number of entries that the caller has asked for
 -- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
 -- of runs, then claims at least one step of jobs.

@@ -37,14 +37,14 @@ _SETTLE, _FINISH = function_name("settleAndClaim"), function_name("finishClaim")
 
 
 class DirectRead(NamedTuple):
-    """Which jobs a worker claims directly."""
+    """The jobs that a worker claims directly."""
 
     flag: str
     """The flag of the call."""
     stream: str
     """The stream whose entries the worker reads."""
     most: int | None
-    """Maximum number of entries that the worker reads, None if the function decides it."""
+    """Maximum number of entries that the worker reads, None for no other limit than its slots."""
 
 
 PLAIN_JOBS: Final = DirectRead("d", "fifo", 256)
@@ -97,7 +97,7 @@ class SettleRequest:
     incarnation: str
     """The incarnation of the queue that the call is meant for."""
     reads: DirectRead | None = None
-    """What the worker reads itself, None if it does not claim directly."""
+    """The jobs that the worker claims directly, None for an ordinary claim."""
     _settled: list[Arg] = field(default_factory=list)
     _groups: dict[tuple[int | str, str], _Group] = field(default_factory=dict)
     """By the start of plain runs, or the prefix of the tokens of other runs, and by the retention policy."""
@@ -117,8 +117,8 @@ class SettleRequest:
         """Add the outcome of a run.
 
         `key` is the ordering key of the job, which saves the server a lookup. `plain_since` is the time (server ms) at
-        which the run of a plain job began, None for any other job. `claimed_at` is that time for any other job, None if
-        it is not known, which costs the server a lookup.
+        which the run of a plain job began, None for any other job. `claimed_at` is the time (server ms) at which the
+        run of any other job began. None means unknown, and costs the server a lookup.
         """
         kind = group_kind(entry, key, outcome, plain_since)
         if kind is not None and isinstance(outcome, Completed):

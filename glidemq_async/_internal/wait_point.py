@@ -39,7 +39,7 @@ class WaitPoint:
     def resume(self) -> None:
         """Continue the task up to its next wait. Only outside of every task, and only while a task waits.
 
-        Raises KeyboardInterrupt and SystemExit of the task, as a callback of the loop does.
+        Raises KeyboardInterrupt or SystemExit if the task raises it, as a callback of the loop does.
         """
         step, context = self._taken()
         context.run(step, self)

@@ -165,7 +165,7 @@ class ClaimLoop:
             self._event.set()
 
     def receive_plain(self, pushed: PlainPushed) -> None:
-        """Start a job that an add has claimed for this worker, in this call if the worker has nothing else to do.
+        """Start a job that an add has claimed for this worker. It starts in this method if the claim loop is waiting.
 
         Only outside of every task.
         """
@@ -179,8 +179,8 @@ class ClaimLoop:
             free = self._owner.start_pushed(run)
             if free is not None:
                 self.found_nothing.clear()
-                # The push has removed this worker from the list of idle workers. If it has other free slots, it must
-                # call. It does so after the first step of the handler, see `run`.
+                # The push has removed this worker from the list of idle workers. If the worker has other free slots,
+                # `run` must make a call. It does so after the first step of the handler.
                 self._registered = False
                 if free:
                     self.wake()

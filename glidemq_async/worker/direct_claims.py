@@ -16,8 +16,8 @@ REFUSED_CALLS: Final = 32
 """The number of calls after a refused direct claim that do not try another one."""
 
 
-# The server refuses direct claims while a queue has jobs of other kinds, a pause or limits. It then claims in the same
-# call, so a refusal costs only the transaction.
+# The server refuses direct claims while a queue is paused or has limits, and those of plain jobs also while it has jobs
+# of other kinds. It then claims in the same call, so a refusal costs only the transaction.
 class DirectClaims:
     """Remembers if the last claims were large, and if the server refused a direct one."""
 
@@ -27,7 +27,10 @@ class DirectClaims:
         self._refused_calls = 0
 
     def begin(self) -> DirectRead | None:
-        """Return what the next call, which is about to be made, should claim directly."""
+        """Return the jobs that the next call should claim directly, None for an ordinary claim.
+
+        Each call of this method counts as one call of the worker.
+        """
         if self._refused_calls:
             self._refused_calls -= 1
             return None

@@ -21,7 +21,6 @@ KINDS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 """Options of jobs. Neighbours differ and repeat, so that groups have one job and more."""
 
-
 LIFO = msgpack.packb({"lifo": True})
 
 

@@ -29,7 +29,10 @@ from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, i
 from tests.support.fake_worker import with_runs
 
 READS: Final = (PLAIN_JOBS, None, ACTIVE_STREAM, None)
-"""What successive calls try to claim directly. The number of calls decides: it is the same in each repetition."""
+"""The jobs that successive calls try to claim directly. The number of calls decides.
+
+This number is the same in each repetition of a test.
+"""
 
 
 class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):

@@ -76,7 +76,7 @@ class _Gathering:
 
 
 class _PingReply:
-    """Takes the place of the future of a PING. Notes if the server refuses it."""
+    """Replaces the future of the reply to a PING. Notes if the user may not send one."""
 
     __slots__ = ("is_refused",)
 
