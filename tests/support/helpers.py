@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from glidemq_async import EventGap, Job, Queue, QueueEvent, QueueEvents, Worker
 from glidemq_async.tasks.workflows import RunHandle
-from tests.support.stores import RunningStore
+
+if TYPE_CHECKING:
+    # A confined process imports this module, and the servers of the stores need a temporary directory.
+    from tests.support.stores import RunningStore
 
 Value = TypeVar("Value")
 AnyJob: TypeAlias = Job[Any, Any]
