@@ -47,6 +47,10 @@ function completing.parse(args, at, number)
     local width = WIDTHS[prefix or '']
     if policy ~= '' then finish.check_policy(policy) end
     local after = at + 3 + count * (width or 1)
+    -- Earlier builds sent each id behind its entry.
+    if width and count > 1 and not string.find(args[at + 4] or '', '-', 1, true) then
+      fail('ARGUMENT', 'the entries of a group must precede its ids')
+    end
     local m = integer('number of results', args[after])
     if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
     groups[g] = {started = started, policy = policy, first = at + 3, last = after - 1, results = after, many = m > 1,

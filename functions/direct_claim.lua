@@ -78,12 +78,17 @@ end
 -- replace the jobs of the reply. jobs: of claim.take. Return the jobs of the reply.
 function direct_claim.close_active(base, consumer, jobs)
   direct_active.close_gate(base)
-  redis.call('HDEL', base .. ':meta2', 'lane_lost')
   local last, raws = last_of(jobs.tokens), {}
-  if not last or entries.consumer_of(base, last) == consumer then return jobs end
+  if not last or entries.consumer_of(base, last) == consumer then
+    redis.call('HDEL', base .. ':meta2', 'lane_lost')
+    return jobs
+  end
   for _, token in ipairs(claim_tokens.each(base, consumer, jobs.tokens)) do
     if string.byte(token) ~= WAITED then raws[#raws + 1] = string.sub(token, 2) end
   end
-  claim.entries(base, consumer, raws)
+  for from = 1, #raws, CHUNK do
+    claim.entries(base, consumer, {unpack(raws, from, math.min(from + CHUNK - 1, #raws))})
+  end
+  redis.call('HDEL', base .. ':meta2', 'lane_lost')
   return claim.reread(base, consumer, jobs.tokens)
 end

@@ -185,6 +185,8 @@ class ClaimLoop:
                 if free:
                     self.wake()
                 return
+            # The claim loop accepts the push again, unless it is too old by then.
+            self._pushes.decline()
         self.receive(pushed.as_jobs())
 
     def end(self, runs: list[Run]) -> None:

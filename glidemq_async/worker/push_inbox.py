@@ -57,6 +57,10 @@ class PushInbox:
         pushed, self._waiting = self._waiting, None
         return pushed if pushed is not None and is_safe and self.accept(pushed.number, pushed.claimed_at, at) else None
 
+    def decline(self) -> None:
+        """Take back the acceptance of the last push, because none of its jobs has started."""
+        self._accepted = 0
+
     def accept(self, number: int, claimed_at: int, at: float) -> bool:
         """Accept a push with these fields at a loop time. Return False if its jobs must not start."""
         if number != self._answered:

@@ -16,7 +16,7 @@ from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost, SerializationError
 from glidemq_async.functions import push, wakeup
 from glidemq_async.functions.lease import Held
-from glidemq_async.functions.push import JobsPushed, PlainPushed
+from glidemq_async.functions.push import JobsPushed
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.snapshot import run_options
 from glidemq_async.storage import Subscription
@@ -158,7 +158,7 @@ class Session:
     def _on_message(self, message: bytes) -> None:
         """Handle a message on the worker's own channel."""
         if message.startswith(push.ONE_PLAIN):  # the first one, because a handler waits for it
-            self._on_push(push.read_plain(message))
+            self._on_push(message)
             return
         match wakeup.read_message(message):
             case JobsPushed() as pushed:
@@ -178,9 +178,9 @@ class Session:
             case None:
                 pass
 
-    def _on_push(self, pushed: PlainPushed) -> None:
+    def _on_push(self, message: bytes) -> None:
         try:
-            self.loop.receive_plain(pushed)
+            self.loop.receive_plain(push.read_plain(message))
         except Exception as error:  # noqa: BLE001 - a defect of this library
             self._on_defect(error)
         except (KeyboardInterrupt, SystemExit) as error:  # of a handler

@@ -56,6 +56,8 @@ class SharedTasks:
         self._run_job = run_job
         self._end_runs = end_runs
         self._runner = runner
+        self._context = copy_context()
+        """The context in which the worker starts. A callback of a connection has the context of its first user."""
         self._runs: deque[Run] = deque()
         self._ended: list[Run] = []
         """The runs of this turn that have ended."""
@@ -90,7 +92,7 @@ class SharedTasks:
                 self._is_next_awake = True
                 idle.resume()
                 return
-        self.start([run])
+        self._context.copy().run(self.start, [run])
 
     def close(self) -> None:
         """End the idle tasks. Each other task ends after its run."""

@@ -11,6 +11,7 @@ import pytest
 from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.outcomes import Completed, Retention
+from glidemq_async.storage.protocol import FunctionError
 from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, records, worker_of
@@ -78,6 +79,29 @@ async def test_a_compact_job_runs_without_a_record(
         assert [event for event, _ in await job_events(queue, job.id)] == ["added", "active", "completed"]
     assert await counts(queue) == {"completed": 20}
     assert await queue.check() == []
+
+
+@everywhere
+async def test_a_group_whose_ids_stand_between_its_entries_is_refused(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    """Earlier builds sent groups in this form."""
+    await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(2)])
+    leases = await fake_worker.claim(2)
+    runs = [word for lease in leases for word in (lease.entry[1:], lease.id)]
+    head: list[str | int] = [
+        fake_worker.channel.name,
+        fake_worker.channel.next(),
+        fake_worker.name,
+        0,
+        30_000,
+        "u",
+        "2 0",
+        "",
+    ]
+    with pytest.raises(FunctionError, match="must precede"):
+        await queue.storage.call("settleAndClaim", fake_worker.base, [*head, 1, "l", "", 2, *runs, 1, b"\xc0", 0])
+    assert await counts(queue) == {"active": 2}
+    await fake_worker.complete(*leases)
+    assert await counts(queue) == {"completed": 2}
 
 
 @everywhere

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Unpack
 
@@ -24,6 +26,7 @@ from tests.support.stores import RunningStore, endpoint_of
 
 everywhere = pytest.mark.everywhere
 FULL = 65_536
+TENANT: ContextVar[str] = ContextVar("tenant", default="none")
 
 
 @pytest.fixture
@@ -368,6 +371,49 @@ async def test_a_pushed_job_starts_in_the_turn_of_its_message(storage: Storage, 
             assert await job.result(5) == job.id
         # Python 3.11 has no eager tasks, and the worker no idle task before its first job.
         assert relay.started[1:] == [True, True]
+        assert await queue.check() == []
+
+
+async def test_a_pushed_job_runs_in_the_context_of_its_worker(storage: Storage, name: str) -> None:
+    async def of_request() -> None:
+        """Open the connection of all subscriptions."""
+        TENANT.set("of a request")
+        subscription = await storage.subscribe(f"glide:{{{name}}}", "other", lambda _: None, lambda _: None)
+        await subscription.close()
+
+    async def tenant(_job: AnyJob) -> str:
+        return TENANT.get()
+
+    async with Queue[Any, Any](name, storage) as queue:
+        await asyncio.create_task(of_request())
+        TENANT.set("of the worker")
+        async with worker_of(queue, tenant) as worker:
+            await idle(worker)
+            assert await queue.add_and_wait("n", wait_timeout=5) == "of the worker"
+
+
+class Blocked(Relay):
+    """A storage whose pushes are followed by a callback that blocks the loop for longer than a push may wait."""
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def deliver(message: bytes) -> None:
+            if message[:1] in KINDS:
+                asyncio.get_running_loop().call_soon(time.sleep, 0.3)
+            on_message(message)
+
+        return await super().subscribe(key, channel, deliver, on_change)
+
+
+async def test_a_push_that_waits_too_long_for_the_claim_loop_is_claimed_again(storage: Storage, name: str) -> None:
+    async with (
+        Queue[Any, Any](name, Blocked(storage)) as queue,
+        worker_of(queue, echo, lock_duration=1, max_stalled=0) as worker,
+    ):
+        worker.on("active", lambda _: None)  # a listener: the claim loop starts the job
+        await idle(worker)
+        assert await (await queue.add("n", 1)).result(10) == 1
         assert await queue.check() == []
 
 

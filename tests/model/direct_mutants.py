@@ -76,8 +76,8 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. raws[1]\n",
     ),
     "a finished direct claim of the active stream looks unfinished": (
-        "  direct_active.close_gate(base)\n  redis.call('HDEL', base .. ':meta2', 'lane_lost')\n  local last",
-        "  direct_active.close_gate(base)\n  local last",
+        "    redis.call('HDEL', base .. ':meta2', 'lane_lost')\n    return jobs\n",
+        "    return jobs\n",
     ),
     "a direct claim of the active stream stores a wrong lease": (
         "digits(call.now) .. ' ' .. digits(call.lock)\n  local line = events.line(call.lines, 'active')",

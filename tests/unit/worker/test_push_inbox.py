@@ -73,6 +73,14 @@ def test_a_push_is_dropped_after_the_clock_of_the_server_was_set(inbox: PushInbo
     assert inbox.take(10.0, is_safe=True) is None
 
 
+def test_a_declined_push_that_becomes_too_old_is_not_the_last_one(inbox: PushInbox) -> None:
+    assert inbox.accept(3, pushed(3).claimed_at, 10.0)
+    inbox.decline()
+    inbox.receive(pushed(3), 3)
+    assert inbox.take(10.26, is_safe=True) is None
+    assert not inbox.has_last
+
+
 def test_a_push_is_dropped_while_leases_are_not_renewed(inbox: PushInbox) -> None:
     inbox.receive(pushed(3), 3)
     assert inbox.take(10.0, is_safe=False) is None
