@@ -407,13 +407,16 @@ class Blocked(Relay):
 
 
 async def test_a_push_that_waits_too_long_for_the_claim_loop_is_claimed_again(storage: Storage, name: str) -> None:
+    heard = list[AnyJob]()
     async with (
         Queue[Any, Any](name, Blocked(storage)) as queue,
         worker_of(queue, echo, lock_duration=1, max_stalled=0) as worker,
     ):
-        worker.on("active", lambda _: None)  # a listener: the claim loop starts the job
+        worker.on("active", heard.append)  # because of a listener, the claim loop starts the job
         await idle(worker)
-        assert await (await queue.add("n", 1)).result(10) == 1
+        job = await queue.add("n", 1)
+        assert await job.result(10) == 1
+        assert [one.id for one in heard] == [job.id]
         assert await queue.check() == []
 
 
