@@ -16,8 +16,8 @@ REFUSED_CALLS: Final = 32
 """The number of calls after a refused direct claim that do not try another one."""
 
 
-# The server refuses direct claims while a queue is paused or has limits, and those of plain jobs also while it has jobs
-# of other kinds. It then claims in the same call, so a refusal costs only the transaction.
+# The server refuses every direct claim while a queue is paused or has limits. It refuses direct claims of plain jobs
+# while the queue has jobs of other kinds. It then claims in the same call, so a refusal costs only the transaction.
 class DirectClaims:
     """Remembers if the last claims were large, and if the server refused a direct one."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import pytest
 
@@ -15,6 +15,7 @@ from glidemq_async.storage.protocol import FunctionError
 from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, job_events, records, worker_of
+from tests.support.kinds import options_of
 from tests.support.stores import RunningStore
 
 State: TypeAlias = Literal["waiting", "active", "completed"]
@@ -24,16 +25,6 @@ WAITING_STATES = {"lifo": "waiting", "prioritized": "prioritized", "keyed": "key
 everywhere = pytest.mark.everywhere
 in_every_state = pytest.mark.parametrize("state", STATES)
 of_each_kind = pytest.mark.parametrize("kind", [*WAITING_STATES])
-
-
-def options_of(kind: str, number: int) -> dict[str, Any]:
-    """Return the options of a job of this kind. Each keyed job has a key of its own."""
-    options: dict[str, dict[str, Any]] = {
-        "lifo": {"lifo": True},
-        "prioritized": {"priority": 3},
-        "keyed": {"key": f"k{number}"},
-    }
-    return options[kind]
 
 
 async def job_in(state: State, kind: str, queue: AnyQueue, fake_worker: FakeWorker) -> AnyJob:
@@ -118,7 +109,7 @@ async def test_a_compact_job_can_be_read_in_every_state(
     assert (found.lifo, found.priority, found.key) == (
         kind == "lifo",
         3 if kind == "prioritized" else 0,
-        "k1" if kind == "keyed" else None,
+        options_of(kind, 1).get("key"),
     )
     assert (found.processed_at is None, found.finished_at is None) == (state == "waiting", state != "completed")
     assert [each.id for each in await queue.search_jobs(state=found.state, data=1)] == [job.id]

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import msgpack
 import pytest
 
-from glidemq_async import JobOptions, Worker
+from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.settle import ACTIVE_STREAM, SettleReply
 from tests.support.fake_worker import FakeWorker, leases_of
-from tests.support.helpers import NO_POLLING, AnyJob, AnyQueue, counts, job_events, until
-from tests.support.recording_storage import Relay
+from tests.support.helpers import AnyJob, AnyQueue, counts, job_events
+from tests.support.kinds import KINDS, options_of
 from tests.support.stores import RunningStore
 
 Change: TypeAlias = Callable[[AnyQueue, RunningStore], Awaitable[None]]
@@ -23,17 +22,7 @@ JOBS = 20
 LARGE = "x" * 5_000
 
 everywhere = pytest.mark.everywhere
-of_each_kind = pytest.mark.parametrize("kind", ["lifo", "prioritized", "keyed"])
-
-
-def options_of(kind: str, number: int) -> dict[str, Any]:
-    """Return the options of a job of this kind. Each keyed job has a key of its own."""
-    options: dict[str, dict[str, Any]] = {
-        "lifo": {"lifo": True},
-        "prioritized": {"priority": 3},
-        "keyed": {"key": f"a key {number}"},
-    }
-    return options[kind]
+of_each_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 async def add(queue: AnyQueue, kind: str, number: int, **more: Any) -> list[AnyJob]:
@@ -195,22 +184,3 @@ async def test_a_lost_group_of_the_active_stream_leads_to_an_ordinary_claim(
     reply = await fake_worker.claim_directly(3, reads=ACTIVE_STREAM)
     assert not reply.is_direct
     assert ids_of(reply) == [job.id for job in jobs]
-
-
-@of_each_kind
-async def test_a_worker_with_many_jobs_claims_directly(queue: AnyQueue, kind: str) -> None:
-    jobs = await add(queue, kind, 10 * JOBS)
-    runs: list[str] = []
-
-    async def note(job: AnyJob) -> None:
-        runs.append(job.id)
-        await asyncio.sleep(0)
-
-    relay = Relay(queue.storage)
-    async with Worker(queue.name, note, relay, concurrency=JOBS, poll_interval=NO_POLLING, handle_signals=False):
-        await until(lambda: len(runs) == 10 * JOBS)
-        await relay.quiet(queue)
-    assert sorted(runs) == sorted(job.id for job in jobs)
-    assert relay.calls.count("finishClaim") > 5
-    assert await counts(queue) == {"completed": 10 * JOBS}
-    assert await queue.check() == []

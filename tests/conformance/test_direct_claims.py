@@ -12,6 +12,7 @@ from glidemq_async import JobOptions, RateLimit, Worker
 from glidemq_async.functions.settle import SettleReply
 from tests.support.fake_worker import FakeWorker, leases_of
 from tests.support.helpers import NO_POLLING, AnyJob, AnyQueue, counts, job_events, until
+from tests.support.kinds import KINDS, options_of
 from tests.support.recording_storage import Relay
 
 everywhere = pytest.mark.everywhere
@@ -148,8 +149,9 @@ async def test_later_plain_jobs_are_claimed_directly_again(queue: AnyQueue, fake
     assert claimed.is_direct
 
 
-async def test_a_worker_with_many_jobs_claims_directly(queue: AnyQueue) -> None:
-    await queue.add_bulk([("n", number) for number in range(10 * JOBS)])
+@pytest.mark.parametrize("kind", ["plain", *KINDS])
+async def test_a_worker_with_many_jobs_claims_directly(queue: AnyQueue, kind: str) -> None:
+    jobs = await queue.add_bulk([("n", n, JobOptions(**options_of(kind, n))) for n in range(10 * JOBS)])
     runs: list[str] = []
 
     async def note(job: AnyJob) -> None:
@@ -160,7 +162,7 @@ async def test_a_worker_with_many_jobs_claims_directly(queue: AnyQueue) -> None:
     async with Worker(queue.name, note, relay, concurrency=JOBS, poll_interval=NO_POLLING, handle_signals=False):
         await until(lambda: len(runs) == 10 * JOBS)
         await relay.quiet(queue)
-    assert sorted(map(int, runs)) == [*range(1, 10 * JOBS + 1)]
+    assert sorted(runs) == sorted(job.id for job in jobs)
     assert relay.calls.count("finishClaim") > 1
     assert await counts(queue) == {"completed": 10 * JOBS}
     assert await queue.check() == []

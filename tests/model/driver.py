@@ -247,7 +247,7 @@ def _scores(flat: object) -> list[tuple[str, int]]:
 
 
 def _entries(rows: object) -> dict[str, str]:
-    """Return the entries of the active stream as entry -> job id. A worker may read the text of a job beside its id."""
+    """Return the entries of the active stream as entry -> job id. An entry with a text has the id as its field."""
     named = {_text(entry): [_text(field) for field in _list(fields)] for entry, fields in map(_list, _list(rows))}
     return {entry: fields[0] if fields[0].isdigit() else fields[1] for entry, fields in named.items()}
 

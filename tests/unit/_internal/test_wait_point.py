@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
+from typing import Any
 
 import pytest
 import uvloop
@@ -36,9 +37,9 @@ class Waiting:
             self.notes.append((number, _variable.get(), asyncio.current_task() is self.task))
 
 
-def run(new_loop: New, check: Callable[[], object]) -> None:
+def run(new_loop: New, check: Callable[[], Coroutine[Any, Any, None]]) -> None:
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(check())  # type: ignore[arg-type]
+        runner.run(check())
 
 
 async def in_callback(work: Callable[[], None]) -> None:
