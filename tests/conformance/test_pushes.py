@@ -375,21 +375,28 @@ async def test_a_pushed_job_starts_in_the_turn_of_its_message(storage: Storage, 
 
 
 async def test_a_pushed_job_runs_in_the_context_of_its_worker(storage: Storage, name: str) -> None:
-    async def of_request() -> None:
-        """Open the connection of all subscriptions."""
+    key, is_up = f"glide:{{{name}}}", asyncio.Event()
+
+    def note(up: bool) -> None:
+        if up:
+            is_up.set()
+
+    async def of_request() -> Subscription:
+        """Open the connection that the worker's subscription uses too."""
         TENANT.set("of a request")
-        subscription = await storage.subscribe(f"glide:{{{name}}}", "other", lambda _: None, lambda _: None)
-        await subscription.close()
+        return await storage.subscribe(key, f"{key}:other", lambda _: None, note)
 
     async def tenant(_job: AnyJob) -> str:
         return TENANT.get()
 
     async with Queue[Any, Any](name, storage) as queue:
-        await asyncio.create_task(of_request())
+        other = await asyncio.create_task(of_request())
+        await is_up.wait()
         TENANT.set("of the worker")
         async with worker_of(queue, tenant) as worker:
             await idle(worker)
             assert await queue.add_and_wait("n", wait_timeout=5) == "of the worker"
+        await other.close()
 
 
 class Blocked(Relay):
