@@ -250,19 +250,6 @@ def _plain_hand_over(job: AnyJob) -> bytes | None:
 # -- reading what users do not need -------------------------------------------------------------------------------
 
 
-def data_of(job: AnyJob) -> Any:
-    """Return `job.data` in less time, for the runs of typed tasks. Raises SerializationError as the property does."""
-    # A property takes longer, because Python calls it through its descriptor.
-    data = job._data
-    if data is not UNREAD or (loads := job._client.payloads.quick_loads) is None:
-        return job.data
-    try:
-        data = job._data = loads(job._data_bytes)
-    except Exception:  # noqa: BLE001 - decoding once more raises the error that names the job
-        return job.data
-    return data
-
-
 def client_of(job: AnyJob) -> QueueClient:
     """Return the client through which the job was added or read."""
     return job._client

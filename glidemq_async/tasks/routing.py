@@ -19,7 +19,6 @@ from glidemq_async.executors.protocol import Executor, Handler, calls_at_end, is
 from glidemq_async.executors.registry import open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.jobs.job import Job
-from glidemq_async.jobs.snapshot import data_of
 from glidemq_async.options.retry_rules import RetryRules
 from glidemq_async.tasks.arguments import comes_after, is_spared
 from glidemq_async.tasks.definition import TaskDefinition
@@ -32,6 +31,17 @@ LONGEST_UNKNOWN_DELAY: Final = 60.0
 """First and longest wait in seconds before a job of an unknown task is claimed again. The wait doubles each time."""
 SHOWN: Final = 20
 """Maximum number of task names in a message."""
+
+# The parts around the arguments of a stored call, `{"a": [...], "k": {...}}` in msgpack.
+CALL: Final = b"\x82\xa1a"
+NAMED_ONLY: Final = CALL + b"\x90\xa1k"
+"""The start of a call without positional arguments. The named ones follow."""
+POSITIONAL_ONLY: Final = b"\xa1k\x80"
+"""The end of a call without named arguments. `CALL` and the positional ones are before it."""
+_NAMED_START: Final = len(NAMED_ONLY)
+_POSITIONAL_START: Final = len(CALL)
+_POSITIONAL_END: Final = -len(POSITIONAL_ONLY)
+_NO_ARGUMENTS: Final[list[Any]] = []
 
 _log = logging.getLogger(__name__)
 
@@ -81,8 +91,8 @@ class TaskExecutor:
         self._started: set[int] = set()
         self._of_task: dict[str, Executor] = {}
         self._here: set[str] = set()
-        self._direct: dict[str, Callable[..., Any]] = {}
-        """Coroutine functions by job name that can be called directly with the stored arguments."""
+        self._direct: dict[str, Callable[..., Any] | None] = {}
+        """Coroutine functions by job name that can be called directly with the stored arguments, None for others."""
         for task in {id(each): each for each in tasks.values() if each.queue == queue}.values():
             self._executor_of(definition_of(task))
 
@@ -193,25 +203,51 @@ class TaskExecutor:
         function = self._direct.get(job.name)
         if function is None or self._chain.runs:
             return self._run(job, None)
-        # The path of most jobs, without an additional frame between the worker and the function.
-        data = data_of(job)
+        # The path of most jobs. It decodes only the arguments, and keeps none of them: few functions read `job.data`.
+        stored, loads = job._data_bytes, job._client.payloads.quick_loads  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        args: Any
+        named: Any
         try:
-            args, kwargs = data["a"], data["k"]
-        except (TypeError, KeyError, IndexError):
+            if loads is None:
+                args, named = job.data["a"], job.data["k"]
+            elif stored[:_NAMED_START] == NAMED_ONLY:
+                args, named = _NO_ARGUMENTS, loads(stored[_NAMED_START:])
+            elif stored[_POSITIONAL_END:] == POSITIONAL_ONLY and stored[:_POSITIONAL_START] == CALL:
+                args, named = loads(stored[_POSITIONAL_START:_POSITIONAL_END]), {}
+            else:
+                data: Any = loads(stored)
+                args, named = data["a"], data["k"]
+        except Exception:  # noqa: BLE001 - decoding once more raises the error that names the job
             return self._run(job, None)
-        if type(args) is not list or type(kwargs) is not dict:
+        if type(args) is not list or type(named) is not dict:
             return self._run(job, None)
         try:
-            return function(*args, **kwargs)
+            return function(*args, **named)
         except TypeError:
             # A call of a coroutine function only binds its arguments. So this error means that they do not fit, or that
             # `function` is not a coroutine function and has raised the error itself.
-            definition_of(self._tasks[job.name]).arguments.split(data)
+            definition_of(self._tasks[job.name]).arguments.split(job.data)
             raise
 
     def may_share(self, job: Job[Any, Any]) -> bool:
         """Return True if only the function of a task is awaited, without middleware and dependencies around it."""
-        return job.name in self._direct and not self._chain.runs
+        if self._chain.runs:
+            return False
+        function = self._direct.get(job.name, self)
+        return function is not None if function is not self else self._becomes_direct(job.name)
+
+    def _becomes_direct(self, name: str) -> bool:
+        """Note if jobs with this name only call a function, at their first run. Return True if they do."""
+        # Not in `__init__`: the annotations can be resolved only after all modules are imported.
+        found = self._tasks.get(name)
+        if found is None:
+            return False
+        task = definition_of(found)
+        executor = self._of_task.get(task.name)
+        if executor is None or id(executor) not in self._started:
+            return False
+        self._direct[name] = task.function if _is_direct(task, executor) else None
+        return self._direct[name] is not None
 
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:
         found = self._tasks.get(job.name)
@@ -223,10 +259,7 @@ class TaskExecutor:
             executor = self._executor_of(task)
         if id(executor) not in self._started:
             await self._start(executor)
-        if _is_direct(task, executor):
-            # Found out at the first run and not in `__init__`: the annotations can be resolved only after all modules
-            # are imported.
-            self._direct[job.name] = task.function
+        self._becomes_direct(job.name)
         if self._chain.runs or task.dependencies:
             value = await self._run_around(found, executor, job, timeout)
         else:
