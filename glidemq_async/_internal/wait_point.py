@@ -1,4 +1,4 @@
-"""A point at which a task waits until a callback of its event loop continues it."""
+"""Points at which a task waits until a callback of its event loop continues it."""
 
 from __future__ import annotations
 
@@ -81,3 +81,39 @@ class WaitPoint:
         """Raise CancelledError if the wait was cancelled."""
         if self.is_cancelled:
             raise asyncio.CancelledError(*(() if self._reason is None else (self._reason,)))
+
+
+class TaskEvent:
+    """An event for which one task waits. It may continue inside of the caller."""
+
+    __slots__ = ("_is_set", "_point")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._point: Final = WaitPoint(loop)
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """Return whether the event is set."""
+        return self._is_set
+
+    def set(self) -> None:
+        """Set the event. A task that waits continues in the next iteration of the loop."""
+        self._is_set = True
+        if self._point.is_waiting:
+            self._point.resume_soon()
+
+    def clear(self) -> None:
+        """Reset the event."""
+        self._is_set = False
+
+    def resume(self) -> None:
+        """Continue the task up to its next wait, as `WaitPoint.resume` does. If it does not wait, set the event."""
+        if self._point.is_waiting:
+            self._point.resume()
+        else:
+            self._is_set = True
+
+    async def wait(self) -> None:
+        """Wait until the event is set or `resume` is called. Only for one task."""
+        if not self._is_set:
+            await self._point

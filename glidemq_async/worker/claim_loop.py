@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from glidemq_async._internal import failpoints
+from glidemq_async._internal.wait_point import TaskEvent
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.calling import RequestChannel, TransactionStore
@@ -118,7 +119,7 @@ class ClaimLoop:
         self._accepts_pushes = accepts_pushes
         self._direct_claims = DirectClaims(are_possible=isinstance(client.storage, TransactionStore))
         self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
+        self._event = TaskEvent(self._loop)
         self._is_waiting = False
         """True while `run` waits for `_event`, so no call is in flight."""
         self._awake = False
@@ -176,18 +177,37 @@ class ClaimLoop:
             and self._pushes.accept(pushed.number, pushed.claimed_at, self._loop.time())
         ):
             run = run_of_entry(self._client, pushed.raw, pushed.name, pushed.data, pushed.claimed_at)
-            free = self._owner.start_pushed(run)
+            free = self._start_pushed(run)
             if free is not None:
-                self.found_nothing.clear()
-                # The push has removed this worker from the list of idle workers. If the worker has other free slots,
-                # `run` must make a call. It does so after the first step of the handler.
-                self._registered = False
-                if free:
-                    self.wake()
+                self._continue_after(run, free)
                 return
             # The claim loop accepts the push again, unless it is too old by then.
             self._pushes.decline()
         self.receive(pushed.as_jobs())
+
+    def _start_pushed(self, run: Run) -> int | None:
+        self._awake = True  # the end of the run does not set `_event`, because `_continue_after` continues `run`
+        free = None
+        try:
+            free = self._owner.start_pushed(run)
+        finally:
+            self._awake = free is not None
+        return free
+
+    def _continue_after(self, run: Run, free: int) -> None:
+        """Continue `run` after the start of a pushed job. `free` is the number of free slots."""
+        self.found_nothing.clear()
+        # The push has removed this worker from the list of idle workers. If the worker has other free slots, `run` must
+        # make a call. It does so after the first step of the handler, and settles the job if it has ended.
+        self._registered = False
+        if free:
+            self._claimable = True
+        if not (free or self.outcomes):
+            self._awake = False
+        elif run.begun:
+            self._event.resume()
+        else:
+            self._event.set()
 
     def end(self, runs: list[Run]) -> None:
         """Queue the outcomes of runs that have ended."""

@@ -65,6 +65,8 @@ class SharedTasks:
         self._idle: list[WaitPoint] = []
         self._is_next_awake = False
         """True while a task that was woken has not taken its step."""
+        self._ends_turn = False
+        """True while `start_now` ends this turn itself."""
         self._closed = False
 
     def start(self, runs: Sequence[Run]) -> None:
@@ -89,8 +91,12 @@ class SharedTasks:
             idle = self._idle.pop()
             if idle.is_waiting:
                 self._runs.append(run)
-                self._is_next_awake = True
-                idle.resume()
+                self._is_next_awake = self._ends_turn = True
+                try:
+                    idle.resume()
+                finally:
+                    self._ends_turn = False
+                    self._end_turn()
                 return
         self._context.copy().run(self.start, [run])
 
@@ -125,8 +131,10 @@ class SharedTasks:
         while not self._closed or self._runs:
             self._is_next_awake = False
             if self._runs:
-                # Before the task of any job that waits is resumed, because the loop keeps the order of its callbacks.
-                loop.call_soon(self._end_turn)
+                if not self._ends_turn:
+                    # Before the task of any job that waits is resumed, because the loop keeps the order of its
+                    # callbacks.
+                    loop.call_soon(self._end_turn)
                 if len(self._runs) > 1:
                     self._wake_next()
                 may_continue = await self._run_jobs(before)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from glidemq_async._internal.wait_point import WaitPoint
+from glidemq_async._internal.wait_point import TaskEvent, WaitPoint
 
 _variable: ContextVar[str] = ContextVar("variable", default="unset")
 New = Callable[[], asyncio.AbstractEventLoop]
@@ -138,5 +138,83 @@ def test_an_error_of_the_task_stays_in_the_task(new_loop: New) -> None:
         await in_callback(point.resume)
         with pytest.raises(ValueError, match="of the task"):
             await task
+
+    run(new_loop, check)
+
+
+class Served:
+    """A task that waits for an event again and again."""
+
+    def __init__(self) -> None:
+        self.event = TaskEvent(asyncio.get_running_loop())
+        self.turns = 0
+        self.task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            await self.event.wait()
+            self.event.clear()
+            self.turns += 1
+
+
+@both_loops
+def test_an_event_continues_its_task_once(new_loop: New) -> None:
+    async def check() -> None:
+        served = Served()
+        for number in range(3):
+            await asyncio.sleep(0)
+            served.event.set()
+            served.event.set()
+            assert (served.event.is_set(), served.turns) == (True, number)
+            await asyncio.sleep(0)
+            assert (served.event.is_set(), served.turns) == (False, number + 1)
+        served.task.cancel()
+
+    run(new_loop, check)
+
+
+@both_loops
+def test_an_event_that_is_set_before_the_wait_does_not_wait(new_loop: New) -> None:
+    async def check() -> None:
+        served = Served()
+        served.event.set()
+        await asyncio.sleep(0)
+        assert (served.event.is_set(), served.turns) == (False, 1)
+        served.task.cancel()
+
+    run(new_loop, check)
+
+
+@both_loops
+def test_an_event_continues_its_task_inside_of_the_call(new_loop: New) -> None:
+    async def check() -> None:
+        served = Served()
+        await asyncio.sleep(0)
+
+        def resume() -> None:
+            for number in range(2):
+                served.event.resume()
+                assert served.turns == number + 1
+
+        await in_callback(resume)
+        served.task.cancel()
+
+    run(new_loop, check)
+
+
+@both_loops
+def test_an_event_is_kept_for_a_task_that_does_not_wait(new_loop: New) -> None:
+    async def check() -> None:
+        served = Served()
+        served.event.resume()
+        assert (served.event.is_set(), served.turns) == (True, 0)
+        await asyncio.sleep(0)
+        assert served.turns == 1
+        served.event.set()
+        served.event.resume()  # the task continues in the next iteration, and only once
+        assert served.turns == 1
+        await asyncio.sleep(0)
+        assert served.turns == 2
+        served.task.cancel()
 
     run(new_loop, check)
