@@ -22,7 +22,9 @@ end
 local clock = {}
 function clock.now()
   local t = redis.call('TIME')
-  return t[1] * 1000 + math.floor(t[2] / 1000), t[2] % 1000
+  local us = t[2] + 0
+  local past = us % 1000
+  return t[1] * 1000 + (us - past) / 1000, past
 end
 
 -- Return true if a stored "now" is in the future. An administrator can set the server's clock back, and the clock of a
@@ -48,14 +50,16 @@ local digits, counting, three_digits, whole_numbers
 
 do
   local small, tails = {}, {}    -- texts of the numbers 0 to 999, each stored when it is first used
+  local last, last_text          -- the last other number: most calls write their time several times
 
   -- Return a whole number as text, exact below 2^53. Pass numbers to commands as texts: the server formats a number as
   -- a double, which costs 2,000 instructions.
   function digits(n)
     local text = small[n]
     if text then return text end
+    if n == last then return last_text end
     text = string.format('%d', n)
-    if #text < 4 then small[n] = text end
+    if #text < 4 then small[n] = text else last, last_text = n, text end
     return text
   end
 

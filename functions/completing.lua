@@ -7,7 +7,7 @@
 
 local completing = {}
 local RECORDS_IN_A_STEP = 16
-local LONG_RUN = 1 / 16          -- as a part of the age up to which outcomes are kept
+completing.LONG_RUN = 1 / 16     -- as a part of the age up to which outcomes are kept
 
 -- Return the fields of the entry of a plain job that still ran when this call acknowledged it, otherwise nil. A call
 -- that takes a lease away deletes the entry, or completes the job. So an entry that exists was pending, or it is
@@ -122,7 +122,7 @@ function completing.step_end(base, args, group, from, to, call)
   group.kept, group.ttl, group.newest = count, ttl, newest
   -- Retention removes outcomes in the order of the adds. A run that ended much later than its neighbours would keep
   -- their outcomes beyond their age.
-  group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN
+  group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * completing.LONG_RUN
   local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
   group.is_usual = not (ttl or has_late or group.took_long or count == 0)
   if call.seen.event_rules then to = event_content.step_end(base, oldest, from, to, call) end
@@ -204,15 +204,10 @@ local function complete_usual(base, args, group, from, to, done, call)
   if seen.waiters then notify_of(base, args, group, from, to, done, call) end
 end
 
--- Complete the jobs at args[from] to args[to] of a group, after step_end. position: the position of the first one among
--- the runs of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
-function completing.step(base, args, group, from, to, position, done, answer, call, complete)
-  if call.verify then disown(base, args, from, to) end
-  local valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
-  if valid and group.is_usual and not call.seen.recorded then
-    complete_usual(base, args, group, from, to, done, call)
-    return
-  end
+-- Complete the acknowledged jobs at args[from] to args[to] one by one, see completing.step. group.valid: true if all of
+-- them held their leases.
+function completing.one_by_one(base, args, group, from, to, position, done, answer, call, complete)
+  local valid = group.valid
   local recorded, channels = recorded_in(base, args, from, to, call), channels_of(base, args, from, to, call)
   local waited = channels and {channels = {}, payloads = {}}
   local count, ttl, newest = group.kept, group.ttl, group.newest
@@ -250,6 +245,18 @@ function completing.step(base, args, group, from, to, position, done, answer, ca
   done.plain = (done.plain or 0) + n
   if n > 0 then store(base, group, flat, left, valid, call) end
   if waited and waited[1] then notify(base, waited, done, call) end
+end
+
+-- Complete the jobs at args[from] to args[to] of a group, after step_end. position: the position of the first one among
+-- the runs of the call. Refused runs are added to `answer`. complete: outcomes.apply.c.
+function completing.step(base, args, group, from, to, position, done, answer, call, complete)
+  if call.verify then disown(base, args, from, to) end
+  group.valid = redis.call('XACK', base .. ':fifo', GROUP, unpack(args, from, to)) == to - from + 1
+  if group.valid and group.is_usual and not call.seen.recorded then
+    complete_usual(base, args, group, from, to, done, call)
+  else
+    completing.one_by_one(base, args, group, from, to, position, done, answer, call, complete)
+  end
 end
 
 -- Apply the policy of a group, after its last step in this call.

@@ -24,7 +24,8 @@ local TRIM_STEP = 500            -- a call that ends n jobs removes at most n an
 finish.HELD = '='
 -- XTRIM searches a node of the stream from its start. So a call that ends a few plain jobs leaves up to SLACK more jobs
 -- than the policy keeps, if that is at least LAX jobs. Sweeps leave none.
-local SLACK, LAX = 15, 1000
+finish.SLACK = 15
+local LAX = 1000
 
 local function policy_of(state, policy)
   local text = policy == '' and DEFAULT_POLICY[state] or policy
@@ -358,7 +359,7 @@ function finish.trim_results(base, policy, n, call)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   local most = call.left or n + TRIM_STEP
   if most <= 0 then return end
-  local slack = n <= SLACK and count >= LAX and SLACK or nil
+  local slack = n <= finish.SLACK and count >= LAX and finish.SLACK or nil
   call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most, slack)
 end
 
@@ -419,14 +420,19 @@ function finish.note_completed(done, policy, ids, payloads)
   for i = 1, #ids do known[n + i], group.payloads[n + i] = ids[i], payloads[i] end
 end
 
+-- Release jobs that were held long enough, in a call that may have held n jobs. The function that adds to `held` also
+-- clears it: sweeps alone might not keep up.
+function finish.release_ended(base, n, call)
+  finish.release_held(base, call.now, 10 + 2 * n)
+end
+
 -- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total
 -- duration of the runs of each state, if there were any. done.plain: how many plain jobs completed as well.
 function finish.store(base, done, call, run_ms)
   local now, seen, counts, ended = call.now, call.seen, {}, 0
   for _, group in ipairs(done) do ended = ended + #group.ids end
-  -- The function that adds to `held` also clears it: sweeps alone might not keep up.
   local added = ended + (done.waited or 0)
-  if seen.held and added > 0 then finish.release_held(base, now, 10 + 2 * added) end
+  if seen.held and added > 0 then finish.release_ended(base, added, call) end
   -- One limit for all groups, because every job may have its own policy.
   local left = call.left or ended + TRIM_STEP
   for _, group in ipairs(done) do

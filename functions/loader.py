@@ -86,6 +86,7 @@ FILES: Final = (
     "completing",
     "compact_ends",
     "settle_groups",
+    "one_run",
     "settle",
     "set_back",
     "lease",

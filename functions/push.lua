@@ -69,10 +69,13 @@ function push.is_near(base, consumer)
   return (tonumber(answer[2] or nil) or 0) > 0
 end
 
--- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
-local function read_new(base, consumer, n)
+-- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none. The
+-- second value is true if the group of the workers is missing.
+function push.read_new(base, consumer, n)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', base .. ':fifo', '>')
-  return reply and not reply.err and reply[1][2] or nil
+  if not reply then return nil, false end
+  if reply.err then return nil, true end
+  return reply[1][2]
 end
 
 -- Append the job of an entry to `jobs`. Return its id if it has a record, otherwise ''. Return nil for a job that must
@@ -124,7 +127,7 @@ end
 function push.claim_one(base, consumer, entry, name, data, call)
   local number, lock = push.accepting(base, consumer)
   if not (lock and push.is_near(base, consumer)) then return nil end
-  local rows = read_new(base, consumer, 1)
+  local rows = push.read_new(base, consumer, 1)
   if not rows then return nil end
   if rows[1][1] ~= entry then
     push.undo(base, rows)
@@ -142,7 +145,7 @@ function push.prepare(base, consumer, n, call)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
   if not (may_push(base, consumer, seen) and push.is_near(base, consumer)) then return nil end
-  local rows = read_new(base, consumer, n)
+  local rows = push.read_new(base, consumer, n)
   if not rows then return nil end
   local jobs, ids = jobs_of(base, rows, call.first)
   if not jobs then
@@ -153,14 +156,18 @@ function push.prepare(base, consumer, n, call)
   return {message = message, rows = rows, ids = ids, lock = lock, may_expire = seen.expiry}
 end
 
+-- Note the shortest lease in the queue. Sweeps then skip the runs whose lease cannot have expired yet.
+function push.note_lease(base, lease, call)
+  if lease >= (call.seen.shortest_lease or math.huge) then return end
+  redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(lease))
+  call.seen.shortest_lease = lease
+end
+
 -- Store the tokens of a push that was published, with the reply to the last call of its worker. lock: the worker's
 -- lease, ms.
 function push.note(base, consumer, tokens, lock, call)
   redis.call('APPEND', base .. ':call:' .. consumer, cmsgpack.pack({call.now, tokens}) .. string.char(PUSHED))
-  if lock < (call.seen.shortest_lease or math.huge) then
-    redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(lock))
-    call.seen.shortest_lease = lock
-  end
+  push.note_lease(base, lock, call)
 end
 
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.

@@ -42,6 +42,21 @@ function queue_flags.pattern_of(names)
   return '[' .. table.concat(letters) .. ']'
 end
 
+-- Return a pattern that matches the flags of a queue if structures other than these may exist.
+function queue_flags.pattern_without(names)
+  return '[^' .. string.sub(queue_flags.pattern_of(names), 2)
+end
+
+-- Return { <structure> = true } for each flag of a queue.
+function queue_flags.flagged_in(features)
+  local found = {}
+  for i = 1, #features do
+    local name = STRUCTURES[string.byte(features, i) - FIRST_LETTER + 1]
+    if name then found[name] = true end
+  end
+  return found
+end
+
 local EVENT_RULES = '}'          -- the letter of `event_rules`
 
 -- Return true if a queue has rules of events. features: the field of `meta2`. For calls that write events and need no

@@ -378,12 +378,6 @@ local function claim_or_wait(base, caller, call)
   return jobs, after_claim(base, caller, jobs.n, more, startable, call)
 end
 
--- Note the shortest lease in the queue. Sweeps then skip the runs whose lease cannot have expired yet.
-local function note_lease(base, call)
-  if call.shortest >= (call.seen.shortest_lease or math.huge) then return end
-  redis.call('HSET', base .. ':meta2', 'shortest_lease', digits(call.shortest))
-end
-
 -- Return the jobs that were pushed to the caller and have not reached it, like claimed jobs. reply: its stored last
 -- reply. They take slots of the caller, which does not know of them.
 local function read_missed(base, caller, reply, flags)
@@ -404,7 +398,7 @@ end
 -- unbroken: true if the server knows the caller's previous call. Return the reply.
 local function finish_call(base, args, begun, jobs, due)
   local call, caller, settled, unbroken = begun.call, begun.caller, begun.settled, begun.unbroken
-  if jobs.n > 0 then note_lease(base, call) end
+  if jobs.n > 0 then push.note_lease(base, call.shortest, call) end
   if begun.missed then append_jobs(jobs, begun.missed) end
   keyed.review(base, call)
   local seen = call.seen
@@ -465,7 +459,12 @@ register('settleAndClaim', function(base, args)
     answer = {now, kept[1], claim.reread(base, args[3], kept[2]), kept[3], -1, posted, past or 0, kept[4],
       kept[7] or now}
   else
-    answer = first_call(base, args, unbroken, reply)
+    local call = one_run.begin(base, args, unbroken)
+    if call then
+      answer = one_run.settle(base, args, call)
+    else
+      answer = first_call(base, args, unbroken, reply)
+    end
   end
   if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.send(base, args[3], 'e') or -1 end
   return answer

@@ -83,5 +83,8 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "digits(call.now) .. ' ' .. digits(call.lock)\n  local line = events.line(call.lines, 'active')",
         "digits(call.now) .. ' ' .. digits(1)\n  local line = events.line(call.lines, 'active')",
     ),
-    "a direct claim stores no lease": ("  if jobs.n > 0 then note_lease(base, call) end\n", ""),
+    "a direct claim stores no lease": (
+        "  if jobs.n > 0 then push.note_lease(base, call.shortest, call) end\n  if begun.missed",
+        "  if begun.missed",
+    ),
 }

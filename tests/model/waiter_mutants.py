@@ -35,7 +35,7 @@ MUTANTS_OF_WAITERS: Final[dict[str, tuple[str, str]]] = {
         "  if true then return false end\n",
     ),
     "a long run keeps the outcomes of its neighbours": (
-        "  group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * LONG_RUN\n",
+        "  group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * completing.LONG_RUN\n",
         "",
     ),
     "one plain job forgets its client": (

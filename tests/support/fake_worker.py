@@ -77,7 +77,8 @@ def in_groups(runs: Iterable[SettledRun]) -> list[SettledRun]:
     return [*chain.from_iterable(groups.values()), *others]
 
 
-def _run_of(lease: Lease, outcome: Outcome) -> SettledRun:
+def run_of(lease: Lease, outcome: Outcome) -> SettledRun:
+    """Return the outcome of a run as a call sends it."""
     return SettledRun(lease.id, lease.entry, outcome, lease.plain_since, lease.key, lease.claimed_at)
 
 
@@ -116,7 +117,7 @@ class FakeWorker:
     ) -> SettleReply:
         """Complete these runs, and try to claim up to this many jobs with a direct claim."""
         request = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False, reads=reads)
-        self._last = with_runs(request, [_run_of(lease, Completed(NOTHING)) for lease in leases])
+        self._last = with_runs(request, [run_of(lease, Completed(NOTHING)) for lease in leases])
         return await self._functions.settle.send(self._last)
 
     async def repeat(self) -> SettleReply:
@@ -128,16 +129,16 @@ class FakeWorker:
         self, lease: Lease, code: str = "c", option: str | None = None, payload: bytes = NOTHING
     ) -> str | None:
         """Settle one run. Return the reply code of a refusal, or None."""
-        reply = await self._settle([_run_of(lease, outcome_of(code, option, payload))])
+        reply = await self._settle([run_of(lease, outcome_of(code, option, payload))])
         return reply.refused.get(0)
 
     async def settle_as(self, lease: Lease, outcome: Outcome) -> SettleReply:
         """Settle one run with this outcome, and claim nothing."""
-        return await self._settle([_run_of(lease, outcome)])
+        return await self._settle([run_of(lease, outcome)])
 
     async def settle_all(self, runs: Sequence[tuple[Lease, Outcome]]) -> SettleReply:
         """Settle some of these runs, the first ones, and claim nothing."""
-        return await self._settle([_run_of(*run) for run in runs])
+        return await self._settle([run_of(*run) for run in runs])
 
     async def complete_with_policy(self, lease: Lease, policy: str) -> None:
         """Complete one run with a retention policy in its stored form, which may be malformed."""
@@ -153,7 +154,7 @@ class FakeWorker:
         A call ends early if it has used the time of a call. Then another one completes the rest, and this method
         returns the reply to the last one. The server settles the groups of completed jobs first.
         """
-        runs = in_groups([_run_of(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)])
+        runs = in_groups([run_of(lease, Completed(NOTHING, keep)) for lease, keep in zip_longest(leases, retention)])
         reply = await self._settle(runs, verify=verify)
         while reply.settled < len(runs):
             runs = runs[reply.settled :]

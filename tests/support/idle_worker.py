@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+from glidemq_async.functions.outcomes import Completed
 from glidemq_async.functions.push import JobsPushed
 from glidemq_async.functions.settle import SettleReply
 from glidemq_async.functions.wakeup import Message, read_message
 from glidemq_async.storage import Storage
-from tests.support.fake_worker import FakeWorker, Lease
+from tests.support.fake_worker import NOTHING, FakeWorker, Lease, run_of, with_runs
 from tests.support.helpers import AnyQueue, soon
 from tests.support.stores import RunningStore
 
@@ -35,6 +36,22 @@ class IdleWorker(FakeWorker):
             accepts_pushes=accepts_pushes,
             has_push=has_push,
         )
+        return await self._functions.settle.send(self._last)
+
+    async def settle_pushed(self, lease: Lease, *, slots: int = 1, verify: bool = False) -> SettleReply:
+        """Complete the run of a pushed job, and claim or wait with these slots."""
+        request = self._functions.settle.request(
+            self.channel,
+            self.name,
+            slots,
+            30_000,
+            subscribed=True,
+            verify=verify,
+            accepts_pushes=True,
+            has_push=True,
+            ran_ms=(7, 0),
+        )
+        self._last = with_runs(request, [run_of(lease, Completed(NOTHING))])
         return await self._functions.settle.send(self._last)
 
     async def pushed(self) -> JobsPushed:

@@ -1,0 +1,296 @@
+"""A call with the run of one pushed job has the same effect as the general way of the same call.
+
+Each test makes the same calls in two queues. In one of them the worker asks to verify its leases, so the server executes
+its call the general way. The stored data and the replies must then be equal. The instructions that CI counts show that
+the other call takes the short way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any, Final, NamedTuple, cast
+
+import pytest
+
+from glidemq_async import JobOptions, Queue
+from glidemq_async.functions.add import AddRequest
+from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.settle import SettleReply
+from glidemq_async.functions.outcomes import Retention
+from glidemq_async.options.stored_options import ReplyTo, pack_extra
+from glidemq_async.storage import Storage
+from tests.support.fake_worker import FakeWorker, Lease
+from tests.support.helpers import AnyQueue, counts
+from tests.support.idle_worker import IdleWorker, leases_in
+from tests.support.stores import RunningStore
+
+everywhere = pytest.mark.everywhere
+CLIENT: Final = "client"
+KEPT: Final = 1000
+"""How many completed jobs a queue keeps unless its options say otherwise."""
+SMALL: Final = 10
+"""A number of jobs that one call adds, claims or completes in its time."""
+
+
+class Scene(NamedTuple):
+    """A queue, an idle worker, and the lease of the job that was pushed to it."""
+
+    queue: AnyQueue
+    store: RunningStore
+    worker: IdleWorker
+    lease: Lease
+
+    @property
+    def base(self) -> str:
+        return self.worker.base
+
+    @property
+    def functions(self) -> Functions:
+        return Functions(self.queue.storage, self.base)
+
+    async def complete_others(self, number: int) -> None:
+        """Add jobs and let another worker complete them."""
+        other = FakeWorker(self.queue, self.store)
+        for _ in range(0, number, SMALL):
+            await self.queue.add_bulk([("n", None)] * SMALL)
+            await other.complete(*await other.claim(SMALL))
+
+    async def forget_clients(self) -> None:
+        """Let no client wait any more."""
+        waiters = cast("list[bytes]", await self.store.ask("HKEYS", f"{self.base}:waiters"))
+        if waiters:
+            await self.functions.job_waiters.remove_many([waiter.decode() for waiter in waiters], CLIENT)
+
+
+Prepare = Callable[[Scene], Awaitable[Any]]
+
+
+async def nothing(_scene: Scene) -> None:
+    """Let the job be the only one of the queue."""
+
+
+def waiting(number: int, options: JobOptions | None = None) -> Prepare:
+    """Let jobs wait."""
+
+    async def prepare(scene: Scene) -> None:
+        await scene.queue.add_bulk([("n", {"number": n}, options or JobOptions()) for n in range(number)])
+
+    return prepare
+
+
+async def mixed(scene: Scene) -> None:
+    """Let plain jobs wait before and behind one that has a record."""
+    await scene.queue.add("n", 1)
+    await scene.queue.add("n", 2, job_id="own")
+    await scene.queue.add("n", 3)
+
+
+async def awaited(scene: Scene) -> None:
+    """Let a client wait for the result."""
+    await scene.functions.job_waiters.add(scene.lease.id, CLIENT)
+
+
+async def awaited_after_others(scene: Scene) -> None:
+    """Let a client wait for the result, and let the replies of earlier jobs be held."""
+    await scene.complete_others(SMALL)
+    extra = pack_extra(JobOptions(), ReplyTo(CLIENT))
+    await scene.functions.add.jobs([AddRequest("", "n", b"\xc0", b"", extra)] * 3)
+    other = FakeWorker(scene.queue, scene.store)
+    await other.complete(*await other.claim(3))
+    await awaited(scene)
+
+
+async def full(scene: Scene) -> None:
+    """Let as many completed jobs be kept as possible, and let the run end in time."""
+    await scene.complete_others(KEPT // 2)
+
+
+async def late(scene: Scene) -> None:
+    """Let so many younger jobs be kept that the outcome does not fit between them."""
+    await scene.complete_others(KEPT + 100)
+
+
+async def recovered(scene: Scene) -> None:
+    """Let a sweep take the lease of the run away."""
+    await scene.worker.vanish(scene.lease)
+    await FakeWorker(scene.queue, scene.store).sweep()
+
+
+async def removed(scene: Scene) -> None:
+    """Remove the record and the entry of the job by hand."""
+    await scene.store.ask("XDEL", f"{scene.base}:fifo", scene.lease.entry[1:])
+    await scene.store.ask("XACK", f"{scene.base}:fifo", "workers", scene.lease.entry[1:])
+
+
+async def without_group(scene: Scene) -> None:
+    """Destroy the group of the workers by hand."""
+    await scene.store.ask("XGROUP", "DESTROY", f"{scene.base}:fifo", "workers")
+
+
+async def paused(scene: Scene) -> None:
+    await scene.queue.add("n", None)
+    await scene.queue.pause()
+
+
+async def limited(scene: Scene) -> None:
+    await scene.queue.set_global_concurrency(1)
+    await scene.queue.add("n", None)
+
+
+async def retained(scene: Scene) -> None:
+    """Let another job that ends apply another retention."""
+    await scene.complete_others(10)
+    await scene.queue.add("n", None)
+    other = FakeWorker(scene.queue, scene.store)
+    await other.complete(*await other.claim(1), retention=[Retention(5)])
+
+
+async def with_others(scene: Scene) -> None:
+    """Let jobs of other kinds wait."""
+    await scene.queue.add("n", 1, priority=3)
+    await scene.queue.add("n", 2, lifo=True)
+    await scene.queue.add("n", 3, delay=60)
+    await scene.queue.add("n", 4, key="k")
+
+
+PREPARATIONS: Final[dict[str, Prepare]] = {
+    "alone": nothing,
+    "one waits": waiting(1),
+    "one waits with its own lease": waiting(1, JobOptions(lock_duration=3)),
+    "as many wait as the worker takes": waiting(3),
+    "many wait": waiting(7),
+    "one waits with a time to live": waiting(1, JobOptions(ttl=60)),
+    "awaited": awaited,
+    "awaited after others": awaited_after_others,
+    "full": full,
+    "late": late,
+    "recovered": recovered,
+    "removed": removed,
+    "paused": paused,
+    "limited": limited,
+    "retained": retained,
+    "with other jobs": with_others,
+}
+
+CALLS_AGAIN: Final[dict[str, Prepare]] = {
+    "more wait than one step takes": waiting(12),
+    "jobs with and without a record wait": mixed,
+    "without a group": without_group,
+}
+"""What lets the server ask for another call that the general way does not need."""
+
+
+def without_times(value: object, names: dict[bytes, bytes]) -> object:
+    """Return stored data without the times and the names that differ between two queues."""
+    if isinstance(value, list):
+        return [without_times(item, names) for item in cast("list[object]", value)]
+    if not isinstance(value, bytes):
+        return value
+    for name, short in names.items():
+        value = value.replace(name, short)
+    value = re.sub(rb"\xcf.{8}", b"time", value, flags=re.DOTALL)
+    value = re.sub(rb"(?<!\d)1\d{12}(?!\d)", b"time", value)
+    return re.sub(rb"(?<=time-)\d+$|^\d+(?=:(?:n|ms)$)", b"number", value)
+
+
+async def stored(scene: Scene) -> dict[str, object]:
+    """Return the data of the queue, without times and names."""
+    ask, found = scene.store.ask, dict[str, object]()
+    meta = await ask("HGET", f"{scene.base}:meta2", "incarnation")
+    assert isinstance(meta, bytes)
+    names = {scene.worker.name.encode(): b"worker", meta: b"incarnation"}
+    readers: dict[bytes, Callable[[str], list[tuple[str | int, ...]]]] = {
+        b"string": lambda key: [("GET", key)],
+        b"hash": lambda key: [("HGETALL", key)],
+        b"set": lambda key: [("SMEMBERS", key)],
+        b"zset": lambda key: [("ZRANGE", key, 0, -1, "WITHSCORES")],
+        b"stream": lambda key: [("XRANGE", key, "-", "+"), ("XINFO", "GROUPS", key)],
+    }
+    for key in await scene.store.keys():
+        own = key.removeprefix(scene.base)
+        # The calls of other workers and clients have names of their own.
+        if own == key or (own.startswith(":call:") and own != f":call:{scene.worker.name}"):
+            continue
+        kind = await ask("TYPE", key)
+        assert isinstance(kind, bytes)
+        values = [without_times(await ask(*command), names) for command in readers[kind](key)]
+        if kind in (b"hash", b"set", b"zset"):
+            [flat] = values
+            assert isinstance(flat, list)
+            step = 1 if kind == b"set" else 2
+            values = sorted(flat[i : i + step] for i in range(0, len(flat), step))
+        found[re.sub(r"\d{6,}$", "hour", own.replace(scene.worker.name, "worker"))] = values
+    return found
+
+
+def jobs_in(reply: SettleReply) -> list[object]:
+    """Return the jobs of a reply without the times in their entries."""
+    return [(job.id, re.sub(r"\d{13}", "time", job.entry), job.name, job.data, job.is_plain) for job in reply.jobs]
+
+
+def outline(reply: SettleReply) -> tuple[object, ...]:
+    """Return a reply without its times."""
+    return jobs_in(reply), reply.due == reply.now, reply.due == 0, reply.refused, reply.settled
+
+
+class Settled(NamedTuple):
+    """What a call has done: its reply, the data after it, and all jobs that it and the calls after it have claimed."""
+
+    reply: tuple[object, ...]
+    data: dict[str, object]
+    jobs: list[object]
+
+
+async def settled(
+    prepare: Prepare, slots: int, storage: Storage, store: RunningStore, name: str, *, verify: bool
+) -> Settled:
+    """Push a job to a worker, let the worker settle its run, and repeat its call. Call again as long as it is asked to."""
+    async with AsyncExitStack() as stack:
+        queue = await stack.enter_async_context(Queue[Any, Any](name, storage))
+        worker = IdleWorker(queue, store)
+        await stack.enter_async_context(worker.listening())
+        await worker.wait()
+        await queue.add("n", "pushed")
+        [lease] = leases_in(await worker.pushed())
+        scene = Scene(queue, store, worker, lease)
+        await prepare(scene)
+        reply = await worker.settle_pushed(lease, slots=slots, verify=verify)
+        data, jobs = await stored(scene), jobs_in(reply)
+        again = await worker.repeat()
+        assert jobs_in(again) == jobs
+        next_reply = reply
+        while next_reply.due == next_reply.now and len(jobs) < slots:
+            next_reply = await worker.wait(slots - len(jobs))
+            jobs += jobs_in(next_reply)
+        assert await queue.check() == []
+        await scene.forget_clients()
+        await worker.leave()
+        return Settled(outline(reply), data, jobs)
+
+
+@everywhere
+@pytest.mark.parametrize("slots", [1, 3, 20])
+@pytest.mark.parametrize("prepare", PREPARATIONS.values(), ids=PREPARATIONS)
+async def test_the_run_of_one_job_ends_as_any_other_run(
+    storage: Storage, store: RunningStore, name: str, prepare: Prepare, slots: int
+) -> None:
+    short = await settled(prepare, slots, storage, store, f"{name}-a", verify=False)
+    general = await settled(prepare, slots, storage, store, f"{name}-b", verify=True)
+    assert short.reply == general.reply
+    assert short.data.keys() == general.data.keys()
+    for key, value in short.data.items():
+        assert value == general.data[key], key
+
+
+@everywhere
+@pytest.mark.parametrize("slots", [3, 20])
+@pytest.mark.parametrize("prepare", CALLS_AGAIN.values(), ids=CALLS_AGAIN)
+async def test_the_worker_gets_the_other_jobs_with_its_next_call(
+    storage: Storage, store: RunningStore, name: str, prepare: Prepare, slots: int
+) -> None:
+    short = await settled(prepare, slots, storage, store, f"{name}-a", verify=False)
+    general = await settled(prepare, slots, storage, store, f"{name}-b", verify=True)
+    assert short.jobs == general.jobs
+    assert len(short.jobs) > 1 or prepare is without_group
