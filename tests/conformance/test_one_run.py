@@ -1,8 +1,8 @@
 """A call with the run of one pushed job has the same effect as the general way of the same call.
 
-Each test makes the same calls in two queues. In one of them the worker asks to verify its leases, so the server executes
-its call the general way. The stored data and the replies must then be equal. The instructions that CI counts show that
-the other call takes the short way.
+Each test makes the same calls in two queues. In one of them the worker asks to verify its leases, so the server
+executes its call the general way. The stored data and the replies must then be equal. The instructions that CI counts
+show that the other call takes the short way.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ import pytest
 from glidemq_async import JobOptions, Queue
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
-from glidemq_async.functions.settle import SettleReply
 from glidemq_async.functions.outcomes import Retention
+from glidemq_async.functions.settle import SettleReply
 from glidemq_async.options.stored_options import ReplyTo, pack_extra
 from glidemq_async.storage import Storage
+from glidemq_async.storage.protocol import FunctionError
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue, counts
 from tests.support.idle_worker import IdleWorker, leases_in
@@ -30,8 +31,19 @@ everywhere = pytest.mark.everywhere
 CLIENT: Final = "client"
 KEPT: Final = 1000
 """How many completed jobs a queue keeps unless its options say otherwise."""
+SLACK: Final = 15
+"""How many more a call that ends few jobs may leave."""
 SMALL: Final = 10
 """A number of jobs that one call adds, claims or completes in its time."""
+
+
+async def complete_jobs(queue: AnyQueue, store: RunningStore, number: int) -> None:
+    """Add jobs and let a worker complete them, a few in each call."""
+    worker = FakeWorker(queue, store)
+    for done in range(0, number, SMALL):
+        jobs = min(SMALL, number - done)
+        await queue.add_bulk([("n", None)] * jobs)
+        await worker.complete(*await worker.claim(jobs))
 
 
 class Scene(NamedTuple):
@@ -52,10 +64,7 @@ class Scene(NamedTuple):
 
     async def complete_others(self, number: int) -> None:
         """Add jobs and let another worker complete them."""
-        other = FakeWorker(self.queue, self.store)
-        for _ in range(0, number, SMALL):
-            await self.queue.add_bulk([("n", None)] * SMALL)
-            await other.complete(*await other.claim(SMALL))
+        await complete_jobs(self.queue, self.store, number)
 
     async def forget_clients(self) -> None:
         """Let no client wait any more."""
@@ -64,7 +73,8 @@ class Scene(NamedTuple):
             await self.functions.job_waiters.remove_many([waiter.decode() for waiter in waiters], CLIENT)
 
 
-Prepare = Callable[[Scene], Awaitable[Any]]
+Prepare = Callable[[Scene], Awaitable[Lease | None]]
+"""Prepares the queue before the run ends. Returns the lease that the worker names instead of its own, or None."""
 
 
 async def nothing(_scene: Scene) -> None:
@@ -93,23 +103,31 @@ async def awaited(scene: Scene) -> None:
 
 
 async def awaited_after_others(scene: Scene) -> None:
-    """Let a client wait for the result, and let the replies of earlier jobs be held."""
+    """Let a client wait for the result. Hold the replies of earlier jobs, and one of them for long enough."""
     await scene.complete_others(SMALL)
     extra = pack_extra(JobOptions(), ReplyTo(CLIENT))
     await scene.functions.add.jobs([AddRequest("", "n", b"\xc0", b"", extra)] * 3)
     other = FakeWorker(scene.queue, scene.store)
-    await other.complete(*await other.claim(3))
+    leases = await other.claim(3)
+    await other.complete(*leases)
+    await scene.store.ask("ZADD", f"{scene.base}:held", 1, leases[0].id)
     await awaited(scene)
-
-
-async def full(scene: Scene) -> None:
-    """Let as many completed jobs be kept as possible, and let the run end in time."""
-    await scene.complete_others(KEPT // 2)
 
 
 async def late(scene: Scene) -> None:
     """Let so many younger jobs be kept that the outcome does not fit between them."""
     await scene.complete_others(KEPT + 100)
+
+
+async def long_ago(scene: Scene) -> Lease:
+    """Let the run have begun half a day ago."""
+    assert isinstance(scene.lease.plain_since, int)
+    return scene.lease._replace(plain_since=scene.lease.plain_since - 43_200_000)
+
+
+async def after_a_lost_call(scene: Scene) -> None:
+    """Let the server not know the previous call of the worker, as after a failover."""
+    scene.worker.channel.next()
 
 
 async def recovered(scene: Scene) -> None:
@@ -144,7 +162,7 @@ async def retained(scene: Scene) -> None:
     await scene.complete_others(10)
     await scene.queue.add("n", None)
     other = FakeWorker(scene.queue, scene.store)
-    await other.complete(*await other.claim(1), retention=[Retention(5)])
+    await other.complete(*await other.claim(1), retention=[Retention(100)])
 
 
 async def with_others(scene: Scene) -> None:
@@ -164,8 +182,9 @@ PREPARATIONS: Final[dict[str, Prepare]] = {
     "one waits with a time to live": waiting(1, JobOptions(ttl=60)),
     "awaited": awaited,
     "awaited after others": awaited_after_others,
-    "full": full,
     "late": late,
+    "long ago": long_ago,
+    "after a lost call": after_a_lost_call,
     "recovered": recovered,
     "removed": removed,
     "paused": paused,
@@ -217,8 +236,7 @@ async def stored(scene: Scene) -> dict[str, object]:
         assert isinstance(kind, bytes)
         values = [without_times(await ask(*command), names) for command in readers[kind](key)]
         if kind in (b"hash", b"set", b"zset"):
-            [flat] = values
-            assert isinstance(flat, list)
+            flat = cast("list[object]", values[0])
             step = 1 if kind == b"set" else 2
             values = sorted(flat[i : i + step] for i in range(0, len(flat), step))
         found[re.sub(r"\d{6,}$", "hour", own.replace(scene.worker.name, "worker"))] = values
@@ -244,19 +262,23 @@ class Settled(NamedTuple):
 
 
 async def settled(
-    prepare: Prepare, slots: int, storage: Storage, store: RunningStore, name: str, *, verify: bool
+    prepare: Prepare, slots: int, storage: Storage, store: RunningStore, name: str, *, verify: bool, earlier: int = 0
 ) -> Settled:
-    """Push a job to a worker, let the worker settle its run, and repeat its call. Call again as long as it is asked to."""
+    """Push a job to a worker, let the worker settle its run, and repeat its call. Call again while it is asked to.
+
+    earlier: how many jobs have completed before.
+    """
     async with AsyncExitStack() as stack:
         queue = await stack.enter_async_context(Queue[Any, Any](name, storage))
         worker = IdleWorker(queue, store)
         await stack.enter_async_context(worker.listening())
+        await complete_jobs(queue, store, earlier)
         await worker.wait()
         await queue.add("n", "pushed")
         [lease] = leases_in(await worker.pushed())
         scene = Scene(queue, store, worker, lease)
-        await prepare(scene)
-        reply = await worker.settle_pushed(lease, slots=slots, verify=verify)
+        other_lease = await prepare(scene)
+        reply = await worker.settle_pushed(other_lease or lease, slots=slots, verify=verify)
         data, jobs = await stored(scene), jobs_in(reply)
         again = await worker.repeat()
         assert jobs_in(again) == jobs
@@ -285,6 +307,18 @@ async def test_the_run_of_one_job_ends_as_any_other_run(
 
 
 @everywhere
+@pytest.mark.parametrize("earlier", [KEPT + SLACK - 1, KEPT + SLACK])
+async def test_retention_removes_jobs_after_the_run_of_one_job(
+    storage: Storage, store: RunningStore, name: str, earlier: int
+) -> None:
+    short = await settled(nothing, 1, storage, store, f"{name}-a", verify=False, earlier=earlier)
+    general = await settled(nothing, 1, storage, store, f"{name}-b", verify=True, earlier=earlier)
+    assert short == general
+    results = cast("list[object]", short.data[":results"])
+    assert len(results) == (KEPT + SLACK if earlier < KEPT + SLACK else KEPT)
+
+
+@everywhere
 @pytest.mark.parametrize("slots", [3, 20])
 @pytest.mark.parametrize("prepare", CALLS_AGAIN.values(), ids=CALLS_AGAIN)
 async def test_the_worker_gets_the_other_jobs_with_its_next_call(
@@ -294,3 +328,19 @@ async def test_the_worker_gets_the_other_jobs_with_its_next_call(
     general = await settled(prepare, slots, storage, store, f"{name}-b", verify=True)
     assert short.jobs == general.jobs
     assert len(short.jobs) > 1 or prepare is without_group
+
+
+@everywhere
+async def test_a_call_for_a_queue_that_was_created_again_changes_nothing(queue: AnyQueue, store: RunningStore) -> None:
+    await queue.connect()
+    worker = IdleWorker(queue, store)
+    async with worker.listening():
+        await worker.wait()
+        await queue.add("n", None)
+        [lease] = leases_in(await worker.pushed())
+        with pytest.raises(FunctionError, match="UNDECLARED"):
+            await worker.settle_pushed(lease, incarnation="another")
+        assert await counts(queue) == {"active": 1}
+        await worker.settle_pushed(lease)
+        assert await counts(queue) == {"completed": 1}
+        await worker.leave()

@@ -38,8 +38,13 @@ class IdleWorker(FakeWorker):
         )
         return await self._functions.settle.send(self._last)
 
-    async def settle_pushed(self, lease: Lease, *, slots: int = 1, verify: bool = False) -> SettleReply:
-        """Complete the run of a pushed job, and claim or wait with these slots."""
+    async def settle_pushed(
+        self, lease: Lease, *, slots: int = 1, verify: bool = False, incarnation: str | None = None
+    ) -> SettleReply:
+        """Complete the run of a pushed job, and claim or wait with these slots.
+
+        incarnation: the identity of the queue that the worker has opened, if it is not the present one.
+        """
         request = self._functions.settle.request(
             self.channel,
             self.name,
@@ -51,6 +56,7 @@ class IdleWorker(FakeWorker):
             has_push=True,
             ran_ms=(7, 0),
         )
+        request.incarnation = incarnation or request.incarnation
         self._last = with_runs(request, [run_of(lease, Completed(NOTHING))])
         return await self._functions.settle.send(self._last)
 
