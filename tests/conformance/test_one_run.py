@@ -202,7 +202,7 @@ CALLS_AGAIN: Final[dict[str, Prepare]] = {
 
 
 def without_times(value: object, names: dict[bytes, bytes]) -> object:
-    """Return stored data without the times and the names that differ between two queues."""
+    """Return stored data without what differs between two queues: times, names, and the node of a cluster."""
     if isinstance(value, list):
         return [without_times(item, names) for item in cast("list[object]", value)]
     if not isinstance(value, bytes):
@@ -210,6 +210,7 @@ def without_times(value: object, names: dict[bytes, bytes]) -> object:
     for name, short in names.items():
         value = value.replace(name, short)
     value = re.sub(rb"\xcf.{8}", b"time", value, flags=re.DOTALL)
+    value = re.sub(rb"^[0-9a-f]{40}$", b"server", value)
     value = re.sub(rb"(?<!\d)1\d{12}(?!\d)", b"time", value)
     return re.sub(rb"(?<=time-)\d+$|^\d+(?=:(?:n|ms)$)", b"number", value)
 
