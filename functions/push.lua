@@ -69,8 +69,8 @@ function push.is_near(base, consumer)
   return (tonumber(answer[2] or nil) or 0) > 0
 end
 
--- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none. The
--- second value is true if the group of the workers is missing.
+-- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
+-- The second value is true if the group of the workers is missing.
 function push.read_new(base, consumer, n)
   local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', base .. ':fifo', '>')
   if not reply then return nil, false end
