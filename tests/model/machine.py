@@ -287,20 +287,23 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         self.driver.age(0)
         self.driver.delivery, self.dirty = delivery, True
         known = set(self.model.alive)
-        expected, found = self.model.sweep(most, interval, gap), None
+        expected, found, posted = self.model.sweep(most, interval, gap), None, False
         for name in known - set(self.model.alive):
             self.wakeups.dies(name, self.model.now)  # forgotten after a long time without a sign of life
         while (reply := run(self.functions.stalled.sweep(most, interval, gap, resume=found is not None))) is not None:
             found = found or (set[str](), set[str]())
             found[0].update(reply.recovered)
             found[1].update(reply.failed)
-            same("whether the outbox has entries to relay", reply.posted, self.model.has_outbox)
+            # A slow server needs several calls, and only the later ones know what the later steps have posted.
+            posted = posted or reply.posted
             due = self.model.next_fire()
             wanted = None if due is None else max(0, due - self.model.now) / 1000
             same("next fire time", reply.next_fire, wanted)
             if not reply.more:
                 break
         same("reply of sweep", found, expected)
+        if found is not None:
+            same("whether the outbox has entries to relay", posted, self.model.has_outbox)
 
     @action(2, most=st.sampled_from([1, 5, 5]), delivery=DELIVERY)
     def expire_leases(self, most: int, delivery: Delivery) -> None:
