@@ -1,14 +1,14 @@
--- one_run: settles the run of one plain job that was pushed to its worker, and claims the next jobs or lets the worker
--- wait. A worker that gets one job at a time makes this call, see one_plain.lua. It has the same effect as the general
--- way of settle.lua. That way builds tables and functions for any number of runs and jobs of any kind, which is half of
+-- one_run: settles the run of one plain job, and claims the next jobs or lets the worker wait. A worker makes this call
+-- if it runs one job at a time, or gets one at a time, see one_plain.lua. It has the same effect as the general way of
+-- settle.lua. That way builds tables and functions for any number of runs and jobs of any kind, which is half of
 -- the instructions of a call with one run.
 
 local one_run = {}
 local SMALL = entries.SMALL
 -- of a settleAndClaim call with one group of one run, and no other run
 local ARGUMENTS, RAN, STARTED, ENTRY, PAYLOAD = 16, 7, 10, 13, 15
--- The worker accepts pushes, and has received the one that started the run.
-local FLAGS = 'pg'
+-- The flags of a call, and whether the worker accepts pushes. With "g" it has received the last one.
+local ACCEPTS = {[''] = false, p = true, pg = true}
 -- the structures that a queue may have here
 local KNOWN = {'waiters', 'held', 'results'}
 local MOST_CLAIMED = 8
@@ -42,8 +42,8 @@ end
 -- Return the duration of the run of a settleAndClaim call, ms. Return nil if the call has more than one run, or one
 -- that this file does not settle.
 local function duration_of(args)
-  if #args ~= ARGUMENTS or args[6] ~= FLAGS or args[9] ~= '1' or args[11] ~= '' or args[12] ~= '1' or args[14] ~= '1'
-    or args[16] ~= '0' or #args[PAYLOAD] > SMALL then return nil end
+  if #args ~= ARGUMENTS or ACCEPTS[args[6]] == nil or args[9] ~= '1' or args[11] ~= ''
+    or args[12] ~= '1' or args[14] ~= '1' or args[16] ~= '0' or #args[PAYLOAD] > SMALL then return nil end
   local ran = string.match(args[RAN], '^(%d+) 0$')
   return ran and string.find(args[STARTED], '^%d+$') and string.find(args[ENTRY], '^%d+%-%d+$') and tonumber(ran)
 end
@@ -128,10 +128,11 @@ local function take(base, consumer, slots, call)
 end
 
 -- Return the state of a settleAndClaim call that this file can execute, otherwise nil. unbroken: true if the server
--- knows the previous call of the worker.
-function one_run.begin(base, args, unbroken)
+-- knows the previous call of the worker; reply: the stored reply to that call.
+function one_run.begin(base, args, unbroken, reply)
   local ran, slots, lock = duration_of(args), tonumber(args[4]), tonumber(args[5])
   if not (unbroken and ran and slots and slots > 0 and lock) then return nil end
+  if args[6] ~= 'pg' and push.has_pushed(reply) then return nil end
   local seen = one_run.flags_of(base, redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'incarnation',
     'features', 'horizon', 'regrouped', 'shortest_lease'))
   if not seen then return nil end
@@ -154,7 +155,7 @@ function one_run.settle(base, args, call)
   end
   if jobs.n > 0 then push.note_lease(base, call.shortest, call) end
   events.write(base, call)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, 1, call.lock, false, call.now, true},
-    request.WEEK_MS)
+  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, 1, call.lock, false, call.now,
+    ACCEPTS[args[6]]}, request.WEEK_MS)
   return {call.now, refused, jobs, due, -1, call.notified and 4 or 0, call.past or 0, 1, call.now}
 end

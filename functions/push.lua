@@ -187,10 +187,15 @@ function push.confirm(base, consumer, pushed, call)
   push.note(base, consumer, tokens, pushed.lock, call)
 end
 
+-- Return true if jobs were pushed to a worker since its last call. reply: its stored last reply, nil if there is none.
+function push.has_pushed(reply)
+  return reply and string.byte(reply, -1) == PUSHED
+end
+
 -- Return the tokens that were pushed to a worker since its last call, and the time of the push in ms; nil if none were.
 -- reply: its stored last reply.
 function push.tokens_in(reply)
-  if not reply or string.byte(reply, -1) ~= PUSHED then return nil end
+  if not push.has_pushed(reply) then return nil end
   local _, _, pushed = unpacked(reply)
   if type(pushed) == 'table' and type(pushed[2]) == 'table' then return pushed[2], pushed[1] end
 end

@@ -459,7 +459,7 @@ register('settleAndClaim', function(base, args)
     answer = {now, kept[1], claim.reread(base, args[3], kept[2]), kept[3], -1, posted, past or 0, kept[4],
       kept[7] or now}
   else
-    local call = one_run.begin(base, args, unbroken)
+    local call = one_run.begin(base, args, unbroken, reply)
     if call then
       answer = one_run.settle(base, args, call)
     else

@@ -1,4 +1,4 @@
-"""A call with the run of one pushed job has the same effect as the general way of the same call.
+"""A call with the run of one job has the same effect as the general way of the same call.
 
 Each test makes the same calls in two queues. In one of them the worker asks to verify its leases, so the server
 executes its call the general way. The stored data and the replies must then be equal. The instructions that CI counts
@@ -22,7 +22,7 @@ from glidemq_async.functions.settle import SettleReply
 from glidemq_async.options.stored_options import ReplyTo, pack_extra
 from glidemq_async.storage import Storage
 from glidemq_async.storage.protocol import FunctionError
-from tests.support.fake_worker import FakeWorker, Lease
+from tests.support.fake_worker import FakeWorker, Lease, leases_of
 from tests.support.helpers import AnyQueue, counts
 from tests.support.idle_worker import IdleWorker, leases_in
 from tests.support.stores import RunningStore
@@ -47,7 +47,7 @@ async def complete_jobs(queue: AnyQueue, store: RunningStore, number: int) -> No
 
 
 class Scene(NamedTuple):
-    """A queue, an idle worker, and the lease of the job that was pushed to it."""
+    """A queue, a worker, and the lease of its job."""
 
     queue: AnyQueue
     store: RunningStore
@@ -75,6 +75,16 @@ class Scene(NamedTuple):
 
 Prepare = Callable[[Scene], Awaitable[Lease | None]]
 """Prepares the queue before the run ends. Returns the lease that the worker names instead of its own, or None."""
+
+
+class Scenario(NamedTuple):
+    """How the worker gets the job, and what happens before its run ends."""
+
+    prepare: Prepare
+    is_pushed: bool = True
+    accepts_pushes: bool = True
+    earlier: int = 0
+    """How many jobs have completed before."""
 
 
 async def nothing(_scene: Scene) -> None:
@@ -262,24 +272,37 @@ class Settled(NamedTuple):
     jobs: list[object]
 
 
-async def settled(
-    prepare: Prepare, slots: int, storage: Storage, store: RunningStore, name: str, *, verify: bool, earlier: int = 0
-) -> Settled:
-    """Push a job to a worker, let the worker settle its run, and repeat its call. Call again while it is asked to.
+async def pushed(queue: AnyQueue, worker: IdleWorker) -> Lease:
+    """Add a job while the worker is idle. Return its lease."""
+    await worker.wait()
+    await queue.add("n", "first")
+    [lease] = leases_in(await worker.pushed())
+    return lease
 
-    earlier: how many jobs have completed before.
-    """
+
+async def claimed(queue: AnyQueue, worker: IdleWorker, *, accepts_pushes: bool) -> Lease:
+    """Add a job and let the worker claim it."""
+    await queue.add("n", "first")
+    [lease] = leases_of(await worker.wait(accepts_pushes=accepts_pushes))
+    return lease
+
+
+async def settled(
+    scenario: Scenario, slots: int, storage: Storage, store: RunningStore, name: str, *, verify: bool
+) -> Settled:
+    """Let a worker get a job, settle its run, and repeat its call. Let it call again while it is asked to."""
     async with AsyncExitStack() as stack:
         queue = await stack.enter_async_context(Queue[Any, Any](name, storage))
         worker = IdleWorker(queue, store)
         await stack.enter_async_context(worker.listening())
-        await complete_jobs(queue, store, earlier)
-        await worker.wait()
-        await queue.add("n", "pushed")
-        [lease] = leases_in(await worker.pushed())
+        await complete_jobs(queue, store, scenario.earlier)
+        accepts, is_pushed = scenario.accepts_pushes, scenario.is_pushed
+        lease = await (pushed(queue, worker) if is_pushed else claimed(queue, worker, accepts_pushes=accepts))
         scene = Scene(queue, store, worker, lease)
-        other_lease = await prepare(scene)
-        reply = await worker.settle_pushed(other_lease or lease, slots=slots, verify=verify)
+        other_lease = await scenario.prepare(scene)
+        reply = await worker.settle_and_wait(
+            other_lease or lease, slots=slots, accepts_pushes=accepts, has_push=is_pushed, verify=verify
+        )
         data, jobs = await stored(scene), jobs_in(reply)
         again = await worker.repeat()
         assert jobs_in(again) == jobs
@@ -293,14 +316,21 @@ async def settled(
         return Settled(outline(reply), data, jobs)
 
 
+async def both(
+    scenario: Scenario, slots: int, storage: Storage, store: RunningStore, name: str
+) -> tuple[Settled, Settled]:
+    """Return what the short way and the general way of the call have done."""
+    short = await settled(scenario, slots, storage, store, f"{name}-a", verify=False)
+    return short, await settled(scenario, slots, storage, store, f"{name}-b", verify=True)
+
+
 @everywhere
 @pytest.mark.parametrize("slots", [1, 3, 20])
 @pytest.mark.parametrize("prepare", PREPARATIONS.values(), ids=PREPARATIONS)
 async def test_the_run_of_one_job_ends_as_any_other_run(
     storage: Storage, store: RunningStore, name: str, prepare: Prepare, slots: int
 ) -> None:
-    short = await settled(prepare, slots, storage, store, f"{name}-a", verify=False)
-    general = await settled(prepare, slots, storage, store, f"{name}-b", verify=True)
+    short, general = await both(Scenario(prepare), slots, storage, store, name)
     assert short.reply == general.reply
     assert short.data.keys() == general.data.keys()
     for key, value in short.data.items():
@@ -308,12 +338,36 @@ async def test_the_run_of_one_job_ends_as_any_other_run(
 
 
 @everywhere
+@pytest.mark.parametrize("accepts_pushes", [True, False])
+@pytest.mark.parametrize("prepare", [nothing, waiting(3), awaited], ids=["alone", "jobs wait", "awaited"])
+async def test_the_run_of_one_claimed_job_ends_as_any_other_run(
+    storage: Storage, store: RunningStore, name: str, prepare: Prepare, accepts_pushes: bool
+) -> None:
+    scenario = Scenario(prepare, is_pushed=False, accepts_pushes=accepts_pushes)
+    short, general = await both(scenario, 1, storage, store, name)
+    assert short == general
+
+
+@everywhere
+async def test_a_run_that_ends_after_a_lost_push_returns_its_job(
+    storage: Storage, store: RunningStore, name: str
+) -> None:
+    async def push(scene: Scene) -> None:
+        await scene.worker.wait()
+        await scene.queue.add("n", "lost")
+        await scene.worker.pushed()
+
+    short, general = await both(Scenario(push, is_pushed=False), 2, storage, store, name)
+    assert short == general
+    assert len(short.jobs) == 1
+
+
+@everywhere
 @pytest.mark.parametrize("earlier", [KEPT + SLACK - 1, KEPT + SLACK])
 async def test_retention_removes_jobs_after_the_run_of_one_job(
     storage: Storage, store: RunningStore, name: str, earlier: int
 ) -> None:
-    short = await settled(nothing, 1, storage, store, f"{name}-a", verify=False, earlier=earlier)
-    general = await settled(nothing, 1, storage, store, f"{name}-b", verify=True, earlier=earlier)
+    short, general = await both(Scenario(nothing, earlier=earlier), 1, storage, store, name)
     assert short == general
     results = cast("list[object]", short.data[":results"])
     assert len(results) == (KEPT + SLACK if earlier < KEPT + SLACK else KEPT)
@@ -325,8 +379,7 @@ async def test_retention_removes_jobs_after_the_run_of_one_job(
 async def test_the_worker_gets_the_other_jobs_with_its_next_call(
     storage: Storage, store: RunningStore, name: str, prepare: Prepare, slots: int
 ) -> None:
-    short = await settled(prepare, slots, storage, store, f"{name}-a", verify=False)
-    general = await settled(prepare, slots, storage, store, f"{name}-b", verify=True)
+    short, general = await both(Scenario(prepare), slots, storage, store, name)
     assert short.jobs == general.jobs
     assert len(short.jobs) > 1 or prepare is without_group
 
@@ -340,8 +393,8 @@ async def test_a_call_for_a_queue_that_was_created_again_changes_nothing(queue: 
         await queue.add("n", None)
         [lease] = leases_in(await worker.pushed())
         with pytest.raises(FunctionError, match="UNDECLARED"):
-            await worker.settle_pushed(lease, incarnation="another")
+            await worker.settle_and_wait(lease, has_push=True, incarnation="another")
         assert await counts(queue) == {"active": 1}
-        await worker.settle_pushed(lease)
+        await worker.settle_and_wait(lease, has_push=True)
         assert await counts(queue) == {"completed": 1}
         await worker.leave()

@@ -38,10 +38,17 @@ class IdleWorker(FakeWorker):
         )
         return await self._functions.settle.send(self._last)
 
-    async def settle_pushed(
-        self, lease: Lease, *, slots: int = 1, verify: bool = False, incarnation: str | None = None
+    async def settle_and_wait(
+        self,
+        lease: Lease,
+        *,
+        slots: int = 1,
+        accepts_pushes: bool = True,
+        has_push: bool = False,
+        verify: bool = False,
+        incarnation: str | None = None,
     ) -> SettleReply:
-        """Complete the run of a pushed job, and claim or wait with these slots.
+        """Complete a run, and claim or wait with these slots.
 
         incarnation: the identity of the queue that the worker has opened, if it is not the present one.
         """
@@ -52,8 +59,8 @@ class IdleWorker(FakeWorker):
             30_000,
             subscribed=True,
             verify=verify,
-            accepts_pushes=True,
-            has_push=True,
+            accepts_pushes=accepts_pushes,
+            has_push=has_push,
             ran_ms=(7, 0),
         )
         request.incarnation = incarnation or request.incarnation
