@@ -200,15 +200,15 @@ PREPARATIONS: Final[dict[str, Prepare]] = {
     "paused": paused,
     "limited": limited,
     "retained": retained,
-    "with other jobs": with_others,
 }
 
 CALLS_AGAIN: Final[dict[str, Prepare]] = {
     "more wait than one step takes": waiting(12),
     "jobs with and without a record wait": mixed,
     "without a group": without_group,
+    "with other jobs": with_others,
 }
-"""What lets the server ask for another call that the general way does not need."""
+"""What lets the server ask for another call in one of the two ways. A slow server may do so with jobs of all kinds."""
 
 
 def without_times(value: object, names: dict[bytes, bytes]) -> object:
