@@ -9,14 +9,14 @@ local ARGUMENTS, AWAITED_ARGUMENTS = 7, 9
 -- matches the packed options of a job whose client waits for the result, perhaps for a limited time
 local REPLY = '^[\129\130]\165reply'
 local OTHERS = {'returned', 'lifo', 'ready', 'limits', 'timer', 'event_rules'}
--- matches the flags of a queue in which an add or a push looks at more than this file does; made by the first call,
--- because the standard functions of Lua are missing while the library is loaded
-local others
+-- Patterns of flags: of the structures for which an add or a push looks at more than this file does, and of `waiters`.
+-- The first call makes them, because the standard functions of Lua are missing while the library is loaded.
+local others, waiters
 
 -- Return true if a queue has nothing that this file does not look at. meta: the fields of `meta2` that the call has
 -- read. The job of the call is new, so `expiry` cannot have it.
 local function is_usual(base, meta)
-  others = others or queue_flags.pattern_of(OTHERS)
+  if not others then others, waiters = queue_flags.pattern_of(OTHERS), queue_flags.pattern_of({'waiters'}) end
   return not (meta[1] and meta[1] ~= '0') and meta[2] ~= '1' and not meta[5]
     and queue_flags.are_known(meta[6]) and queue_flags.is_compared(base) and not string.find(meta[6], others)
 end
@@ -72,7 +72,7 @@ local function add_one(base, args, name, data, channel, ttl, meta, now)
   local entry = id .. '-' .. digits(now)
   local call = {now = now, args = args, first = number, lines = {added = {'added', id, name}},
     seen = {features = meta[6], shortest_lease = tonumber(meta[7] or nil),
-      waiters = channel and exists(base .. ':waiters')}}
+      waiters = channel and string.find(meta[6], waiters)}}
   redis.call('XADD', base .. ':fifo', entry, name, data)
   if channel then marks.note_waiter(base, id, channel, call) end
   local is_pushed = start(base, entry, name, data, call)
