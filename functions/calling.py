@@ -59,6 +59,15 @@ class FunctionStore(Protocol):
 
 
 @runtime_checkable
+class PromptStore(FunctionStore, Protocol):
+    """A storage that knows whether a call is sent at once."""
+
+    def sends_at_once(self, key: str) -> bool:
+        """Return whether a call would send its request now, and wait for the reply only."""
+        ...
+
+
+@runtime_checkable
 class TransactionStore(FunctionStore, Protocol):
     """A storage that can also execute several commands as one transaction. Without it, workers claim with functions."""
 

@@ -15,10 +15,11 @@ from typing import Final, NamedTuple, TypeVar
 from typing_extensions import override
 
 from glidemq_async._internal import failpoints
+from glidemq_async._internal.continued_work import ContinuedWork
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import IncompatibleQueueError, QueueClosed
 from glidemq_async.functions.add import AddRequest
-from glidemq_async.functions.calling import Wait
+from glidemq_async.functions.calling import PromptStore, Wait
 from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.storage.protocol import FunctionError
 
@@ -104,6 +105,43 @@ class CallBuffer(ABC):
         finally:
             self._send_on()
         return Added(reply.ids, reply.outcomes, reply.now)
+
+    async def add_apart(self, job: AddRequest, sent: list[asyncio.Future[Added]]) -> Added:
+        """Add one job in a call that the cancellation of the caller does not reach.
+
+        After a cancellation `sent` has the future of the reply, if the job was sent or may be.
+        """
+        if self._sending or self._crowded or self._closed or failpoints.armed or not self._sends_at_once():
+            future = self.submit([job])
+            sent.append(future)
+            added = await asyncio.shield(future)
+        else:
+            self._sending = True
+            self._all_sent.clear()
+            work = ContinuedWork(self._add_one(job))
+            try:
+                added = await work
+            except asyncio.CancelledError:
+                if work.rest is not None:
+                    sent.append(work.rest)
+                raise
+        if added.errors:
+            raise added.errors[0]
+        return added
+
+    async def _add_one(self, job: AddRequest) -> Added:
+        """Add one job in a separate call. Its error is a part of the result."""
+        try:
+            reply = await self._answer([job])
+        except Exception as error:  # noqa: BLE001 - for the caller
+            return Added([], {}, 0, {0: error})
+        finally:
+            self._send_on()
+        return Added(reply.ids, reply.outcomes, reply.now)
+
+    def _sends_at_once(self) -> bool:
+        """Return whether a call would send its request now, and wait for the reply only."""
+        return False
 
     def submit(self, jobs: Sequence[AddRequest]) -> asyncio.Future[Added]:
         """Append jobs to the buffer, at most as many as one call can hold. The future always gets a result."""
@@ -241,6 +279,12 @@ class Adder(CallBuffer):
     def __init__(self, client: QueueClient, wait: Wait) -> None:
         super().__init__(f"queue {client.queue!r}", wait)
         self._client = client
+        storage = client.storage
+        self._store = storage if wait == "default" and isinstance(storage, PromptStore) else None
+
+    @override
+    def _sends_at_once(self) -> bool:
+        return self._store is not None and self._store.sends_at_once(self._client.keys.base)
 
     @override
     async def _answer(self, jobs: Sequence[AddRequest]) -> AddReply:

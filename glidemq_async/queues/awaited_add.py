@@ -24,20 +24,12 @@ class AwaitedReply(NamedTuple):
     channel: str
     ttl_ms: int | None
     sent: list[asyncio.Future[Added]]
-    """Receives the future of the add, which the cancellation of the caller does not reach."""
+    """Receives the future of the add, which the cancellation of the caller does not reach; see `add_apart`."""
 
     @property
     def to(self) -> ReplyTo:
         """The part of the request that the server reads."""
         return ReplyTo(self.channel, self.ttl_ms)
-
-    async def added(self, future: asyncio.Future[Added]) -> Added:
-        """Wait for the add. Raises its error."""
-        self.sent.append(future)
-        added = await asyncio.shield(future)
-        if added.errors:
-            raise added.errors[0]
-        return added
 
 
 AddJob: TypeAlias = Callable[[AwaitedReply], Coroutine[Any, Any, Job[Any, Any]]]
@@ -93,9 +85,9 @@ class AwaitedAdd:
             await results.listen()
         if job_id is not None:
             await results.confirm_before(job_id)
-        if self._left() == 0:
+        if (left := self._left()) == 0:
             raise TimeoutError
-        job, waiter, asked = await self._place(job_id)
+        job, waiter, asked = await self._place(job_id, left if self._tied else None)
         ended = await results.wait(job.id, waiter, asked=asked)
         if self._is_too_late(ended):
             raise TimeoutError
@@ -108,14 +100,14 @@ class AwaitedAdd:
         ended = self._placed.waiter.result()
         return None if ended is None or self._is_too_late(ended) else (self._placed.job, ended)
 
-    async def _place(self, job_id: str | None) -> _Placed:
+    async def _place(self, job_id: str | None, ttl_ms: int | None) -> _Placed:
         # `expect` comes before the add, because the end may arrive before the id is known. `arrived` is in a `finally`:
         # an add that fails must not keep the early replies of others in memory.
         results = self._results
         sent: list[asyncio.Future[Added]] = []
         results.expect(job_id)
         try:
-            job = await self._add(AwaitedReply(results.channel, self._left() if self._tied else None, sent))
+            job = await self._add(AwaitedReply(results.channel, ttl_ms, sent))
         except asyncio.CancelledError:
             if sent:
                 results.in_background(self._leave(sent[0]))
@@ -129,7 +121,7 @@ class AwaitedAdd:
 
     async def _leave(self, sent: asyncio.Future[Added]) -> None:
         """Cancel the wait for a job when the reply to its add has arrived."""
-        added = await sent
+        added = await asyncio.shield(sent)  # it may be the task of the call, which has to end
         if not added.errors:
             asked = added.outcomes.get(0, "added") in STORED
             waiter = self._results.watch(added.ids[0], asked=asked, tied=asked and self._tied)
@@ -147,5 +139,4 @@ class AwaitedAdd:
         # that finds the time over. The caller gets the same error in both cases. A shorter `ttl` of the user is another
         # case: the job expires before the deadline, and the caller gets JobFailed.
         is_expired = ended.state == "failed" and not ended.payload and ended.reason == "expired"
-        left = self._left()
-        return self._tied and is_expired and left is not None and left <= LATE_MS
+        return self._tied and is_expired and (left := self._left()) is not None and left <= LATE_MS

@@ -334,7 +334,7 @@ class Queue(
         if not self._client.fits(options.key):
             await self._client.refuse_key(options.key)
         adder = self._adder(options)
-        added = await (adder.add(request) if reply is None else reply.added(adder.submit([request])))
+        added = await (adder.add(request) if reply is None else adder.add_apart(request, reply.sent))
         if options is _NO_OPTIONS and not added.outcomes:
             return job_of_add(self._client, request, added.ids[0], added.now)
         return await self._job(request, added.ids[0], added.outcomes.get(0, "added"), added.now, options)

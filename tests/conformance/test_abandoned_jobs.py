@@ -14,10 +14,12 @@ import pytest
 from glidemq_async import JobFailed, Queue, QueueClosed, ResultTimeout
 from glidemq_async.queues import awaited_add
 from glidemq_async.storage import Storage
+from glidemq_async.storage.redis.wire import LinkLost, Wire
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, soon, worker_of
 from tests.support.stores import RunningStore
 
+PING = b"*1\r\n$4\r\nPING\r\n"
 REASON = "revoked: its caller stopped waiting"
 
 
@@ -93,6 +95,72 @@ async def test_a_caller_that_leaves_during_the_add_has_the_job_revoked(
     await left(asked)
     calls.go_on.set()
     assert await ended(queue, "mine") == REASON
+
+
+@pytest.mark.everywhere
+async def test_a_caller_that_leaves_in_any_turn_of_the_loop_leaves_no_job(queue: AnyQueue) -> None:
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 1) == 1  # from now on an add is sent at once
+    for turns in range(12):
+        asked = asyncio.create_task(queue.add_and_wait("n", turns))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await left(asked)
+    async with asyncio.timeout(PATIENCE):
+        while await queue.count():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert {job.failed_reason for job in await queue.get_jobs("failed")} == {REASON}
+    assert await queue.check() == []
+
+
+class Losing:
+    """Lets the replies to the next adds be lost, after they were executed or before they are sent."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, is_sent: bool) -> None:
+        self.left = 0
+        original = Wire.send
+
+        def send(wire: Wire, packed: bytes, *args: Any, **options: Any) -> asyncio.Future[Any]:
+            if not self.left or b"_addJob" not in packed:
+                return original(wire, packed, *args, **options)
+            self.left -= 1
+            if is_sent:
+                original(wire, packed, *args, **options)
+            elif packed.startswith(PING):
+                wire.write(PING)  # its reply is expected
+            future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            asyncio.get_running_loop().call_later(0.02, future.set_result, LinkLost("lost by the test"))
+            return future
+
+        monkeypatch.setattr(Wire, "send", send)
+
+
+@pytest.mark.parametrize("is_sent", [True, False], ids=["executed", "not executed"])
+async def test_an_add_whose_reply_is_lost_has_one_effect(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, is_sent: bool
+) -> None:
+    async with worker_of(queue, echo):
+        assert await queue.add_and_wait("n", 1) == 1
+        losing = Losing(monkeypatch, is_sent=is_sent)
+        losing.left = 2
+        assert await queue.add_and_wait("n", 2, wait_timeout=PATIENCE) == 2
+        assert losing.left == 0
+    losing.left = 1
+    asked = asyncio.create_task(queue.add_and_wait("n", 3))
+    await asyncio.sleep(0)
+    await left(asked)
+    asked = asyncio.create_task(queue.add_and_wait("n", 4))
+    await asyncio.sleep(0.05)  # the add is repeated
+    await left(asked)
+    async with asyncio.timeout(PATIENCE):
+        while (await queue.get_job_counts())["failed"] < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+    assert await queue.get_job_counts() == {
+        **dict.fromkeys(await queue.get_job_counts(), 0),
+        "completed": 2,
+        "failed": 2,
+    }
+    assert await queue.check() == []
 
 
 @pytest.mark.everywhere

@@ -13,6 +13,7 @@ GROUPS = {"group", "_group", "task_group", "_task_group", "tasks", "_tasks"}
 
 OWNERS = {
     "_internal/background_tasks.py": "the owner of the tasks of components with `open` and `close`",
+    "_internal/continued_work.py": "its caller awaits it, or receives it when it leaves; it ends by itself",
     "_internal/task_scope.py": "a task group whose `cancel` reaches each task once",
     "_internal/portal.py": "the calling thread waits for the task, and cancels it when it stops waiting",
     "client/end_collector.py": "one for each queue of a batch; leaving the collector cancels and awaits them",

@@ -187,6 +187,13 @@ class ServerStorage(Connectable):
 
         return await self._persist(Retries(function, key, timeout, started), attempt, problem)
 
+    def sends_at_once(self, key: str) -> bool:
+        """Return whether `call` would send its request now; see `PromptStore.sends_at_once`."""
+        servers = self._servers
+        node = servers.known_node(key)
+        wire = None if node is None or asyncio.get_running_loop() is not servers.home else node.wire
+        return wire is not None and not wire.congested
+
     async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
         """Try once to execute commands as one transaction; see `TransactionStore.transact`."""
         loop = asyncio.get_running_loop()
