@@ -11,7 +11,7 @@
 local claim = {}
 local FIRST_STEP = 8
 local LARGEST_STEP = 64
-local LARGEST_COSTLY_STEP = 32
+local LARGEST_COSTLY_STEP = 48
 -- The bytes that a job which cannot start adds to the budget, so that a call does not walk through many of them.
 local REFUSED_BYTES = 4096
 local PROGRESS = claimed_rows.PROGRESS
@@ -281,7 +281,7 @@ function source.ready(base, consumer, count, call, out)
   batch.lines = compact.lines(base, batch.ids, call.seen)
   local found, bytes = start_in_active_stream(base, consumer, batch, call, out)
   -- A job that could not start makes room in its key for the next one.
-  return call.touched and count or found, bytes
+  return keyed.has_review(call) and count or found, bytes
 end
 
 -- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim

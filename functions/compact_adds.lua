@@ -107,14 +107,17 @@ function compact_adds.keyed(base, state, at, from, n, _, call)
   local tail, detail, before_data = ' 1000 ' .. state.now .. ' ', name .. RS, middle(name, args[at + 1])
   local touched, later = call.touched or {}, nil
   call.touched = touched           -- as keyed.touch does; calling it for each job costs 2 % of an add
+  local skips = keyed.skips_reviews(base, call)
   for i = 1, n do
     local id, sequence, key = ids[k + i], sequences[k + i], args[from]
     local member = sequence .. 'c' .. id
     if touched[key] then
       later = collect(later, key, member)
     else
-      touched[#touched + 1], touched[key] = key, sequence
       redis.call('ZADD', line .. key, '0', member)
+      if not (skips and redis.call('ZRANK', line .. key, member) ~= 0) then
+        touched[#touched + 1], touched[key] = key, sequence
+      end
     end
     entered[size + 1], entered[size + 2] = sequence, id
     texts[length + 1], texts[length + 2] = id, 'k 0 ' .. sequence .. tail .. key .. before_data .. args[from + 1]

@@ -94,7 +94,8 @@ do
     local set = redis.call('HMGET', base .. ':limits', 'concurrency', 'rate_max', 'rate_ms', 'gate')
     if set[4] and tonumber(set[4]) > call.now then gate(gates, 'gate', {to = tonumber(set[4])}) end
     if set[2] then
-      local left, at = limits.room(base .. ':rate', tonumber(set[2]), tonumber(set[3]), call.now)
+      local rate = base .. ':rate'
+      local left, at = limits.room(rate, redis.call('ZCARD', rate), tonumber(set[2]), tonumber(set[3]), call.now)
       if left == 0 then gate(gates, 'window', {to = at, count = set[2], detail = 'queue'}) end
     end
     if set[1] then
@@ -154,7 +155,7 @@ do
       cost = math.max(cost or 0, cost_of(base, id))
       if not is_expired(base, id, call) then break end
     end
-    return cost and limits.affordable_at(base .. ':keybucket:' .. key, bucket, cost, call.now)
+    return cost and limits.affordable_at(bucket, keyed.tokens_of(base, key, bucket, call), cost, call.now)
   end
 
   local function explain_key(base, gates, id, key, call)
@@ -203,8 +204,9 @@ do
   end
 
   local function can_pay(base, key, id, call)
-    local bucket, tokens = keyed.limits_of(base, key, call).bucket, base .. ':keybucket:' .. key
-    return not bucket or limits.affordable_at(tokens, bucket, cost_of(base, id), call.now) <= call.now
+    local bucket = keyed.limits_of(base, key, call).bucket
+    local tokens = bucket and keyed.tokens_of(base, key, bucket, call)
+    return not bucket or limits.affordable_at(bucket, tokens, cost_of(base, id), call.now) <= call.now
   end
 
   -- Return the first job of the ready keys that has not expired, nil if none is found. The keys take turns. A key whose

@@ -9,7 +9,7 @@
 -- are read once.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
-local STEP, COSTLY_STEP = add.STEP, add.COSTLY_STEP
+local STEP = add.STEP
 local SMALL = entries.SMALL
 local KEYED = 'k'
 local read_meta, seen_in = add.read_meta, add.seen_in
@@ -210,7 +210,7 @@ request.register('addGroups', function(base, args)
   local call = {now = now, args = args, lines = {}, startable = 0, seen = seen_for(base, meta, kinds)}
   local text = digits(now)
   local state = {args = args, now = text, time = '-' .. text, added = events.line(call.lines, 'added')}
-  local step = kinds[KEYED] and keyed.is_costly(call.seen) and COSTLY_STEP or STEP
+  local step = STEP
   local reserve = reserving(base, total, step, meta[2] == '1')
   return ended(base, state.added, add_groups(base, state, kinds, total, reserve, step, call), call)
 end)

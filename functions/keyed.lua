@@ -30,9 +30,7 @@
 local keyed = {}
 local KEYS_A_STEP = 25
 local MOST_TOUCHED = 25
-local MEMBER = 18                -- where the id begins in a member of a line
 local LOCATION = {i = 'key-waiting i', o = 'key-waiting o', h = 'key-waiting h', c = 'key-waiting c'}
-local HINT, COMPACT = 17, 99     -- where the read hint begins in a member of a line; 'c'
 
 function keyed.parse(route)
   local priority, sequence, cost, added, key = string.match(route, '^k (%d+) (%d+) (%d+) (%d+) (.*)$')
@@ -81,103 +79,30 @@ function keyed.has_touched_many(call)
   return #(call.touched or {}) >= MOST_TOUCHED
 end
 
-do
-  local FIELDS = {'concurrency', 'rate_max', 'rate_ms', 'capacity', 'refill'}
-
-  local NONE = {}
-
-  -- Return limits as numbers; a limit that is not set is nil.
-  local function parsed(raw)
-    return {
-      concurrency = tonumber(raw[1] or nil),
-      max = tonumber(raw[2] or nil), length = tonumber(raw[3] or nil),
-      bucket = raw[4] and {capacity = tonumber(raw[4]), refill = tonumber(raw[5])},
-    }
-  end
-
-  -- Return the limits of a key that has limits of its own. The default applies where it has none.
-  local function read(base, key, common)
-    local own = redis.call('HMGET', base .. ':key:' .. key, unpack(FIELDS))
-    if not own[1] then own[1] = common[1] end
-    if not own[2] then own[2], own[3] = common[2], common[3] end
-    if not own[4] then own[4], own[5] = common[4], common[5] end
-    return parsed(own)
-  end
-
-  -- Read the limits of these keys, for keyed.limits_of. Most keys have only the default, and one command finds the
-  -- others. No call changes limits after it has read them, so each is read once per call.
-  function keyed.read_limits(base, keys, call)
-    if not call.seen.limited then return end
-    local known, unread = call.key_limits, {}
-    if not known then
-      local common = redis.call('HMGET', base .. ':key:', unpack(FIELDS))
-      known = {common = common, default = parsed(common), keys = {}}
-      call.key_limits = known
-    end
-    for _, key in ipairs(keys) do
-      if not known.keys[key] then unread[#unread + 1] = key end
-    end
-    if not unread[1] then return end
-    for i, own in ipairs(redis.call('SMISMEMBER', base .. ':limited', unpack(unread))) do
-      local key = unread[i]
-      known.keys[key] = own == 1 and read(base, key, known.common) or known.default
-    end
-  end
-
-  -- Return the limits of a key, as numbers or nil.
-  function keyed.limits_of(base, key, call)
-    if not call.seen.limited then return NONE end
-    local known = call.key_limits and call.key_limits.keys[key]
-    if known then return known end
-    keyed.read_limits(base, {key}, call)
-    return call.key_limits.keys[key]
-  end
-end
-
--- Return the tokens that a job in a line takes from its key's bucket.
-function keyed.cost_of(base, member)
-  if string.byte(member, HINT) == COMPACT then return compact.COST end
-  local route = keyed.route_of(base, string.sub(member, MEMBER))
-  return route and tonumber(route.cost) or 0
-end
-
--- Return the instants at which the pause, the window and the bucket of a key let its first waiting job start; nil for
--- each that does not hold it back.
-function keyed.opens(base, key, limits_now, call)
-  local pause, window, bucket
-  if call.seen.pauses then pause = tonumber(redis.call('ZSCORE', base .. ':pauses', key) or nil) end
-  if limits_now.max then
-    local _, free_at = limits.room(base .. ':keyrate:' .. key, limits_now.max, limits_now.length, call.now, 1,
-      math.huge)
-    window = free_at
-  end
-  if limits_now.bucket then
-    local cost = keyed.cost_of(base, redis.call('ZRANGE', base .. ':keyq:' .. key, '0', '0')[1])
-    bucket = limits.affordable_at(base .. ':keybucket:' .. key, limits_now.bucket, cost, call.now)
-  end
-  return pause, window, bucket
-end
-
--- Return the first instant at which pause, window and bucket let the first waiting job start.
-local function open_at(base, key, limits_now, call)
-  local pause, window, bucket = keyed.opens(base, key, limits_now, call)
-  return math.max(call.now, pause or 0, window or 0, bucket or 0)
-end
-
--- Return how many jobs of these keys run, by key.
+-- Return how many jobs of these keys run, by key. Each number is read once per call.
 function keyed.running_counts(base, keys, call)
-  local counts, found = {}, {}
-  if call.seen.running and keys[1] then found = redis.call('HMGET', base .. ':running', unpack(keys)) end
-  for i, key in ipairs(keys) do counts[key] = tonumber(found[i] or 0) end
+  local counts, unknown = call.counts, {}
+  if not counts then
+    counts = {}
+    call.counts = counts
+  end
+  for i = 1, #keys do
+    local key = keys[i]
+    if not counts[key] then unknown[#unknown + 1] = key end
+  end
+  if not unknown[1] then return counts end
+  local found = call.seen.running and redis.call('HMGET', base .. ':running', unpack(unknown)) or {}
+  for i = 1, #unknown do counts[unknown[i]] = tonumber(found[i] or 0) end
   return counts
 end
 
--- Return how many more jobs of the key may run in addition to the running ones.
-function keyed.room(base, key, limits_now, running, call)
-  local concurrency = limits_now.concurrency or 1
-  local left = concurrency - running
-  if left > 0 and concurrency == 1 and call.seen.resting and exists(base .. ':keyrest:' .. key) then return 0 end
-  return left
+-- Note that a ready key may start several jobs, so that the review counts them as startable. If no worker is idle, no
+-- call wakes one, so only the first job of each key is counted.
+function keyed.note_several(base, key, left, call)
+  if call.has_idle == nil then call.has_idle = exists(base .. ':idle') end
+  if not call.has_idle then return end
+  local several = call.several or {}
+  several[key], call.several = left, several
 end
 
 do
@@ -200,27 +125,24 @@ do
     end
   end
 
-  -- Return how many jobs of the touched keys run, by key, as far as the review needs to know that. released: the keys
-  -- that have no running jobs any more.
-  local function running_among(base, touched, released, call)
+  -- Return how many jobs of the touched keys run, by key, as far as the review needs to know that.
+  local function running_among(base, touched, call)
+    if not call.seen.running then return call.counts or {} end
     local asked = {}
-    if not call.seen.running then return asked end
-    for _, key in ipairs(touched) do
-      if touched[key] and not (released and released[key]) then asked[#asked + 1] = key end
+    for i = 1, #touched do
+      if touched[touched[i]] then asked[#asked + 1] = touched[i] end
     end
     return keyed.running_counts(base, asked, call)
   end
 
-  -- Return how many more jobs of a key may run, and, unless this is 0, the instant from which they may start.
-  local function start_of(base, key, running, call)
-    local limits_now = keyed.limits_of(base, key, call)
-    local left = keyed.room(base, key, limits_now, running, call)
-    return left, left > 0 and open_at(base, key, limits_now, call)
-  end
-
-  -- Return how many waiting jobs of a key may start, if `left` more may run.
-  local function startable_in(base, key, left)
-    return math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key))
+  -- Return how many jobs of ready keys are startable in addition to the first one of each, see keyed.note_several.
+  local function more_startable(base, call)
+    local n = 0
+    for key, left in pairs(call.several) do
+      n = n + math.max(0, math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) - 1)
+    end
+    call.several = nil
+    return n
   end
 
   local function note_ready(base, ready, seen)
@@ -232,26 +154,86 @@ do
     if widen then redis.call('ZREM', key, WIDENER) end
   end
 
-  -- Put the keys that have waiting jobs into `ready`. No job of these keys runs, and no key has limits, rests or is
-  -- paused.
+  -- Note the keys that wait for their window or their bucket: { instant key }…
+  local function note_sleeping(base, sleeping, call)
+    if not sleeping[1] then return end
+    in_chunks('ZADD', queue_flags.create(base, 'sleeping', call.seen), nil, sleeping)
+    call.slept = true
+  end
+
+  -- Put the keys of keyed.note_freed that have waiting jobs into `ready`, or into `sleeping` if their windows or their
+  -- buckets do not let a job start now.
   local function review_ended(base, keys, call)
-    local prefix, ready, not_ready, n, seen = base .. ':keyq:', {}, {}, 0, call.seen
+    local prefix, ready, not_ready, sleeping, n, seen, now = base .. ':keyq:', {}, {}, {}, 0, call.seen, call.now
+    local timed, at = keyed.timed_limits(base, call), now
     for from = 1, #keys, AT_ONCE do
       local last, names = math.min(from + AT_ONCE - 1, #keys), {}
       for i = from, last do names[i - from + 1] = prefix .. keys[i] end
       local count = redis.call('EXISTS', unpack(names))
       for i = from, last do
-        if count == last - from + 1 or (count > 0 and exists(names[i - from + 1])) then
+        local waits = count == last - from + 1 or (count > 0 and exists(names[i - from + 1]))
+        if waits and timed then at = keyed.open_at(base, keys[i], timed, call) end
+        if waits and at == now then
           ready[n + 1], ready[n + 2], n = order.next(base, call), keys[i], n + 2
         elseif seen.ready then
           not_ready[#not_ready + 1] = keys[i]
         end
+        if waits and at > now then sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), keys[i] end
       end
     end
     call.startable = call.startable + n / 2
+    if call.several then call.startable = call.startable + more_startable(base, call) end
     in_chunks('ZREM', base .. ':ready', nil, not_ready)
     if seen.sleeping then in_chunks('ZREM', base .. ':sleeping', nil, keys) end
     if n > 0 then note_ready(base, ready, seen) end
+    note_sleeping(base, sleeping, call)
+  end
+
+  -- Sort the touched keys into the lists of keyed.review, if no key has limits, rests or is paused.
+  local function sort(base, touched, running, call, into)
+    local ready, not_ready, n, was_ready = into.ready, into.not_ready, 0, call.seen.ready
+    for i = 1, #touched do
+      local key = touched[i]
+      local waits = touched[key]
+      if waits and (running[key] or 0) == 0 then
+        ready[n + 1], ready[n + 2], n = waits ~= true and waits or order.next(base, call), key, n + 2
+      elseif was_ready then
+        not_ready[#not_ready + 1] = key
+      end
+    end
+    call.startable = call.startable + n / 2
+    if call.seen.sleeping then into.awake = touched end
+  end
+
+  -- Do the same if keys have limits, rest or are paused.
+  local function sort_limited(base, touched, running, call, into)
+    local seen, now, n = call.seen, call.now, 0
+    local ready, not_ready, sleeping, awake = into.ready, into.not_ready, into.sleeping, into.awake
+    local was_ready, had_sleeping, rests, pauses = seen.ready, seen.sleeping, seen.resting, seen.pauses
+    local same, known = keyed.read_limits(base, touched, call), call.key_limits
+    for i = 1, #touched do
+      local key = touched[i]
+      local waits, left, at = touched[key], 0, now
+      if waits then
+        local limits_now = same or known.keys[key]
+        left = limits_now.concurrency - (running[key] or 0)
+        if left > 0 and rests and keyed.is_resting(base, key, limits_now, seen) then left = 0 end
+        if left > 0 and (pauses or limits_now.is_timed) then at = keyed.open_at(base, key, limits_now, call) end
+      end
+      if left > 0 and at == now then
+        ready[n + 1], ready[n + 2], n = waits ~= true and waits or order.next(base, call), key, n + 2
+        if left > 1 then keyed.note_several(base, key, left, call) end
+      elseif was_ready then
+        not_ready[#not_ready + 1] = key
+      end
+      if left > 0 and at > now then
+        sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), key
+      elseif had_sleeping then
+        awake[#awake + 1] = key
+      end
+    end
+    call.startable = call.startable + n / 2
+    if call.several then call.startable = call.startable + more_startable(base, call) end
   end
 
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
@@ -265,44 +247,17 @@ do
     if not touched then return end
     keyed.write_entered(base, call)
     note_waiting(base, touched)
-    local running = running_among(base, touched, call.released, call)
-    call.touched, call.released = nil, nil
-    local ready, not_ready, sleeping, awake = {}, {}, {}, {}
-    local now, simple, startable = call.now, not keyed.is_costly(seen), call.startable
-    if not simple then keyed.read_limits(base, touched, call) end
-    -- If no worker is idle, no call wakes one, so only the first job of each key is counted.
-    local has_idle = not simple and exists(base .. ':idle')
-    for i = 1, #touched do
-      local key = touched[i]
-      local waits, left, at = touched[key], 0, false
-      if not waits then
-        at = false
-      elseif not simple then
-        left, at = start_of(base, key, running[key] or 0, call)
-      elseif (running[key] or 0) == 0 then
-        left, at = 1, now
-      end
-      if at == now then
-        local n = #ready
-        ready[n + 1], ready[n + 2] = waits ~= true and waits or order.next(base, call), key
-        startable = startable + (left > 1 and has_idle and startable_in(base, key, left) or 1)
-      elseif seen.ready then
-        not_ready[#not_ready + 1] = key
-      end
-      if at and at > now then
-        sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), key
-      elseif seen.sleeping then
-        awake[#awake + 1] = key
-      end
+    local into, running = {ready = {}, not_ready = {}, sleeping = {}, awake = {}}, running_among(base, touched, call)
+    call.touched = nil
+    if keyed.is_costly(seen) then
+      sort_limited(base, touched, running, call, into)
+    else
+      sort(base, touched, running, call, into)
     end
-    call.startable = startable
-    in_chunks('ZREM', base .. ':ready', nil, not_ready)
-    in_chunks('ZREM', base .. ':sleeping', nil, awake)
-    if ready[1] then note_ready(base, ready, seen) end
-    if sleeping[1] then
-      in_chunks('ZADD', queue_flags.create(base, 'sleeping', seen), nil, sleeping)
-      call.slept = true
-    end
+    in_chunks('ZREM', base .. ':ready', nil, into.not_ready)
+    in_chunks('ZREM', base .. ':sleeping', nil, into.awake)
+    if into.ready[1] then note_ready(base, into.ready, seen) end
+    note_sleeping(base, into.sleeping, call)
   end
 end
 
@@ -367,14 +322,24 @@ function keyed.leave(base, id, call)
   keyed.touch(call, route.key)
 end
 
+-- Mark keys for the next review that may run more jobs now. All keys have the same limits, and none rests or is paused.
+function keyed.note_freed(keys, call)
+  local ended = call.ended
+  if not ended then
+    call.ended = keys
+    return
+  end
+  for i = 1, #keys do ended[#ended + 1] = keys[i] end
+end
+
 do
   -- Without limits, a key with running jobs has exactly one.
   local function release_all(base, keys, call)
-    local released = call.released or {}
-    call.released = released
+    local counts = call.counts or {}
+    call.counts = counts
     for _, key in ipairs(keys) do
       keyed.touch(call, key)
-      released[key] = true
+      counts[key] = 0
     end
     in_chunks('HDEL', base .. ':running', nil, keys)
     call.seen.running = exists(base .. ':running')
@@ -392,42 +357,68 @@ do
   -- costs less: a key runs one job at a time, so none of these keys has another run.
   function keyed.release_completed(base, keys, call)
     if keyed.is_costly(call.seen) then return keyed.release(base, keys, call) end
+    call.counts = nil
     in_chunks('HDEL', base .. ':running', nil, keys)
     call.seen.running = exists(base .. ':running')
-    local ended = call.ended
-    if not ended then
-      call.ended = keys
-      return
+    keyed.note_freed(keys, call)
+  end
+
+  -- Return how many runs of each key ended, and the keys.
+  local function counted(keys)
+    local ended, names = {}, {}
+    for i = 1, #keys do
+      local key = keys[i]
+      local n = ended[key]
+      if not n then names[#names + 1] = key end
+      ended[key] = (n or 0) + 1
     end
-    for _, key in ipairs(keys) do ended[#ended + 1] = key end
+    return ended, names
+  end
+
+  -- Write how many jobs of these keys run, flat, and which keys have no running jobs any more.
+  local function write_counts(base, lower, over, call)
+    if lower[1] then redis.call('HSET', base .. ':running', unpack(lower)) end
+    if over[1] then
+      redis.call('HDEL', base .. ':running', unpack(over))
+      forget_limits(base, call)
+    end
   end
 
   -- Note that runs of these keys have ended, for any reason. `keys` names a key once for each run. The caller has
   -- verified that each of these runs was active: an extra release would let two jobs of a key run at the same time.
+  --
+  -- The end of a run changes the index only if the key ran as many jobs as it may. Otherwise it could start more jobs
+  -- before, and only its window, its bucket or a pause decides when.
   function keyed.release(base, keys, call)
     if not call.seen.limited then return release_all(base, keys, call) end
-    local hash, ended, names = base .. ':running', {}, {}
-    for _, key in ipairs(keys) do
-      if not ended[key] then names[#names + 1] = key end
-      ended[key] = (ended[key] or 0) + 1
-      keyed.touch(call, key)
+    local ended, names = counted(keys)
+    local counts, same = keyed.running_counts(base, names, call), keyed.read_limits(base, names, call)
+    local known, over, lower, n = call.key_limits, {}, {}, 0
+    local freed = keyed.are_alike(same, call.seen) and {}
+    for i = 1, #names do
+      local key = names[i]
+      local count, most = counts[key], (same or known.keys[key]).concurrency
+      local left = count - ended[key]
+      if count >= most or left < 0 then
+        if freed and left < most then freed[#freed + 1] = key else keyed.touch(call, key) end
+        if freed and most - left > 1 then keyed.note_several(base, key, most - left, call) end
+      end
+      if left > 0 then
+        counts[key], lower[n + 1], lower[n + 2], n = left, key, digits(left), n + 2
+      else
+        counts[key], over[#over + 1] = 0, key
+      end
     end
-    local over, lower = {}, {}
-    for i, count in ipairs(redis.call('HMGET', hash, unpack(names))) do
-      local left, n = (count or 0) - ended[names[i]], #lower
-      if left > 0 then lower[n + 1], lower[n + 2] = names[i], digits(left) else over[#over + 1] = names[i] end
-    end
-    if lower[1] then redis.call('HSET', hash, unpack(lower)) end
-    if over[1] then
-      redis.call('HDEL', hash, unpack(over))
-      forget_limits(base, call)
-    end
+    if freed then keyed.note_freed(freed, call) end
+    write_counts(base, lower, over, call)
   end
 end
 
 -- Refund the tokens of a claimed job that cannot start, and its start in the window.
 function keyed.refund(base, id, key, call)
+  keyed.touch(call, key)
   local limits_now = keyed.limits_of(base, key, call)
+  call.starts, call.tokens = nil, nil
   if limits_now.max then redis.call('ZPOPMAX', base .. ':keyrate:' .. key) end
   local route = limits_now.bucket and keyed.route_of(base, id)
   if route then redis.call('HINCRBY', base .. ':keybucket:' .. key, 'tokens', route.cost) end

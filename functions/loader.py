@@ -48,6 +48,7 @@ FILES: Final = (
     "results",
     "limits",
     "keyed",
+    "keyed_limits",
     "event_content",
     "stopping",
     "keyed_claim",

@@ -4,7 +4,7 @@
 local settle_groups = {}
 -- The number of runs that a call settles between two looks at the clock. A worker with 100 slots settles its completed
 -- runs in one step. Runs whose keys are costly to review, and runs with another outcome, cost several times as much.
-local STEP, KEYED_STEP, COSTLY_STEP = 128, 32, 16
+local STEP, KEYED_STEP, COSTLY_STEP = 128, 64, 16
 local MOST_OF_FLOWS = 48         -- runs that a call settles while the queue has jobs of flows
 
 -- Return how many runs a step settles.

@@ -14,6 +14,8 @@ from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, job_events, worker_of
 from tests.support.recording_storage import Relay
 
+WHOSE = pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+
 
 async def fill(timed: Timed, count: int, **options: Any) -> None:
     """Add this many jobs of key "k", named by their number."""
@@ -23,7 +25,7 @@ async def fill(timed: Timed, count: int, **options: Any) -> None:
 # -- longer windows ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+@WHOSE
 async def test_regression_a_longer_window_of_a_key_includes_the_last_starts(timed: Timed, whose: str | None) -> None:
     """The starts must also survive the end of the old window."""
     await timed.queue.set_key_limits(whose, concurrency=10, rate_limit=RateLimit(5, 10))
@@ -39,7 +41,7 @@ async def test_regression_a_longer_window_of_a_key_includes_the_last_starts(time
     assert len(await timed.run()) == 2
 
 
-@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+@WHOSE
 async def test_a_bucket_with_a_slower_refill_is_not_full_early(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 0.5))
     await fill(timed, 30)
@@ -114,7 +116,7 @@ async def test_a_lowered_limit_lets_active_jobs_end(timed: Timed) -> None:
     await timed.fake_worker.leave()
 
 
-@pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
+@WHOSE
 async def test_jobs_above_a_removed_limit_block_their_key_until_the_last_ends(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(whose, concurrency=3)
     await timed.queue.add("other", key="other")
@@ -223,8 +225,9 @@ async def test_bad_limits_are_refused_before_anything_is_sent(storage: Storage, 
 # -- windows ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_window_limits_starts(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(3, 60))
+@WHOSE
+async def test_a_window_limits_starts(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=10, rate_limit=RateLimit(3, 60))
     await fill(timed, 7)
     await timed.queue.add("free", key="other")
     assert sorted(await timed.run()) == ["0", "1", "2", "free"]
@@ -236,9 +239,10 @@ async def test_a_window_limits_starts(timed: Timed) -> None:
     assert await timed.run() == ["6"]
 
 
-async def test_regression_no_window_has_twice_the_permitted_starts(timed: Timed) -> None:
+@WHOSE
+async def test_regression_no_window_has_twice_the_permitted_starts(timed: Timed, whose: str | None) -> None:
     """A fixed window would permit max starts at its end and max again at the beginning of the next one."""
-    await timed.queue.set_key_limits("k", concurrency=100, rate_limit=RateLimit(10, 60))
+    await timed.queue.set_key_limits(whose, concurrency=100, rate_limit=RateLimit(10, 60))
     await fill(timed, 200)
     starts: list[int] = []
     for second in range(0, 300, 7):
@@ -249,8 +253,9 @@ async def test_regression_no_window_has_twice_the_permitted_starts(timed: Timed)
     assert len(starts) >= 45
 
 
-async def test_the_window_applies_with_a_concurrency_of_one(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", rate_limit=RateLimit(2, 60))
+@WHOSE
+async def test_the_window_applies_with_a_concurrency_of_one(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, rate_limit=RateLimit(2, 60))
     await fill(timed, 5)
     assert [await timed.run() for _ in range(4)] == [["0"], ["1"], [], []]
     await timed.clock.advance(61 * SECOND)
@@ -297,8 +302,9 @@ async def test_a_key_with_a_window_of_its_own_has_the_default_bucket_and_concurr
     await timed.fake_worker.leave()
 
 
-async def test_expired_jobs_use_no_start(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=10, rate_limit=RateLimit(1, 3_600))
+@WHOSE
+async def test_expired_jobs_use_no_start(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=10, rate_limit=RateLimit(1, 3_600))
     await fill(timed, 3, ttl=60)
     await timed.queue.add("live", key="k")
     await timed.clock.advance(2 * MINUTE)
@@ -308,8 +314,9 @@ async def test_expired_jobs_use_no_start(timed: Timed) -> None:
 # -- buckets ----------------------------------------------------------------------------------------------------------
 
 
-async def test_each_job_pays_its_cost_from_the_bucket(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 0.01))
+@WHOSE
+async def test_each_job_pays_its_cost_from_the_bucket(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=100, token_bucket=TokenBucket(10, 0.01))
     for name, cost in (("a", 4.0), ("b", 5.5), ("c", 1.0), ("d", 1.0)):
         await timed.queue.add(name, key="k", cost=cost)
     assert await timed.run() == ["a", "b"]
@@ -320,8 +327,9 @@ async def test_each_job_pays_its_cost_from_the_bucket(timed: Timed) -> None:
     assert await timed.run() == ["d"]
 
 
-async def test_expired_jobs_cost_nothing(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=10, token_bucket=TokenBucket(5, 0.001))
+@WHOSE
+async def test_expired_jobs_cost_nothing(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=10, token_bucket=TokenBucket(5, 0.001))
     await fill(timed, 3, ttl=60, cost=5)
     await timed.queue.add("live", key="k", cost=5)
     await timed.queue.add("next", key="k")
@@ -330,8 +338,9 @@ async def test_expired_jobs_cost_nothing(timed: Timed) -> None:
     assert await timed.run() == []
 
 
-async def test_a_bucket_never_exceeds_its_capacity(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(3, 10))
+@WHOSE
+async def test_a_bucket_never_exceeds_its_capacity(timed: Timed, whose: str | None) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=100, token_bucket=TokenBucket(3, 10))
     await fill(timed, 10)
     assert len(await timed.run()) >= 3
     await timed.clock.advance(HOUR)
@@ -339,8 +348,11 @@ async def test_a_bucket_never_exceeds_its_capacity(timed: Timed) -> None:
     await timed.fake_worker.leave()
 
 
-async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_debt(timed: Timed) -> None:
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(10, 0.01))
+@WHOSE
+async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_debt(
+    timed: Timed, whose: str | None
+) -> None:
+    await timed.queue.set_key_limits(whose, concurrency=100, token_bucket=TokenBucket(10, 0.01))
     await timed.queue.add("small", key="k", cost=1)
     await timed.queue.add("huge", key="k", cost=100)
     await timed.queue.add("last", key="k", cost=10)
@@ -354,9 +366,10 @@ async def test_a_cost_above_the_capacity_starts_with_a_full_bucket_and_leaves_de
     assert await timed.run() == ["last"]
 
 
-async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed) -> None:
+@WHOSE
+async def test_regression_an_ordinary_cost_leaves_no_debt(timed: Timed, whose: str | None) -> None:
     """Released jobs pay only when they start again, so the bucket never goes below zero."""
-    await timed.queue.set_key_limits("k", concurrency=100, token_bucket=TokenBucket(2, 0.1))
+    await timed.queue.set_key_limits(whose, concurrency=100, token_bucket=TokenBucket(2, 0.1))
     await fill(timed, 4)
     for _ in range(3):
         leases = await timed.fake_worker.claim(10)

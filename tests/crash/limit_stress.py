@@ -49,8 +49,8 @@ class Defect:
 DEFECTS = {
     "a key exceeds its concurrency by one": Defect(
         "concurrency",
-        "local concurrency = limits_now.concurrency or 1",
-        "local concurrency = (limits_now.concurrency or 1) + 1",
+        "concurrency = tonumber(raw[1] or nil) or 1,",
+        "concurrency = (tonumber(raw[1] or nil) or 1) + 1,",
     ),
     "a zombie frees the slot of its successor": Defect(
         "concurrency",
@@ -68,7 +68,7 @@ DEFECTS = {
     ),
     "a bucket fills twice as fast": Defect("bucket", "* bucket.refill / 1000)", "* bucket.refill / 500)"),
     "a job overtakes one that waits for its next attempt": Defect(
-        "order", "if left > 0 and concurrency == 1 and call.seen.resting", "if false"
+        "order", "return limits_now.concurrency == 1 and seen.resting and", "return false and"
     ),
     "a released job goes to the end of its line": Defect(
         "order", "if route.sequence ~= '0' then return false end", "if false then return false end"

@@ -32,7 +32,7 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     ),
     "the keys of completed runs are not reviewed": ("      review_ended(base, ended, call)\n", ""),
     "a call reviews only the keys of its first group": (
-        "    for _, key in ipairs(keys) do ended[#ended + 1] = key end\n",
+        "  for i = 1, #keys do ended[#ended + 1] = keys[i] end\n",
         "",
     ),
     "compact jobs have no event when they complete": (

@@ -44,13 +44,15 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
         swept=st.sampled_from([True, True, False]),
         dead_letter_queue=st.sampled_from(["graves", "graves", ""]),
         early=st.booleans(),
+        alike=st.booleans(),
     )
-    def begin(self, plain: bool, bare: bool, swept: bool, dead_letter_queue: str, early: bool) -> None:
+    def begin(self, plain: bool, bare: bool, swept: bool, dead_letter_queue: str, early: bool, alike: bool) -> None:
         """Some runs have only plain jobs without limits. They reach effects of many jobs sooner.
 
-        Most jobs of a bare run have no options at all, so that workers read their entries directly.
+        Most jobs of a bare run have no options at all, so that workers read their entries directly. If keys are alike,
+        all of them have the default limits.
         """
-        self.plain, self.bare = plain, bare
+        self.plain, self.bare, self.alike = plain, bare, alike
         self.ends_early = early
         self.driver.end_calls_early(early)
         self.set_dead_letter_queue(dead_letter_queue)

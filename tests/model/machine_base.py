@@ -56,6 +56,7 @@ class BaseMachine(RuleBasedStateMachine):
         self.sleeping: dict[str, int] = {}
         self.taken = 0
         self.plain = False
+        self.alike = False
         self.bare = False
         self.resumed = list[tuple[Worker, JobsPushed]]()
         self.ends_early = False

@@ -258,8 +258,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a due retry still blocks its key": ("  keyed.wake_up(base, id, call)\n  if not kept[1]", "  if not kept[1]"),
     "the end of a run does not start the next job of its key": (
-        "      keyed.touch(call, key)\n      released[key] = true\n",
-        "      released[key] = true\n",
+        "      keyed.touch(call, key)\n      counts[key] = 0\n",
+        "      counts[key] = 0\n",
     ),
     "a reclaimed job keeps the slot of its key": (
         "  locations.give_up(base, stream, raw, call)\n  if active",
@@ -307,12 +307,12 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a keyed job that is released loses its position": ("  if route.sequence ~= '0' then return false end\n", ""),
     "later jobs of a key overtake one that waits for its retry": (
-        "if left > 0 and concurrency == 1 and",
-        "if false and",
+        "return limits_now.concurrency == 1 and",
+        "return false and",
     ),
     "a retry blocks a key with a concurrency above one": (
-        "concurrency == 1 and call.seen.resting",
-        "call.seen.resting",
+        "return limits_now.concurrency == 1 and seen.resting",
+        "return seen.resting",
     ),
     "a pause of a key has no effect": ("  if call.seen.pauses then pause", "  if false then pause"),
     "a start stays in the window 1 ms too long": ("digits(now - length))\n", "digits(now - length - 1))\n"),
@@ -320,7 +320,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "local at = -max - ahead",
         "local at = -started - ahead",
     ),
-    "a bucket never refills": (" + math.floor(math.max(0, now - kept[2]) * bucket.refill / 1000)", ""),
+    "a bucket never refills": (" + math.floor(math.max(0, now - at) * bucket.refill / 1000)", ""),
     "a job needs one token more than its cost": (
         "left, number = left - cost, number + 1",
         "left, number = left - cost - 1, number + 1",
@@ -330,16 +330,23 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "return cost - tokens",
     ),
     "a claim forgets what a bucket has paid": (
-        "    if number > 0 then limits.set_tokens(paid, bucket, left, call.now) end\n",
+        "      limits.set_tokens(base .. ':keybucket:' .. key, bucket, left, call, is_new)\n",
         "",
     ),
     "a key with limits counts only the jobs of the last claim as running": (
-        "key, digits(running[key] + taken)",
-        "key, digits(taken)",
+        "= count, key, digits(count), at + 2",
+        "= count, key, digits(taken), at + 2",
     ),
+    "the end of a run starts no job of a key that ran as many as it may": (
+        "      if count >= most or left < 0 then",
+        "      if left < 0 then",
+    ),
+    "a claim forgets the starts that it has noted": ("    call.starts[key] = known + n\n", ""),
+    "a claim forgets the tokens that it has taken": ("      call.tokens[key] = left\n", ""),
+    "a key that waits for its window or its bucket is not noted": ("    note_sleeping(base, sleeping, call)\n", ""),
     "a key that can start more jobs leaves the index": (
-        "if taken == 0 or taken < room then",
-        "if taken == 0 then",
+        "elseif taken < room then",
+        "elseif false then",
     ),
     "the limits of a key with limits of its own are not read": (
         "own == 1 and read(base, key, known.common) or known.default",
@@ -361,7 +368,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if false then keyed.pause(base, route.key, at, call) else",
     ),
     "the window of the queue counts no starts": (
-        "  if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call) end\n",
+        "  if length then limits.note_starts(base, base .. ':rate', n, math.max(tonumber(length), KEPT_MS), call, true) end\n",
         "",
     ),
     "no timer is set for the window of the queue": (

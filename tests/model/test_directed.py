@@ -253,7 +253,7 @@ def test_a_worker_that_dies_without_the_reply_to_its_claim_loses_its_wake_up(dri
     driver.load(library())
     Machine.driver = driver
     machine = Machine()
-    machine.begin(plain=False, bare=False, swept=True, dead_letter_queue="", early=False)
+    machine.begin(plain=False, bare=False, swept=True, dead_letter_queue="", early=False, alike=False)
     machine.claim("w1", "once")
     machine.settle_and_claim("w2", [], False, "once", answered=False)
     machine.add([("", NewJob())], "once", loses_push=False)  # w2 has registered two free slots

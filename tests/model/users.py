@@ -319,6 +319,7 @@ class Users(BaseMachine):
     def limit_key(self, key: str, limit: tuple[str, str], delivery: Delivery) -> None:
         if self.plain:
             return
+        key = "" if self.alike else key
         self.driver.delivery, self.dirty = delivery, True
         run(self.functions.limits.set_key(key, **cast("dict[str, Any]", {limit[0]: limit[1]})))
         self.model.set_key_limit(key, *limit)
