@@ -246,7 +246,10 @@ class TaskExecutor:
         executor = self._of_task.get(task.name)
         if executor is None or id(executor) not in self._started:
             return False
-        self._direct[name] = task.function if _is_direct(task, executor) else None
+        try:
+            self._direct[name] = task.function if _is_direct(task, executor) else None
+        except Exception:  # noqa: BLE001 - of an annotation; the run raises it too, and fails its job
+            return False
         return self._direct[name] is not None
 
     async def _run(self, job: Job[Any, Any], timeout: float | None) -> object:

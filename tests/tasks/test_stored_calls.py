@@ -9,6 +9,7 @@ import pytest
 
 from glidemq_async import GlideMQ, JobFailed, JsonSerializer
 from glidemq_async.storage import Storage
+from tests.support.helpers import idle
 
 SEEN: list[tuple[Any, ...]] = []
 CALLS: list[tuple[Any, tuple[Any, ...]]] = [
@@ -37,6 +38,16 @@ NO_CALLS: list[tuple[Any, str]] = [
     ([1], "must be a call"),
     ("text", "must be a call"),
 ]
+
+
+class _Unhashable(type):
+    """A metaclass that leads to a TypeError where the type of an argument is looked up."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Odd(metaclass=_Unhashable):
+    """A type whose values cannot be converted."""
 
 
 @pytest.fixture(params=["msgpack", "JSON"])
@@ -68,3 +79,23 @@ async def test_data_that_is_no_call_fails_for_its_reason(mq: GlideMQ) -> None:
             with pytest.raises(JobFailed, match=words):
                 await job.result(10)
     assert SEEN == [(1, None)]
+
+
+async def test_a_task_whose_annotation_cannot_be_read_fails_each_of_its_jobs(mq: GlideMQ) -> None:
+    queue = mq.queue(mq.task(name="note")(note).queue)
+
+    async def odd(_value: Odd) -> None: ...
+
+    call: Any = {"a": [1], "k": {}}
+    async with mq.worker(concurrency=1, handle_signals=False) as app_worker:
+        [worker] = app_worker.workers
+        mq.task(name="odd")(odd)  # the worker reads the annotations of all tasks that it knows at its start
+        for _ in range(3):
+            await idle(worker)  # so that adds push the jobs
+            with pytest.raises(JobFailed, match="unhashable type"):
+                await (await queue.add("odd", call)).result(10)
+        jobs = await queue.add_bulk([("odd", call)] * 3)
+        for job in jobs:
+            with pytest.raises(JobFailed, match="unhashable type"):
+                await job.result(10)
+    assert worker.broken is None
