@@ -30,6 +30,10 @@ _BY_SHORT_NAME: Final = {option.stored: name for name, option in _STORED}
 _SHORT: Final = 128
 _HEADERS: Final = b"\xa1h"
 """The encoded key of the headers."""
+_TWO: Final = b"\x82"
+"""The start of an encoded map with two entries."""
+_TTL: Final = b"\xa3ttl"
+"""The encoded key of a time to live."""
 
 
 def to_extra(options: JobOptions) -> dict[str, object]:
@@ -59,8 +63,9 @@ class ReplyTo(NamedTuple):
 
 def pack_extra(options: JobOptions, reply: ReplyTo | None = None) -> bytes:
     """Return the encoded part for an add."""
-    if reply is not None and not options._given and reply.ttl_ms is None:
-        return _packed_channel(reply.channel)
+    if reply is not None and not options._given:  # most requests
+        packed = _packed_channel(reply.channel)
+        return packed if reply.ttl_ms is None else _TWO + packed[1:] + _TTL + msgpack.packb(reply.ttl_ms)
     extra = to_extra(options)
     if reply is not None:
         extra["reply"] = reply.channel

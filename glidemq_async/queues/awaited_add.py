@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from glidemq_async.client.ended import Ended
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.client.waiter import Waiter
-from glidemq_async.durations import to_ms
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.stored_options import ReplyTo
 from glidemq_async.queues.add_buffer import Added
@@ -131,7 +131,7 @@ class AwaitedAdd:
         """Return the milliseconds until the deadline, rounded up; None without a deadline."""
         if self._deadline is None:
             return None
-        return to_ms("wait_timeout", max(0.0, self._deadline - asyncio.get_running_loop().time()))
+        return max(0, math.ceil((self._deadline - asyncio.get_running_loop().time()) * 1000))
 
     def _is_too_late(self, ended: Ended) -> bool:
         """Return whether the job has expired because its caller would have left."""

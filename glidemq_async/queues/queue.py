@@ -298,7 +298,7 @@ class Queue(
         waits for it or this add was a duplicate. A job that has not started within `wait_timeout` expires, even if the
         process of the caller is gone. With `revoke_if_abandoned=False` an abandoned job continues.
         """
-        chosen = layered(self._defaults, options, keywords)
+        chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
         seconds = optional_seconds("wait_timeout", wait_timeout)
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
         add = partial(self._add_one, name, data, chosen)
