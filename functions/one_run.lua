@@ -34,8 +34,8 @@ do
       or not queue_flags.is_compared(base) then return nil end
     local known = known_of(features)
     return known and {features = features, horizon = tonumber(meta[5] or nil), incarnation = meta[3],
-      keep = {completed = '', failed = ''}, shortest_lease = tonumber(meta[7] or nil), waiters = known.waiters,
-      held = known.held, results = known.results}
+      keep = {completed = '', failed = ''}, shortest_lease = tonumber(meta[7] or nil),
+      special = tonumber(meta[8] or 0), waiters = known.waiters, held = known.held, results = known.results}
   end
 end
 
@@ -51,11 +51,12 @@ end
 do
   local count, age
 
-  -- Return true if the outcome of a job goes into `results`, and the retention of the queue keeps it there. Sets in
-  -- seen: kept, the number of kept outcomes.
+  -- Return true if the outcome of a job goes into `results`, and the retention of the queue keeps it there; and if all
+  -- entries that were added after the job are small plain jobs (`special` in entries.lua). Sets in seen: kept, the
+  -- number of kept outcomes.
   local function is_usual(base, number, started, now, seen)
     if not count then count, age = finish.kept_by('') end
-    if not number or now - started > age * completing.LONG_RUN then return false end
+    if not number or number < seen.special or now - started > age * completing.LONG_RUN then return false end
     seen.kept = results.count(base, seen)
     return not results.is_late(base, number, number, count, seen)
   end
@@ -113,17 +114,13 @@ do
   end
 end
 
--- Claim up to `slots` jobs. Return them as a settle call returns them, and true if the caller should call again. Jobs
--- with a record wait again: the next call takes them. That call also creates a missing group.
+-- Claim up to `slots` jobs, which are plain, see one_run.usual. Return them as a settle call returns them, and true if
+-- the caller should call again. The next call also creates a missing group.
 local function take(base, consumer, slots, call)
   local out, most = {n = 0, tokens = {}}, math.min(claim.usual_step(MOST_CLAIMED), slots)
   local rows, is_missing = push.read_new(base, consumer, most)
   if not rows then return out, is_missing end
-  local first = claimed_rows.put_plain_rows(out, rows, call)
-  if first <= #rows then
-    push.undo(base, {unpack(rows, first)})
-    return out, true
-  end
+  claimed_rows.put_plain_rows(out, rows, call)
   return out, #rows == most and most < slots
 end
 
@@ -134,7 +131,7 @@ function one_run.begin(base, args, unbroken, reply)
   if not (unbroken and ran and slots and slots > 0 and lock) then return nil end
   if args[6] ~= 'pg' and push.has_pushed(reply) then return nil end
   local seen = one_run.flags_of(base, redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'incarnation',
-    'features', 'horizon', 'regrouped', 'shortest_lease'))
+    'features', 'horizon', 'regrouped', 'shortest_lease', 'special'))
   if not seen then return nil end
   incarnation.check(args[8], seen.incarnation)
   local call = one_run.usual(base, plain.id_of(args[ENTRY]), tonumber(args[STARTED]), seen)

@@ -190,6 +190,7 @@ PREPARATIONS: Final[dict[str, Prepare]] = {
     "as many wait as the worker takes": waiting(3),
     "many wait": waiting(7),
     "one waits with a time to live": waiting(1, JobOptions(ttl=60)),
+    "jobs with and without a record wait": mixed,
     "awaited": awaited,
     "awaited after others": awaited_after_others,
     "late": late,
@@ -204,7 +205,6 @@ PREPARATIONS: Final[dict[str, Prepare]] = {
 
 CALLS_AGAIN: Final[dict[str, Prepare]] = {
     "more wait than one step takes": waiting(12),
-    "jobs with and without a record wait": mixed,
     "without a group": without_group,
     "with other jobs": with_others,
 }
