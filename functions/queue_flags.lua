@@ -229,10 +229,13 @@ end
 --   lines      the events noted so far, see events.lua
 --   startable  the number of jobs that became startable, see wakeup.lua
 --   of keyed.lua:
---     touched, released   the keys to review, and the ones without running jobs
---     ended               other keys to review: their runs have completed, see keyed.release_completed
+--     touched             the keys to review
+--     ended               other keys to review, see keyed.note_freed
+--     several             how many jobs of these keys may start, if more than one, see keyed.note_several
+--     has_idle            true if a worker is idle, nil if that is not known
 --     entered             the jobs that are not in `keyed` yet
---     key_limits          the limits of keys that were read so far
+--     key_limits          the limits of keys that were read so far; counts, starts, tokens: their running jobs, stored
+--                         starts and tokens, by key
 --     slept               true if a key was added to `sleeping`
 --   added      `now` as text, for records
 --   block, nth   the sequence numbers used so far, see order.lua
