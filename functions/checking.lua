@@ -274,7 +274,7 @@ local function check_numbers(base, report)
   if number and tonumber(number) > tonumber(redis.call('GET', base .. ':id') or 0) then
     found(report, 'I17', number, 'a number above the counter of generated ids')
   end
-  local horizon = tonumber(redis.call('HGET', base .. ':meta2', 'horizon') or 1)
+  local horizon = tonumber(redis.call('HGET', base .. ':meta2', 'horizon') or nil) or 1    -- it may be damaged by hand
   for _, n in ipairs({horizon - 1, horizon - 2}) do
     if redis.call('HEXISTS', base .. ':results', digits(n)) == 1 then
       found(report, 'I15', digits(n), 'an outcome below the horizon ' .. digits(horizon))

@@ -1,6 +1,6 @@
 -- one_plain: adds one plain job, and starts it on an idle worker. A program that waits for each of its adds, or for the
--- result of each job, makes this call. It has the same effect as the general way of add.lua, wakeup.lua and push.lua.
--- That way builds tables and functions for any number of jobs, which is a fifth of the instructions of a call with one
+-- result of each job, makes this call. It has the same effect as the general path of add.lua, wakeup.lua and push.lua.
+-- That path builds tables and functions for any number of jobs, which is a fifth of the instructions of a call with one
 -- job.
 
 local one_plain = {}

@@ -1,11 +1,11 @@
 -- one_run: settles the run of one plain job, and claims the next jobs or lets the worker wait. A worker makes this call
--- if it runs one job at a time, or gets one at a time, see one_plain.lua. It has the same effect as the general way of
--- settle.lua. That way builds tables and functions for any number of runs and jobs of any kind, which is half of
+-- if it runs one job at a time, or gets one at a time, see one_plain.lua. It has the same effect as the general path of
+-- settle.lua. That path builds tables and functions for any number of runs and jobs of any kind, which is half of
 -- the instructions of a call with one run.
 
 local one_run = {}
 local SMALL = entries.SMALL
--- of a settleAndClaim call with one group of one run, and no other run
+-- The number of arguments of a call with one group of one run and no other run, and the positions of some of them.
 local ARGUMENTS, RAN, STARTED, ENTRY, PAYLOAD = 16, 7, 10, 13, 15
 -- The flags of a call, and whether the worker accepts pushes. With "g" it has received the last one.
 local ACCEPTS = {[''] = false, p = true, pg = true}

@@ -91,7 +91,7 @@ class Storage(calling.FunctionStore, Protocol):
 
         `on_change(True)` follows each confirmation, `on_change(False)` each loss and each refusal by a server that
         does not give its user the channel. Messages published while the link was down are gone. The callbacks run in
-        the event loop and must not block.
+        the event loop, outside of every task, because a worker continues its own tasks in them. They must not block.
         """
         ...
 

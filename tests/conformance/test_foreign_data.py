@@ -86,6 +86,12 @@ async def test_a_stray_key_is_found(queue: AnyQueue, store: RunningStore) -> Non
     await store.ask("DEL", stray)
 
 
+async def test_a_check_ends_although_the_horizon_is_damaged(queue: AnyQueue, store: RunningStore) -> None:
+    await queue.add("n")
+    await store.ask("HSET", f"glide:{{{queue.name}}}:meta2", "horizon", "damaged")
+    assert await queue.check() == []
+
+
 @pytest.mark.parametrize(
     ("commands", "invariant"),
     [

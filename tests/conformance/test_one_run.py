@@ -1,8 +1,8 @@
-"""A call with the run of one job has the same effect as the general way of the same call.
+"""A call with the run of one job has the same effect as the general path of the same call.
 
 Each test makes the same calls in two queues. In one of them the worker asks to verify its leases, so the server
-executes its call the general way. The stored data and the replies must then be equal. The instructions that CI counts
-show that the other call takes the short way.
+executes its call the general path. The stored data and the replies must then be equal. The instructions that CI counts
+show that the other call takes the short path.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ CALLS_AGAIN: Final[dict[str, Prepare]] = {
     "without a group": without_group,
     "with other jobs": with_others,
 }
-"""What lets the server ask for another call in one of the two ways. A slow server may do so with jobs of all kinds."""
+"""What lets the server ask for another call in one of the two paths. A slow server may do so with jobs of all kinds."""
 
 
 def without_times(value: object, names: dict[bytes, bytes]) -> object:
@@ -319,7 +319,7 @@ async def settled(
 async def both(
     scenario: Scenario, slots: int, storage: Storage, store: RunningStore, name: str
 ) -> tuple[Settled, Settled]:
-    """Return what the short way and the general way of the call have done."""
+    """Return what the short path and the general path of the call have done."""
     short = await settled(scenario, slots, storage, store, f"{name}-a", verify=False)
     return short, await settled(scenario, slots, storage, store, f"{name}-b", verify=True)
 
