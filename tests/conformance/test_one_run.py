@@ -249,7 +249,7 @@ async def stored(scene: Scene) -> dict[str, object]:
         if kind in (b"hash", b"set", b"zset"):
             flat = cast("list[object]", values[0])
             step = 1 if kind == b"set" else 2
-            values = sorted(flat[i : i + step] for i in range(0, len(flat), step))
+            values = [*sorted(flat[i : i + step] for i in range(0, len(flat), step))]
         found[re.sub(r"\d{6,}$", "hour", own.replace(scene.worker.name, "worker"))] = values
     return found
 
