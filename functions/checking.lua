@@ -3,7 +3,8 @@
 --     Every member of the structure has a record whose location names this structure. structure: returned, scheduled,
 --     completed, failed, lifo, prioritized, keyed, parents, suspended, fifo, lane.
 --   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
---     The lines of one key agree with the records, and the key is in `ready` or `sleeping` exactly if it should be.
+--     The zset and the set of one key agree with the records. If the key is not in `key_lines`, it is in `ready` or
+--     `sleeping` exactly if it should be. checkQueue checks the other keys.
 --   checkRecords  id… -> { number of records looked at, flat { invariant, id, text } }
 --     Every record is in exactly the structure that its location names, and its fields fit its state.
 --   checkJournals id… -> flat { invariant, id, text }
@@ -14,7 +15,7 @@
 --   checkMailboxes id… -> flat { invariant, id, text }
 --     `signalled` names each of these mailboxes. At most 1,000 ids.
 --   checkQueue    cursor -> { next cursor | '', flat { invariant, subject, text } }
---     Counts of running jobs, marks, and jobs that are both completed and failed.
+--     Counts of running jobs, marks, jobs that are both completed and failed, and the lines of keys.
 -- docs/internals/stored-data.md numbers the invariants. Each function sees one instant, so its findings are
 -- exact. A call ends early when its budget is spent, and the caller continues from the returned cursor.
 
@@ -31,8 +32,8 @@ local function found(report, invariant, id, text)
 end
 
 local STEP = 200
--- A check of a compact job reads more than the check of another field.
-local HASH_STEP, COMPACT_STEP = 50, 20
+-- The number of fields of a hash that one step checks. A text of `key_lines` may have more than a hundred jobs.
+local HASH_STEP, HASH_STEPS = 50, {compact = 20, key_lines = 4}
 
 -- Return the state and the entry of a job with a record or of a compact job, nil if there is none with this id.
 local function location_of(base, id)
@@ -136,7 +137,7 @@ local function is_there(base, id, state, entry)
   if state == 'key-waiting' then
     local route = keyed.route_of(base, id)
     return route and redis.call('ZSCORE', base .. ':keyed', id)
-      and redis.call('ZSCORE', base .. ':keyq:' .. route.key, route.sequence .. entry .. id)
+      and key_lines.has(base, route.key, route.sequence .. entry .. id)
   end
   if state == 'waiting-children' then return redis.call('ZSCORE', base .. ':parents', id) end
   if state == 'suspended' then return redis.call('ZSCORE', base .. ':suspended', id) end
@@ -214,7 +215,7 @@ end
 -- Check that a key is in `ready` or in `sleeping` exactly if a job of it waits and its concurrency permits one more
 -- run.
 local function check_ready(base, key, report)
-  local waiting = redis.call('ZCARD', base .. ':keyq:' .. key)
+  local waiting = key_lines.length(base, key)
   local call = {now = clock.now(), seen = queue_flags.at(base)}
   local running = keyed.running_counts(base, {key}, call)[key]
   local left = keyed.room(base, key, keyed.limits_of(base, key, call), running, call)
@@ -236,12 +237,16 @@ register('checkKey', function(base, args)
     local members = redis.call('ZRANGE', base .. ':keyq:' .. key, from, from + STEP - 1)
     for i, member in ipairs(members) do ids[i] = string.sub(member, 18) end
     check_members(base, key, ids, 'key-waiting', report)
+    if from == 0 and members[1] and key_lines.is_lost(base, key) then
+      found(report, 'I28', key, 'its line has no text, so no claim finds its jobs')
+    end
     return {#members == STEP and 'w ' .. digits(from + STEP) or 'r 0', report}
   end
-  local found = redis.call('SSCAN', base .. ':keyrest:' .. key, at, 'COUNT', STEP)
-  check_members(base, key, found[2], 'delayed', report)
-  if found[1] ~= '0' then return {'r ' .. found[1], report} end
-  check_ready(base, key, report)
+  local step = redis.call('SSCAN', base .. ':keyrest:' .. key, at, 'COUNT', STEP)
+  check_members(base, key, step[2], 'delayed', report)
+  if step[1] ~= '0' then return {'r ' .. step[1], report} end
+  -- checkQueue checks the keys in `key_lines`.
+  if redis.call('HEXISTS', base .. ':key_lines', key) == 0 then check_ready(base, key, report) end
   return {'', report}
 end, {'no-writes'})
 
@@ -320,7 +325,7 @@ function mark.revoking(base, id, report)
 end
 
 -- Check the fields of hashes: each belongs to a job that has it. Each function checks one field.
-local field = {}
+local field, ANY = {}, {compact = true}
 
 function field.results(base, id, _, report)
   if not plain.find(base, id) then found(report, 'I14', id, 'an outcome without an entry in fifo') end
@@ -336,6 +341,19 @@ end
 
 function field.compact_runs(base, id, _, report)
   if not compact.has(base, id) then found(report, 'I27', id, 'a run without its compact job') end
+end
+
+function field.key_lines(base, key, text, report)
+  local ids, others = key_lines.ids_in(text), {}
+  local texts, runs = compact.lines(base, ids, ANY), compact.runs(base, ids, ANY)
+  for i, id in ipairs(ids) do
+    -- Most jobs are compact jobs. This needs no other command for them.
+    local waits = texts[i] and not runs[i]
+    if not waits or keyed.parse(compact.head_of(texts[i])).key ~= key then others[#others + 1] = id end
+  end
+  check_members(base, key, others, 'key-waiting', report)
+  for _, fault in ipairs(key_lines.faults_of(base, key, text)) do found(report, 'I28', key, fault) end
+  check_ready(base, key, report)
 end
 
 function field.flowed(base, id, value, report)
@@ -361,7 +379,7 @@ end
 
 -- Take one step through a hash. Return where to continue, nil at the end.
 local function check_hash(base, name, at, report)
-  local step = redis.call('HSCAN', base .. ':' .. name, at, 'COUNT', name == 'compact' and COMPACT_STEP or HASH_STEP)
+  local step = redis.call('HSCAN', base .. ':' .. name, at, 'COUNT', HASH_STEPS[name] or HASH_STEP)
   for i = 1, #step[2], 2 do field[name](base, step[2][i], step[2][i + 1], report) end
   return step[1] ~= '0' and step[1] or nil
 end
@@ -440,7 +458,7 @@ local function check_marks(base, name, at, report)
 end
 
 local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results', 'streamed', 'flowed', 'parents',
-  'suspended', 'signalled', 'stepped', 'failing', 'compact', 'compact_runs'}
+  'suspended', 'signalled', 'stepped', 'failing', 'compact', 'compact_runs', 'key_lines'}
 
 register('checkQueue', function(base, args)
   local report = {}

@@ -10,6 +10,8 @@
 
 local claim = {}
 local FIRST_STEP = 8
+-- The first step of a queue whose last jobs were so small that MARGIN times their size would still fit.
+local USUAL_STEP, MARGIN = 32, 8
 local LARGEST_STEP = 64
 local LARGEST_COSTLY_STEP = 48
 -- The bytes that a job which cannot start adds to the budget, so that a call does not walk through many of them.
@@ -244,11 +246,16 @@ end
 local function start_in_active_stream(base, consumer, batch, call, out)
   if #batch.ids == 0 then return 0, 0 end
   if direct_active.takes(base, call) then
-    if direct_active.fits(batch, call) then return #batch.ids, direct_active.start(base, batch, call, out) end
+    local bytes = direct_active.size_of(batch, call)
+    if bytes then
+      direct_active.start(base, batch, call, out)
+      return #batch.ids, bytes
+    end
     batch.entries = direct_active.append(base, batch, call)
   else
     batch.entries = claim.enter_active_stream(base, consumer, batch.ids, batch.keys)
   end
+  if batch.members then batch.whats = keyed_claim.whats_of(batch.members) end
   return #batch.ids, start_batch(base, batch, call, out)
 end
 
@@ -285,8 +292,9 @@ function source.ready(base, consumer, count, call, out)
 end
 
 -- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim
--- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim.
-local usual_bytes = 0
+-- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim. usual_base: the
+-- queue that had it.
+local usual_bytes, usual_base = 0, nil
 
 -- Return the number of jobs that a step should handle, at most `step`. The payloads of that number are probably not
 -- larger than the payloads of a claim may be. For steps that read or copy payloads.
@@ -304,7 +312,9 @@ end
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)
   local call_budget, step = call.budget, FIRST_STEP
-  if usual_bytes * step > call_budget.most then step = math.max(1, math.floor(call_budget.most / usual_bytes)) end
+  if usual_base == base and usual_bytes > 0 and usual_bytes * MARGIN * USUAL_STEP < call_budget.most then
+    step = USUAL_STEP
+  elseif usual_bytes * step > call_budget.most then step = math.max(1, math.floor(call_budget.most / usual_bytes)) end
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
   while true do
     local wanted = math.min(step, most - out.n)
@@ -375,7 +385,7 @@ function claim.take(base, consumer, slots, call)
   if seen.prioritized and not call.behind and is_unfinished(slots, call, out) then
     take_from('prioritized', base, consumer, slots, call, out)
   end
-  if out.n > 0 then usual_bytes = call_budget.bytes / out.n end
+  if out.n > 0 then usual_bytes, usual_base = call_budget.bytes / out.n, base end
   keyed.review(base, call)
   return out, call_budget.spent and out.n < slots
 end

@@ -35,6 +35,11 @@ function compact.parts(line)
   return head, string.sub(name, 1, at - 1), string.sub(line, last + 1), string.sub(line, second + 1, last)
 end
 
+-- Return the head of a text.
+function compact.head_of(line)
+  return string.sub(line, 1, string.find(line, SEP, 1, true) - 1)
+end
+
 -- Return the texts of these jobs, false for each job without one. Return nil if no job of the queue has one.
 function compact.lines(base, ids, seen)
   return seen.compact and ids[1] and redis.call('HMGET', base .. ':compact', unpack(ids)) or nil
@@ -102,7 +107,7 @@ local function location_of(line, run)
     if string.byte(run) == COMPLETED then return 'completed', string.sub(token, 2) end
     return 'active', token
   end
-  local head = string.sub(line, 1, string.find(line, SEP, 1, true) - 1)
+  local head = compact.head_of(line)
   if string.byte(head) == KEYED then return 'key-waiting', 'c' end
   if string.sub(head, -1) == 'l' then return 'waiting', 'i' end
   return 'prioritized', string.sub(head, 1, SEQUENCE_BYTES - 1)
@@ -169,7 +174,7 @@ end
 -- Return the route of a compact job, nil if there is none with this id.
 function compact.route_of(base, id)
   local line = find(base, id)
-  if line then return (route_of(string.sub(line, 1, string.find(line, SEP, 1, true) - 1))) end
+  if line then return (route_of(compact.head_of(line))) end
 end
 
 -- Give a compact job a record. Return its state and its entry, nil if there is none with this id. Nothing here can

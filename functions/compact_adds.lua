@@ -1,7 +1,6 @@
 -- compact_adds: adds compact jobs, see compact.lua. A call collects them, and a few commands write all jobs of a step.
 
 local compact_adds = {}
-local NOTHING = {}
 
 -- Return true if a job with these options of an add may be compact.
 function compact_adds.fits(extra)
@@ -86,45 +85,24 @@ function compact_adds.prioritized(_, state, at, from, n, kind, call)
   call.startable = call.startable + n
 end
 
--- Append a member to the members that go into the line of a key with one command.
-local function collect(later, key, member)
-  later = later or {}
-  local members = later[key]
-  if members then
-    members[#members + 1], members[#members + 2] = '0', member
-  else
-    later[key] = {'0', member}
-  end
-  return later
-end
-
--- Their only option is a key, and the values of a job are its key and its data. Most calls have one job of each key. So
--- the first job of a key enters the line of the key immediately, and the others of a group together.
-function compact_adds.keyed(base, state, at, from, n, _, call)
+-- Their only option is a key, and the values of a job are its key and its data.
+function compact_adds.keyed(_, state, at, from, n, _, call)
   local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
   local entered, size, texts, length = lists_of(call, 'entered')
-  local name, noted, line = args[at], #added, base .. ':keyq:'
+  local name, noted = args[at], #added
   local tail, detail, before_data = ' 1000 ' .. state.now .. ' ', name .. RS, middle(name, args[at + 1])
-  local touched, later = call.touched or {}, nil
-  call.touched = touched           -- as keyed.touch does; calling it for each job costs 2 % of an add
-  local skips = keyed.skips_reviews(base, call)
+  local fresh = keyed.fresh_of(call)
+  local keys, lines, ready, t = fresh.keys, fresh.lines, fresh.ready, #fresh.keys
+  local last = 2 * t
   for i = 1, n do
     local id, sequence, key = ids[k + i], sequences[k + i], args[from]
-    local member = sequence .. 'c' .. id
-    if touched[key] then
-      later = collect(later, key, member)
-    else
-      redis.call('ZADD', line .. key, '0', member)
-      if not (skips and redis.call('ZRANK', line .. key, member) ~= 0) then
-        touched[#touched + 1], touched[key] = key, sequence
-      end
-    end
+    keys[t + 1], ready[last + 1], ready[last + 2] = key, sequence, key
+    lines[last + 1], lines[last + 2], t, last = key, sequence .. 'c' .. id, t + 1, last + 2
     entered[size + 1], entered[size + 2] = sequence, id
     texts[length + 1], texts[length + 2] = id, 'k 0 ' .. sequence .. tail .. key .. before_data .. args[from + 1]
     added[noted + 1], added[noted + 2] = id, detail .. key
     size, length, noted, from = size + 2, length + 2, noted + 2, from + 2
   end
-  for key, members in pairs(later or NOTHING) do in_chunks('ZADD', line .. key, nil, members) end
 end
 
 -- Write members of a zset or fields of a hash, flat. widens: several of them go into a structure that is new, see

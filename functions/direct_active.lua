@@ -24,35 +24,36 @@ function direct_active.takes(base, call)
   return true
 end
 
--- Return true if the worker can read all jobs of a batch from their entries: all are compact jobs whose texts are small
--- and set no lease. Options with a lease contain the packed name "l". In a queue with signals a job may have a
--- hand-over, which no text contains.
-function direct_active.fits(batch, call)
-  local lines = batch.lines
-  if not lines or call.seen.signalled then return false end
+-- Return the bytes of the jobs of a batch if the worker can read all of them from their entries, otherwise nil. It can
+-- if all are compact jobs whose texts are small and set no lease. Options with a lease contain the packed name "l". In
+-- a queue with signals a job may have a hand-over, which no text contains.
+function direct_active.size_of(batch, call)
+  local lines, small = batch.lines, entries.SMALL
+  if not lines or call.seen.signalled then return nil end
   for i = 1, #batch.ids do
-    if not lines[i] or #lines[i] > entries.SMALL then return false end
+    local line = lines[i]
+    if not line or #line > small then return nil end
   end
-  return not string.find(table.concat(lines), '\161l', 1, true)
+  local text = table.concat(lines)
+  return not string.find(text, '\161l', 1, true) and #text or nil
 end
 
--- Start the jobs of a batch for which direct_active.fits is true. Return their bytes.
+-- Start the jobs of a batch for which direct_active.size_of returns a number.
 function direct_active.start(base, batch, call, out)
-  local stream, ids, lines, raws, runs, bytes = base .. ':lane', batch.ids, batch.lines, {}, {}, 0
+  local stream, ids, lines, raws, runs, at = base .. ':lane', batch.ids, batch.lines, {}, {}, 0
   local prefix, rest = batch.keys and 'k' or 'l', ' ' .. digits(call.now) .. ' ' .. digits(call.lock)
   local line = events.line(call.lines, 'active')
   local noted, n = #line, #ids
   for i = 1, n do
-    local id, text = ids[i], lines[i]
-    local raw = redis.call('XADD', stream, '*', id, text)
-    raws[i], line[noted + i], bytes = raw, id, bytes + #text
-    runs[2 * i - 1], runs[2 * i] = id, prefix .. raw .. rest
+    local id = ids[i]
+    local raw = redis.call('XADD', stream, '*', id, lines[i])
+    raws[i], line[noted + i] = raw, id
+    runs[at + 1], runs[at + 2], at = id, prefix .. raw .. rest, at + 2
   end
   compact.start(base, runs, call.seen)
   claimed_rows.put_read(out, n)
   out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. table.concat(raws, ' ' .. prefix)
   call.appended = raws[n]
-  return bytes
 end
 
 -- Append the entries of a batch whose jobs are in the reply. Return their tokens.

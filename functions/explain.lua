@@ -135,7 +135,7 @@ do
 
   -- Return a waiting job of a key by its position in the line.
   local function in_line(base, key, position)
-    local member = redis.call('ZRANGE', base .. ':keyq:' .. key, digits(position), digits(position))[1]
+    local member = key_lines.range(base, key, position, 1)[1]
     return member and string.sub(member, 18)
   end
 
@@ -268,8 +268,7 @@ do
 
   function positions.ready(base, id, entry)
     local route = keyed.route_of(base, id)
-    local line = base .. ':keyq:' .. route.key
-    local rank = redis.call('ZRANK', line, route.sequence .. entry .. id) or 0
+    local rank = key_lines.rank(base, route.key, route.sequence .. entry .. id) or 0
     return rank + (redis.call('ZRANK', base .. ':ready', route.key) or 0)
   end
 

@@ -1,7 +1,6 @@
 -- keyed: jobs of one ordering key. They start in order, and no more of them run at the same time than the key allows
 -- (default: 1).
---   keyq:{k}     zset  the line of the key, its waiting jobs: <16 digits of sequence><read hint><id> -> priority inside
---                the key; read hint: see record.lua
+--   key_lines, keyq:{k}  the lines of the keys, which are their waiting jobs in order; see key_lines.lua
 --   running      hash  key -> number of its running jobs; a key without running jobs is absent
 --   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for their next attempt; `resting` hash: id -> key
 --   keyed        zset  all waiting keyed jobs: id -> sequence
@@ -67,6 +66,20 @@ function keyed.touch(call, key, waits)
   touched[key] = waits and touched[key] or waits or false
 end
 
+-- Return the lists of the new jobs without other options, which a call adds to lines. They replace keyed.touch and
+-- key_lines.join, whose calls for each job are a third of the work of such an add.
+--   keys   the key of each job
+--   lines  { key member }…, see key_lines.append
+--   ready  { turn key }…
+function keyed.fresh_of(call)
+  local fresh = call.fresh
+  if not fresh then
+    fresh = {keys = {}, lines = {}, ready = {}}
+    call.fresh = fresh
+  end
+  return fresh
+end
+
 -- Return true if the review of a key reads more than the number of its running jobs. It then takes some 40 us.
 function keyed.is_costly(seen)
   return seen.limited or seen.resting or seen.pauses
@@ -74,7 +87,7 @@ end
 
 -- Return true if the call has keys to review.
 function keyed.has_review(call)
-  return call.touched or call.ended
+  return call.touched or call.ended or call.fresh
 end
 
 -- Return true if a call that works in steps should end, because the review at its end may be costly.
@@ -111,21 +124,15 @@ end
 do
   local AT_ONCE = 16
 
-  -- Note which of the touched keys have waiting jobs. Usually all of them do or none does. One EXISTS then finds that
-  -- for many keys.
+  -- Note which of the touched keys have waiting jobs.
   local function note_waiting(base, touched)
-    local unknown, names = {}, {}
+    local unknown = {}
     for i = 1, #touched do
       local key = touched[i]
-      if not touched[key] then unknown[#unknown + 1], names[#names + 1] = key, base .. ':keyq:' .. key end
+      if not touched[key] then unknown[#unknown + 1] = key end
     end
-    for from = 1, #unknown, AT_ONCE do
-      local last = math.min(from + AT_ONCE - 1, #unknown)
-      local count = redis.call('EXISTS', unpack(names, from, last))
-      for i = from, last do
-        touched[unknown[i]] = count == last - from + 1 or (count > 0 and exists(names[i]))
-      end
-    end
+    if not unknown[1] then return end
+    for i, waits in ipairs(key_lines.waiting(base, unknown)) do touched[unknown[i]] = waits and true end
   end
 
   -- Return how many jobs of the touched keys run, by key, as far as the review needs to know that.
@@ -142,7 +149,7 @@ do
   local function more_startable(base, call)
     local n = 0
     for key, left in pairs(call.several) do
-      n = n + math.max(0, math.min(left, redis.call('ZCARD', base .. ':keyq:' .. key)) - 1)
+      n = n + math.max(0, math.min(left, key_lines.length(base, key)) - 1)
     end
     call.several = nil
     return n
@@ -167,22 +174,19 @@ do
   -- Put the keys of keyed.note_freed that have waiting jobs into `ready`, or into `sleeping` if their windows or their
   -- buckets do not let a job start now.
   local function review_ended(base, keys, call)
-    local prefix, ready, not_ready, sleeping, n, seen, now = base .. ':keyq:', {}, {}, {}, 0, call.seen, call.now
-    local timed, at = keyed.timed_limits(base, call), now
-    for from = 1, #keys, AT_ONCE do
-      local last, names = math.min(from + AT_ONCE - 1, #keys), {}
-      for i = from, last do names[i - from + 1] = prefix .. keys[i] end
-      local count = redis.call('EXISTS', unpack(names))
-      for i = from, last do
-        local waits = count == last - from + 1 or (count > 0 and exists(names[i - from + 1]))
-        if waits and timed then at = keyed.open_at(base, keys[i], timed, call) end
-        if waits and at == now then
-          ready[n + 1], ready[n + 2], n = order.next(base, call), keys[i], n + 2
-        elseif seen.ready then
-          not_ready[#not_ready + 1] = keys[i]
-        end
-        if waits and at > now then sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), keys[i] end
+    local waiting, ready, not_ready, sleeping = key_lines.waiting(base, keys), {}, {}, {}
+    local n, seen, now, timed, at = 0, call.seen, call.now, keyed.timed_limits(base, call), call.now
+    -- Without limits, the keys are not in `ready`, because a job of each ran until now.
+    local was_ready = seen.ready and seen.limited
+    for i = 1, #keys do
+      local waits = waiting[i]
+      if waits and timed then at = keyed.open_at(base, keys[i], timed, call) end
+      if waits and at == now then
+        ready[n + 1], ready[n + 2], n = order.next(base, call), keys[i], n + 2
+      elseif was_ready then
+        not_ready[#not_ready + 1] = keys[i]
       end
+      if waits and at > now then sleeping[#sleeping + 1], sleeping[#sleeping + 2] = digits(at), keys[i] end
     end
     call.startable = call.startable + n / 2
     if call.several then call.startable = call.startable + more_startable(base, call) end
@@ -239,16 +243,34 @@ do
     if call.several then call.startable = call.startable + more_startable(base, call) end
   end
 
+  -- Write the lines of the new jobs. Put their keys into `ready`, or touch them if this may be wrong.
+  function keyed.write_fresh(base, call)
+    local fresh, seen = call.fresh, call.seen
+    local keys, ready = fresh.keys, fresh.ready
+    call.fresh = nil
+    local n, behind = key_lines.append(base, keys, fresh.lines)
+    if seen.running or seen.sleeping or keyed.is_costly(seen) then
+      local skips = keyed.skips_reviews(base, call)
+      for i = 1, #keys do
+        if not (skips and behind[i]) then keyed.touch(call, keys[i], ready[2 * i - 1]) end
+      end
+      return
+    end
+    call.startable = call.startable + n
+    note_ready(base, ready, seen)
+  end
+
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
   -- claims.
   function keyed.review(base, call)
-    local touched, seen, ended = call.touched, call.seen, call.ended
+    local seen, ended = call.seen, call.ended
+    keyed.write_entered(base, call)
+    local touched = call.touched
     if ended then
       call.ended = nil
       review_ended(base, ended, call)
     end
     if not touched then return end
-    keyed.write_entered(base, call)
     note_waiting(base, touched)
     local into, running = {ready = {}, not_ready = {}, sleeping = {}, awake = {}}, running_among(base, touched, call)
     call.touched = nil
@@ -271,8 +293,9 @@ function keyed.arrive(base, route, call)
   return true
 end
 
-local function join_line(base, id, key, priority, sequence, call, hint)
-  redis.call('ZADD', base .. ':keyq:' .. key, priority, sequence .. hint .. id)
+-- priority: see key_lines.join
+local function join_line(id, key, priority, sequence, call, hint)
+  key_lines.join(call, key, priority, sequence .. hint .. id)
   local entered = call.entered
   if not entered then
     entered = {}
@@ -284,9 +307,9 @@ local function join_line(base, id, key, priority, sequence, call, hint)
 end
 
 -- Put a job into its key's line. A job that was in the line before gets its old position. Return its location.
-function keyed.enter(base, id, route, call, hint)
+function keyed.enter(id, route, call, hint)
   keyed.touch(call, route.key, true)
-  return join_line(base, id, route.key, route.priority, route.sequence, call, hint)
+  return join_line(id, route.key, route.priority, route.sequence, call, hint)
 end
 
 -- Return the route of a job that is being added, from its options.
@@ -298,17 +321,19 @@ end
 
 -- Put a job that is being added into its line. Return its location and its route.
 function keyed.enter_first(base, id, extra, added, call, hint)
-  local sequence, key = order.next(base, call), extra.key
+  local sequence, key, priority = order.next(base, call), extra.key, extra.priority
   keyed.touch(call, key, sequence)
-  return join_line(base, id, key, extra.priority or '0', sequence, call, hint),
+  return join_line(id, key, priority and digits(priority) or false, sequence, call, hint),
     extra.alone and 'k 0 ' .. sequence .. ' 1000 ' .. added .. ' ' .. key or keyed.first_route(extra, sequence, added)
 end
 
--- Write `keyed` once per call: in its review, or before a job leaves its line.
+-- Write `keyed` and the lines once per call: in its review, or before a job leaves its line.
 function keyed.write_entered(base, call)
   local entered, key = call.entered, base .. ':keyed'
   if not entered then return end
   call.entered = nil
+  if call.fresh then keyed.write_fresh(base, call) end
+  key_lines.write(base, call)
   local widen = #entered >= 2 * MANY
   if widen then redis.call('ZADD', key, '0', WIDENER) end
   in_chunks('ZADD', key, nil, entered)
@@ -320,7 +345,7 @@ function keyed.leave(base, id, call)
   local kept = redis.call('HMGET', base .. ':job:' .. id, 'route', 'place')
   local route, hint = keyed.parse(kept[1]), string.sub(kept[2], -1)
   keyed.write_entered(base, call)
-  redis.call('ZREM', base .. ':keyq:' .. route.key, route.sequence .. hint .. id)
+  key_lines.remove(base, route.key, route.sequence .. hint .. id)
   redis.call('ZREM', base .. ':keyed', id)
   keyed.touch(call, route.key)
 end

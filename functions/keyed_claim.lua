@@ -2,14 +2,15 @@
 
 local keyed_claim = {}
 local KEYS_AT_ONCE = 64
-local HINT, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line
+local HINT, MEMBER = 17, 18    -- where the read hint and the id begin in a member of a line, see key_lines.lua
 local READ = {[105] = 'fi', [111] = 'fo'}    -- by the bytes "i" and "o"; for all others "h"
 
--- Collect a member that has left its line.
-local function note_taken(out, member, key)
-  local ids = out.ids
-  local n = #ids + 1
-  ids[n], out.keys[n], out.whats[n] = string.sub(member, MEMBER), key, READ[string.byte(member, HINT)]
+-- Return how to read the records of a batch, from the members that have left their lines. Most batches are read without
+-- it.
+function keyed_claim.whats_of(members)
+  local whats = {}
+  for i, member in ipairs(members) do whats[i] = READ[string.byte(member, HINT)] or 'h' end
+  return whats
 end
 
 -- Write how many jobs of these keys run: { key number }…
@@ -24,15 +25,15 @@ end
 
 -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
 local function take_first(base, popped, call, out)
-  local started = {}
   call.counts = nil
+  local firsts, started, at, sub = key_lines.pop(base, popped), {}, 0, string.sub
+  local ids, keys, members, n = out.ids, out.keys, out.members, #out.ids
   for i = 1, #popped do
-    local key = popped[i]
-    local first = redis.call('ZPOPMIN', base .. ':keyq:' .. key)[1]
+    local key, first = popped[i], firsts[i]
     if first then
-      local n = #started
-      note_taken(out, first, key)
-      started[n + 1], started[n + 2] = key, '1'
+      n = n + 1
+      ids[n], keys[n], members[n] = sub(first, MEMBER), key, first
+      started[at + 1], started[at + 2], at = key, '1', at + 2
     else
       keyed.touch(call, key)
     end
@@ -43,13 +44,12 @@ end
 local take_limited
 
 do
-  -- Return how many of these first jobs of a line the bucket of the key can pay, after it has paid for them. width:
-  -- the number of items of a job.
-  local function pay(base, key, members, width, bucket, call)
+  -- Return how many of the jobs of these items the bucket of the key can pay, after it has paid for them.
+  local function pay(base, key, items, bucket, call)
     local tokens, is_new = keyed.tokens_of(base, key, bucket, call)
     local left, number = tokens, 0
-    for i = 1, #members, width do
-      local cost = keyed.cost_of(base, members[i])
+    for i = 1, #items do
+      local cost = keyed.cost_of(base, key_lines.member_of(items[i]))
       if limits.lacking(bucket, left, cost) > 0 then break end
       left, number = left - cost, number + 1
     end
@@ -58,21 +58,6 @@ do
       call.tokens[key] = left
     end
     return number
-  end
-
-  -- Take the first n jobs out of a line, as far as the bucket can pay for them. Return { member score }…
-  local function take_paid(base, key, line, n, bucket, call)
-    if n > 1 then
-      local number = pay(base, key, redis.call('ZRANGE', line, '0', digits(n - 1)), 1, bucket, call)
-      return number > 0 and redis.call('ZPOPMIN', line, digits(number)) or {}
-    end
-    -- The bucket of a ready key can usually pay for its first job.
-    local popped = redis.call('ZPOPMIN', line)
-    if popped[1] and pay(base, key, popped, 2, bucket, call) == 0 then
-      redis.call('ZADD', line, popped[2], popped[1])
-      return {}
-    end
-    return popped
   end
 
   -- Return how many of n jobs the window of a key lets start now.
@@ -89,34 +74,44 @@ do
     call.starts[key] = known + n
   end
 
-  -- Take up to n jobs out of the line of a key. Return how many.
-  local function take(base, key, n, limits_now, call, out)
-    local line, popped = base .. ':keyq:' .. key, nil
+  -- Take up to n jobs out of the line of a key. Return how many, and the text of the others. text: see key_lines.lua
+  local function take(base, key, n, text, limits_now, call, out)
     if limits_now.max then n = in_window(base, key, n, limits_now, call) end
-    if n == 0 then return 0 end
-    if limits_now.bucket then
-      popped = take_paid(base, key, line, n, limits_now.bucket, call)
-    else
-      popped = redis.call('ZPOPMIN', line, digits(n))
+    if n == 0 then return 0, text end
+    local items, left = key_lines.cut(base, key, text, n)
+    local taken = limits_now.bucket and pay(base, key, items, limits_now.bucket, call) or #items
+    local before = #out.ids
+    for i = 1, taken do
+      local member = key_lines.member_of(items[i])
+      out.ids[before + i], out.keys[before + i], out.members[before + i] = string.sub(member, MEMBER), key, member
     end
-    for i = 1, #popped, 2 do note_taken(out, popped[i], key) end
-    if popped[1] and limits_now.max then note_starts(base, key, #popped / 2, limits_now, call) end
-    return #popped / 2
+    if taken > 0 and limits_now.max then note_starts(base, key, taken, limits_now, call) end
+    return taken, key_lines.uncut(items, taken + 1, left)
   end
 
   -- Take up to n jobs of each of these ready keys with limits, `left` jobs in all, and count them as running.
   function take_limited(base, keys, n, left, call, out)
     local started, at, rests = {}, 0, call.seen.resting
+    local texts, changed, emptied, c = key_lines.read(base, keys), {}, {}, 0
     local same, running = keyed.read_limits(base, keys, call), keyed.running_counts(base, keys, call)
     local known, again = call.key_limits, keyed.are_alike(same, call.seen) and {}
     for i = 1, #keys do
       local key = keys[i]
       local limits_now, count = same or known.keys[key], running[key]
       local room, most, taken = limits_now.concurrency - count, n, 0
+      local text, rest = texts[i], nil
       if room > 0 and rests and keyed.is_resting(base, key, limits_now, call.seen) then room = 0 end
       if most > room then most = room end
       if most > left then most = left end
-      if most > 0 then taken = take(base, key, most, limits_now, call, out) end
+      if most > 0 then
+        text = text or key_lines.find_old(base, key)
+        taken, rest = take(base, key, most, text, limits_now, call, out)
+        if not rest then
+          emptied[#emptied + 1] = key
+        elseif rest ~= text then
+          changed[c + 1], changed[c + 2], c = key, rest, c + 2
+        end
+      end
       if taken > 0 then
         left, count = left - taken, count + taken
         running[key], started[at + 1], started[at + 2], at = count, key, digits(count), at + 2
@@ -129,14 +124,15 @@ do
         if room - taken > 1 then keyed.note_several(base, key, room - taken, call) end
       end
     end
+    key_lines.store(base, changed, emptied)
     note_running(base, started, call)
     if again and again[1] then keyed.note_freed(again, call) end
   end
 end
 
--- Take up to `count` jobs, key by key in turn. Return { ids, keys, whats }; whats: how to read each record.
+-- Take up to `count` jobs, key by key in turn. Return { ids, keys, members }.
 function keyed_claim.pop(base, count, call)
-  local out = {ids = {}, keys = {}, whats = {}}
+  local out = {ids = {}, keys = {}, members = {}}
   while #out.ids < count do
     local left = count - #out.ids
     local popped = take_lowest(base .. ':ready', math.min(left, KEYS_AT_ONCE))

@@ -152,7 +152,7 @@ end
 local function bucket_opens(base, key, bucket, call)
   local tokens = keyed.tokens_of(base, key, bucket, call)
   if tokens >= bucket.capacity then return nil end
-  local cost = keyed.cost_of(base, redis.call('ZRANGE', base .. ':keyq:' .. key, '0', '0')[1])
+  local cost = keyed.cost_of(base, key_lines.range(base, key, 0, 1)[1])
   local at = limits.affordable_at(bucket, tokens, cost, call.now)
   return at > call.now and at or nil
 end

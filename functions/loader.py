@@ -47,6 +47,7 @@ FILES: Final = (
     "job_history",
     "results",
     "limits",
+    "key_lines",
     "keyed",
     "keyed_limits",
     "event_content",

@@ -66,7 +66,7 @@ function queue_flags.has_event_rules(features)
   return features and features ~= '' and string.find(features, EVENT_RULES, 1, true) ~= nil
 end
 
-local compared, n_compared = {}, 0
+local compared, have_new_lines, n_compared = {}, {}, 0
 local MOST_COMPARED = 10000      -- the table starts anew with more queues, because the memory of Lua is limited
 
 local last_base, last_letters, last_names, last_keys
@@ -200,6 +200,15 @@ function queue_flags.missing(base)
   return missing
 end
 
+-- Return true if lines of a queue may have the form of earlier builds, see key_lines.lua.
+function queue_flags.may_have_old_lines(base)
+  return not have_new_lines[base]
+end
+
+function queue_flags.note_old_lines(base)
+  have_new_lines[base] = nil
+end
+
 -- Compare the flags with the structures and correct them. From now on, this text trusts them. seen: the table of
 -- queue_flags.at, which is corrected too. The caller has checked the layout.
 function queue_flags.compare(base, seen)
@@ -211,8 +220,10 @@ function queue_flags.compare(base, seen)
   end
   if seen then seen.features = letters end
   if redis.call('HGET', key, 'features') ~= letters then redis.call('HSET', key, 'features', letters) end
+  -- This text stores no line in the old form. So none is left if none was there at one instant.
+  if not have_new_lines[base] and not exists(base .. ':keyed') then have_new_lines[base] = true end
   if compared[base] then return end
-  if n_compared == MOST_COMPARED then compared, n_compared = {}, 0 end
+  if n_compared == MOST_COMPARED then compared, have_new_lines, n_compared = {}, {}, 0 end
   compared[base], n_compared = true, n_compared + 1
   queue_flags.distrust(base)    -- see entries.lua
 end

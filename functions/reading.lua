@@ -132,7 +132,7 @@ end
 local function is_rate_limited(base, id)
   local route = keyed.route_of(base, id)
   if not route or not redis.call('ZSCORE', base .. ':sleeping', route.key) then return false end
-  local first = redis.call('ZRANGE', base .. ':keyq:' .. route.key, 0, 0)[1]
+  local first = key_lines.range(base, route.key, 0, 1)[1]
   return string.sub(first, 18) == id
 end
 
@@ -151,7 +151,7 @@ list['rate-limited'] = function(base, cursor, wanted, ids, backwards)
   local keys, count = {}, math.min(wanted, DEEP_STEP)
   local next_cursor = by_rank(base .. ':sleeping', backwards, cursor, count, keys)
   for _, key in ipairs(keys) do
-    ids[#ids + 1] = string.sub(redis.call('ZRANGE', base .. ':keyq:' .. key, 0, 0)[1], 18)
+    ids[#ids + 1] = string.sub(key_lines.range(base, key, 0, 1)[1], 18)
   end
   return next_cursor
 end

@@ -46,7 +46,7 @@ end
 function enter.k(base, id, text, call, hint)
   local route = keyed.parse(text)
   if keyed.arrive(base, route, call) then redis.call('HSET', base .. ':job:' .. id, 'route', keyed.format(route)) end
-  return keyed.enter(base, id, route, call, hint)
+  return keyed.enter(id, route, call, hint)
 end
 
 -- Put a ready job into the structure of its route. Return its location, which the caller writes. route: nil for `fifo`;

@@ -76,6 +76,7 @@ SINGLE_KEYS: Final = frozenset(
         "deduped",
         "compact",
         "compact_runs",
+        "key_lines",
         "schedules",
         "schedule_roles",
         "schedules_timer",

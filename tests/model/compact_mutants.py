@@ -11,7 +11,44 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         " .. ' p ' .. priority .. middle(",
         " .. ' p 1' .. middle(",
     ),
-    "only the first job of a key in a group enters its line": ("in pairs(later or NOTHING) do", "in pairs(NOTHING) do"),
+    "only the last new job of a key in a group enters its line": (
+        "    if created ~= missing then merge_new(base, keys, lines, texts) end\n",
+        "",
+    ),
+    "only the last job of a key with a line in a group enters it": ("        text = known or text\n", ""),
+    "a job behind the text of a line is forgotten": (
+        "  return string.sub(text, from), has_rest(letter) and refill(base, key)\n",
+        "  return string.sub(text, from), false\n",
+    ),
+    "a full text of a line forgets the next job": (
+        "      note_behind(later, key, '0', member)\n      return 'r' .. text\n",
+        "      return 'r' .. text\n",
+    ),
+    "a line does not note that jobs are behind its text": (
+        "      return 'r' .. text\n",
+        "      return text\n",
+    ),
+    "a new job overtakes the jobs behind the text of its line": ("if at > #items and (rest or", "if at > #items and ("),
+    "a job of a line with priorities enters at the end": (
+        "  if first ~= second then return first < second end\n",
+        "",
+    ),
+    "a removed job remains in the text of its line": (
+        "  if left == text then return end\n",
+        "  if left then return end\n",
+    ),
+    "the removal of the last job of a text hides the jobs behind it": (
+        "    left = has_rest(letter) and refill(base, key)\n",
+        "    left = false\n",
+    ),
+    "lines of earlier builds are not found": (
+        "  return not have_new_lines[base]\n",
+        "  return false\n",
+    ),
+    "a job joins a line of an earlier build before its first job": (
+        "    local before, texts, later, changed, n = key_lines.read(base, keys), {}, {}, {}, 0\n",
+        "    local before, texts, later, changed, n = texts_of(base, keys), {}, {}, {}, 0\n",
+    ),
     "the groups of a step have the same numbers": ("      state.k = state.k + some\n", ""),
     "a partial add of groups loses the other jobs": (
         "          if budget.has_added_enough(call_budget) then return n end\n",

@@ -52,24 +52,24 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  local due = after_claim(base, caller, 0, n == most",
     ),
     "a job of the active stream with its own lease is claimed directly": (
-        "  return not string.find(table.concat(lines), '\\161l', 1, true)\n",
-        "  return true\n",
+        "  return not string.find(text, '\\161l', 1, true) and #text or nil\n",
+        "  return #text\n",
     ),
     "a direct claim of the active stream passes the limits of the queue": (
         "not (seen.lane_lost or seen.limits)",
         "not seen.lane_lost",
     ),
     "a direct claim of the active stream loses signals": (
-        "  if not lines or call.seen.signalled then return false end\n",
-        "  if not lines then return false end\n",
+        "  if not lines or call.seen.signalled then return nil end\n",
+        "  if not lines then return nil end\n",
     ),
     "a direct claim of the active stream reads the texts of jobs with a record": (
-        "    if not lines[i] or #lines[i] > entries.SMALL then return false end\n",
-        "    lines[i] = lines[i] or 'x' .. SEP .. 'x' .. SEP\n",
+        "    if not line or #line > small then return nil end\n",
+        "    lines[i] = line or 'x' .. SEP .. 'x' .. SEP\n",
     ),
     "a direct claim of the active stream has no events": (
-        "    raws[i], line[noted + i], bytes = raw, id, bytes + #text\n",
-        "    raws[i], bytes = raw, bytes + #text\n",
+        "    raws[i], line[noted + i] = raw, id\n",
+        "    raws[i] = raw\n",
     ),
     "the reply to a repeated direct claim of the active stream names one job": (
         "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. table.concat(raws, ' ' .. prefix)\n",

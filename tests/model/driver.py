@@ -63,7 +63,7 @@ SINGLE_KEYS = frozenset(
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
      "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups",
-     "settings", "event_rules", "compact", "compact_runs"}
+     "settings", "event_rules", "compact", "compact_runs", "key_lines"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""

@@ -35,7 +35,12 @@ ALLOWED = {
     ("XINFO", "outbox.lua"): "let_go has checked that the stream exists",
 }
 # Calls of names that the text does not define.
-FOREIGN = {("budget.lua", "processor_time"): "os.clock, on servers that have it"}
+FOREIGN = {
+    ("budget.lua", "processor_time"): "os.clock, on servers that have it",
+    ("key_lines.lua", "find"): "string.find, for a loop over the keys of a claim",
+    ("key_lines.lua", "sub"): "string.sub, for the same loop",
+    ("keyed_claim.lua", "sub"): "string.sub, for a loop over the jobs of a claim",
+}
 
 
 def texts() -> dict[str, str]:

@@ -1,0 +1,510 @@
+-- key_lines: the line of each ordering key, which are its waiting jobs in the order in which they start. An item of a
+-- line is "<16 digits of sequence><read hint><id>". "<priority inside the key>:" comes before it unless the priority is
+-- 0. Read hint: see record.lua. Items are ordered by priority, then by sequence.
+--   key_lines  hash  key -> the first items of its line, separated by RS. A letter before them says what a command that
+--                    appends an item or takes the last one must know: "r" `keyq` exists, "p" an item may have a
+--                    priority, "q" both. Without a letter, neither is the case.
+--   keyq:{k}   zset  the items behind them, without their priority -> priority
+-- One command reads or writes the lines of all keys of a call, and most lines fit into their text. A zset for each line
+-- would take a command for each key, and the server would create and delete it for the only job of a key.
+--
+-- The invariants of a line:
+--   A line with jobs has a text, and the text has at least one item.
+--   Each item in the text comes before each one in `keyq`.
+-- Earlier builds of layout 2, and queues that were migrated from layout 1, have whole lines in `keyq`. While a queue
+-- may have such lines (queue_flags.may_have_old_lines), the functions also look for lines without a text.
+
+-- most_bytes: the size of a text. Each claim copies the texts of its keys. refill: the number of items that move into
+-- an empty text. Fields of a table so that a test build can change them.
+local key_lines = {most_bytes = 256, refill = 8}
+local AT_ONCE = 16
+local HINT, LETTER = 17, 97      -- where the read hint is in an item without a priority; 'a'
+local LAST, COLON = 30, 58       -- RS and ':'
+local SHORTEST_TWO = 37          -- the length of the shortest text with two items
+local ANY_LETTER = 'a'           -- a text with a letter is greater than this text, and one without is smaller
+
+local function name_of(base, key)
+  return base .. ':keyq:' .. key
+end
+
+local function item_of(priority, member)
+  return priority == '0' and member or priority .. ':' .. member
+end
+
+-- Return an item without its priority.
+local function member_of(item)
+  if string.byte(item, HINT) >= LETTER then return item end
+  return string.sub(item, string.find(item, ':', 1, true) + 1)
+end
+key_lines.member_of = member_of
+
+local function priority_of(item)
+  return string.byte(item, HINT) >= LETTER and 0 or tonumber(string.match(item, '^%d+'))
+end
+
+local function comes_before(a, b)
+  local first, second = priority_of(a), priority_of(b)
+  if first ~= second then return first < second end
+  return string.sub(member_of(a), 1, HINT - 1) < string.sub(member_of(b), 1, HINT - 1)
+end
+
+-- Return the letter of a text, '' without one.
+local function letter_of(text)
+  return text < ANY_LETTER and '' or text < 'q' and 'p' or text < 'r' and 'q' or 'r'
+end
+
+-- Return the letter of a text, and its items as one text.
+local function split(text)
+  local letter = letter_of(text)
+  return letter, letter == '' and text or string.sub(text, 2)
+end
+
+-- Return true if the letter of a text says that `keyq` exists.
+local function has_rest(letter)
+  return letter == 'r' or letter == 'q'
+end
+
+-- Return the letter without "`keyq` exists".
+local function without_rest(letter)
+  return letter == 'q' and 'p' or letter == 'r' and '' or letter
+end
+
+local function items_of(body)
+  local items, n = {}, 0
+  for item in string.gmatch(body, '[^' .. RS .. ']+') do
+    n = n + 1
+    items[n] = item
+  end
+  return items
+end
+
+local function text_of(items, rest)
+  if not items[1] then return false end
+  local has_priority = false
+  for _, item in ipairs(items) do has_priority = has_priority or string.byte(item, HINT) < LETTER end
+  local letter = rest and (has_priority and 'q' or 'r') or (has_priority and 'p' or '')
+  return letter .. table.concat(items, RS)
+end
+
+-- Take the first items out of `keyq`. Return them as a text, false if there are none.
+local function refill(base, key)
+  local name, most = name_of(base, key), key_lines.refill
+  -- Most members have the priority 0. The server formats each score as a double, which takes 4,000 instructions.
+  local items = redis.call('ZRANGEBYSCORE', name, '0', '0', 'LIMIT', '0', digits(most + 1))
+  if items[most + 1] then
+    items[most + 1] = nil
+    redis.call('ZREMRANGEBYRANK', name, '0', digits(most - 1))
+    return 'r' .. table.concat(items, RS)
+  end
+  if not items[1] then
+    local rows = redis.call('ZRANGE', name, '0', digits(most - 1), 'WITHSCORES')
+    for i = 1, #rows, 2 do items[#items + 1] = item_of(digits(tonumber(rows[i + 1])), rows[i]) end
+  end
+  if items[1] then redis.call('ZREMRANGEBYRANK', name, '0', digits(#items - 1)) end
+  return text_of(items, items[1] and exists(name))
+end
+
+-- Return for each of these keys if `keyq` exists. Usually all of them do or none does. One EXISTS then finds that for
+-- many keys.
+local function have_rest(base, keys)
+  local found = {}
+  for from = 1, #keys, AT_ONCE do
+    local last, names = math.min(from + AT_ONCE - 1, #keys), {}
+    for i = from, last do names[i - from + 1] = name_of(base, keys[i]) end
+    local count = redis.call('EXISTS', unpack(names))
+    for i = from, last do found[i] = count == #names or (count > 0 and exists(names[i - from + 1])) end
+  end
+  return found
+end
+
+-- Return the texts of these keys, by position, false for each key without one.
+local function texts_of(base, keys)
+  local name, n = base .. ':key_lines', #keys
+  if n <= CHUNK then return n > 0 and redis.call('HMGET', name, unpack(keys)) or {} end
+  local texts = {}
+  for from = 1, n, CHUNK do
+    local last = math.min(from + CHUNK - 1, n)
+    local found = redis.call('HMGET', name, unpack(keys, from, last))
+    for i = 1, #found do texts[from + i - 1] = found[i] end
+  end
+  return texts
+end
+
+-- Write texts: { key text }…, and remove the texts of keys whose lines are empty.
+function key_lines.store(base, changed, emptied)
+  local name = base .. ':key_lines'
+  in_chunks('HSET', name, nil, changed)
+  in_chunks('HDEL', name, nil, emptied)
+end
+
+-- The same as texts_of, for calls that change the lines. Lines without a text get one.
+function key_lines.read(base, keys)
+  local texts = texts_of(base, keys)
+  if not queue_flags.may_have_old_lines(base) then return texts end
+  local missing, positions = {}, {}
+  for i, key in ipairs(keys) do
+    if not texts[i] then missing[#missing + 1], positions[#positions + 1] = key, i end
+  end
+  for i, is_old in ipairs(have_rest(base, missing)) do
+    if is_old then
+      local text = refill(base, missing[i])
+      texts[positions[i]] = text
+      redis.call('HSET', base .. ':key_lines', missing[i], text)
+    end
+  end
+  return texts
+end
+
+-- Return the text of a key that is in `ready` but has none. It is old, and the flag of the queue was wrong.
+function key_lines.find_old(base, key)
+  if not exists(name_of(base, key)) then return false end
+  queue_flags.note_old_lines(base)
+  return key_lines.read(base, {key})[1]
+end
+
+-- Return a true value for each of these keys if a job of it waits, by position.
+function key_lines.waiting(base, keys)
+  local texts = texts_of(base, keys)
+  if not queue_flags.may_have_old_lines(base) then return texts end
+  for i, is_old in ipairs(have_rest(base, keys)) do texts[i] = texts[i] or is_old end
+  return texts
+end
+
+-- Note that a job enters its line. The caller ends with key_lines.write. priority: false for a job without a priority
+-- that is new, so that it is behind all others.
+function key_lines.join(call, key, priority, member)
+  local joined = call.joined
+  if not joined then
+    joined = {}
+    call.joined = joined
+  end
+  local n = #joined
+  joined[n + 1], joined[n + 2], joined[n + 3] = key, priority, member
+end
+
+do
+  -- Insert an item into a text. Return the text, and the items that are now behind it.
+  local function insert(text, item)
+    local letter, body = split(text)
+    local rest, items, behind = has_rest(letter), items_of(body), {}
+    local at, bytes = #items + 1, #text + #item
+    while at > 1 and comes_before(item, items[at - 1]) do at = at - 1 end
+    if at > #items and (rest or bytes >= key_lines.most_bytes) then return text_of(items, true), {item} end
+    table.insert(items, at, item)
+    while bytes >= key_lines.most_bytes and items[2] do
+      local last = table.remove(items)
+      behind[#behind + 1], bytes = last, bytes - #last - 1
+    end
+    return text_of(items, rest or behind[1]), behind
+  end
+
+  local function note_behind(later, key, priority, member)
+    local members = later[key]
+    if not members then
+      members = {}
+      later[key] = members
+    end
+    local n = #members
+    members[n + 1], members[n + 2] = priority, member
+  end
+
+  -- Return the text of a line with one more job. Collect in `later` what goes to `keyq`. priority: see key_lines.join
+  local function joined_to(text, key, priority, member, later)
+    if not priority and text < ANY_LETTER then
+      if #text + #member < key_lines.most_bytes then return text .. RS .. member end
+      note_behind(later, key, '0', member)
+      return 'r' .. text
+    end
+    if not priority and letter_of(text) == 'r' then
+      note_behind(later, key, '0', member)
+      return text
+    end
+    local behind
+    text, behind = insert(text, item_of(priority or '0', member))
+    for _, item in ipairs(behind) do note_behind(later, key, digits(priority_of(item)), member_of(item)) end
+    return text
+  end
+
+  -- Write texts, and the jobs that go to `keyq`. Return the number of keys that had no line.
+  local function store_joined(base, changed, later)
+    local name, n = base .. ':key_lines', #changed
+    local widen = n >= 2 * MANY
+    if widen then changed[n + 1], changed[n + 2] = WIDENER, '' end
+    local created = in_chunks('HSET', name, nil, changed)
+    if widen then redis.call('HDEL', name, WIDENER) end
+    for key, members in pairs(later) do in_chunks('ZADD', base .. ':keyq:' .. key, nil, members) end
+    return widen and created - 1 or created
+  end
+
+  -- Return the keys in a list of `joined`, and their positions by key.
+  local function keys_in(joined)
+    local keys, position, n = {}, {}, 0
+    for i = 1, #joined, 3 do
+      local key = joined[i]
+      if not position[key] then
+        n = n + 1
+        keys[n], position[key] = key, n
+      end
+    end
+    return keys, position
+  end
+
+  -- Write the lines of the jobs that key_lines.join has noted.
+  function key_lines.write(base, call)
+    local joined = call.joined
+    if not joined then return end
+    call.joined = nil
+    local keys, position = keys_in(joined)
+    local before, texts, later, changed, n = key_lines.read(base, keys), {}, {}, {}, 0
+    for i = 1, #joined, 3 do
+      local key, priority, member = joined[i], joined[i + 1], joined[i + 2]
+      local at = position[key]
+      local text = texts[at] or before[at]
+      texts[at] = text and joined_to(text, key, priority, member, later)
+        or text_of({item_of(priority or '0', member)}, false)
+    end
+    for i = 1, #keys do
+      if texts[i] ~= before[i] then changed[n + 1], changed[n + 2], n = keys[i], texts[i], n + 2 end
+    end
+    store_joined(base, changed, later)
+  end
+
+  -- Write the lines of keys that had none, some of which are named several times. texts: what was read.
+  local function merge_new(base, keys, lines, texts)
+    local merged, changed = {}, {}
+    for i = 1, #keys do
+      local key = keys[i]
+      if not texts[i] then merged[key] = merged[key] and merged[key] .. RS .. lines[2 * i] or lines[2 * i] end
+    end
+    for key, text in pairs(merged) do
+      local n = #changed
+      changed[n + 1], changed[n + 2] = key, text
+    end
+    key_lines.store(base, changed, {})
+  end
+
+  -- Return the pairs of a list { key text }… whose text is not false.
+  local function changed_of(lines)
+    local changed, n = {}, 0
+    for i = 1, #lines, 2 do
+      if lines[i + 1] then changed[n + 1], changed[n + 2], n = lines[i], lines[i + 1], n + 2 end
+    end
+    return changed
+  end
+
+  -- Write the lines of many new jobs without a priority: { key member }…; keys: their keys. Return the number of
+  -- different keys, and by position true for a job that is certainly not the first one in its line.
+  --
+  -- A table of the keys would find a key that is named twice, and filling it would cost a tenth of the add. Most calls
+  -- name keys without a line, each once. HSET then creates a field for each of them.
+  function key_lines.append(base, keys, lines)
+    local texts, current, later, missing, others = key_lines.read(base, keys), {}, {}, 0, 0
+    local unchanged, behind = 0, {}
+    for i = 1, #keys do
+      local text = texts[i]
+      if text and letter_of(text) == 'r' then
+        local key = keys[i]
+        if not later[key] then others = others + 1 end
+        note_behind(later, key, '0', lines[2 * i])
+        lines[2 * i], unchanged, behind[i] = false, unchanged + 1, true
+      elseif text then
+        local key, at = keys[i], 2 * i
+        local known = current[key]
+        if not known then others = others + 1 end
+        text = known or text
+        behind[i] = text < ANY_LETTER
+        if text < ANY_LETTER and #text + #lines[at] < key_lines.most_bytes then
+          text = text .. RS .. lines[at]
+        else
+          text = joined_to(text, key, false, lines[at], later)
+        end
+        lines[at], current[key] = text, text
+      else
+        missing = missing + 1
+      end
+    end
+    local created = store_joined(base, unchanged > 0 and changed_of(lines) or lines, later)
+    if created ~= missing then merge_new(base, keys, lines, texts) end
+    return created + others, behind
+  end
+end
+
+-- Take the first item off a text. Return it, and the text without it, false if it is empty.
+local function cut_first(base, key, text)
+  local letter = letter_of(text)
+  local from = #letter + 1
+  local at = string.find(text, RS, from, true)
+  if at then return string.sub(text, from, at - 1), letter .. string.sub(text, at + 1) end
+  return string.sub(text, from), has_rest(letter) and refill(base, key)
+end
+
+-- Take the first job of each of these keys out of its line. Return the members by position, false for each key without
+-- a line.
+function key_lines.pop(base, keys)
+  local members, changed, emptied, n, e = key_lines.read(base, keys), {}, {}, 0, 0
+  local find, sub = string.find, string.sub
+  for i = 1, #keys do
+    local text, key, left = members[i], keys[i], nil
+    if text and text < ANY_LETTER then
+      -- The items have no priorities. The only item of a short text is the member.
+      local at = #text >= SHORTEST_TWO and find(text, RS, 1, true)
+      if at then members[i], left = sub(text, 1, at - 1), sub(text, at + 1) end
+    else
+      text = text or key_lines.find_old(base, key)
+      if text then
+        text, left = cut_first(base, key, text)
+        members[i] = member_of(text)
+      end
+    end
+    if left then
+      changed[n + 1], changed[n + 2], n = key, left, n + 2
+    else
+      e = e + 1
+      emptied[e] = key
+    end
+  end
+  key_lines.store(base, changed, emptied)
+  return members
+end
+
+-- Take up to n items off a text. Return them, and the text without them, false if it is empty.
+function key_lines.cut(base, key, text, n)
+  local taken = {}
+  while text and #taken < n do taken[#taken + 1], text = cut_first(base, key, text) end
+  return taken, text
+end
+
+-- Return a text with the items from a position on before it.
+function key_lines.uncut(items, from, text)
+  if not items[from] then return text end
+  local letter, body = '', nil
+  if text then letter, body = split(text) end
+  local all = {unpack(items, from)}
+  for _, item in ipairs(body and items_of(body) or {}) do all[#all + 1] = item end
+  return text_of(all, has_rest(letter))
+end
+
+-- Return where the item of a member begins and ends in the items of a text, nil if it is not there.
+local function position_of(body, member)
+  local at = 1
+  while true do
+    local first, last = string.find(body, member, at, true)
+    if not first then return nil end
+    -- An id may contain the text of another member.
+    local before, after = string.byte(body, first - 1), string.byte(body, last + 1)
+    if (not after or after == LAST) and (first == 1 or before == LAST or before == COLON) then
+      local start = before == COLON and string.find(string.sub(body, 1, first - 1), '%d+:$') or first
+      if start == 1 or (start and string.byte(body, start - 1) == LAST) then return start, last end
+    end
+    at = first + 1
+  end
+end
+
+-- Remove a job from its line.
+function key_lines.remove(base, key, member)
+  local text = key_lines.read(base, {key})[1]
+  if not text then return end
+  local letter, body = split(text)
+  local first, last = position_of(body, member)
+  local left = text
+  if not first then
+    redis.call('ZREM', name_of(base, key), member)
+    if has_rest(letter) and not exists(name_of(base, key)) then left = without_rest(letter) .. body end
+  elseif first > 1 then
+    left = letter .. string.sub(body, 1, first - 2) .. string.sub(body, last + 1)
+  elseif last < #body then
+    left = letter .. string.sub(body, last + 2)
+  else
+    left = has_rest(letter) and refill(base, key)
+  end
+  if left == text then return end
+  if left then
+    redis.call('HSET', base .. ':key_lines', key, left)
+  else
+    redis.call('HDEL', base .. ':key_lines', key)
+  end
+end
+
+-- The following functions only read.
+
+-- Return the members in the text of a key, and true if `keyq` may exist.
+local function read_line(base, key)
+  local text = redis.call('HGET', base .. ':key_lines', key)
+  if not text then return {}, true end
+  local letter, body = split(text)
+  local members = items_of(body)
+  if letter ~= '' then
+    for i, item in ipairs(members) do members[i] = member_of(item) end
+  end
+  return members, has_rest(letter)
+end
+
+-- Return the members of a line from a position on, at most n. The first position is 0.
+function key_lines.range(base, key, from, n)
+  local all, rest = read_line(base, key)
+  local members = {unpack(all, from + 1, math.min(from + n, #all))}
+  local left = n - #members
+  if left > 0 and rest then
+    local at = math.max(0, from - #all)
+    for _, member in ipairs(redis.call('ZRANGE', name_of(base, key), digits(at), digits(at + left - 1))) do
+      members[#members + 1] = member
+    end
+  end
+  return members
+end
+
+-- Return the number of jobs in a line.
+function key_lines.length(base, key)
+  local members, rest = read_line(base, key)
+  return #members + (rest and redis.call('ZCARD', name_of(base, key)) or 0)
+end
+
+-- Return true if a job is in its line.
+function key_lines.has(base, key, member)
+  local text = redis.call('HGET', base .. ':key_lines', key)
+  if text and position_of(select(2, split(text)), member) then return true end
+  return redis.call('ZSCORE', name_of(base, key), member) and true or false
+end
+
+-- Return the ids of the jobs in a text.
+function key_lines.ids_in(text)
+  local ids = items_of(select(2, split(text)))
+  for i, item in ipairs(ids) do ids[i] = string.sub(member_of(item), HINT + 1) end
+  return ids
+end
+
+-- Return the position of a job in its line, nil if it is not there.
+function key_lines.rank(base, key, member)
+  local members = read_line(base, key)
+  for i, each in ipairs(members) do
+    if each == member then return i - 1 end
+  end
+  local rank = redis.call('ZRANK', name_of(base, key), member)
+  return rank and rank + #members or nil
+end
+
+-- Return the faults of a text: the two invariants, its letter, and the order of its items.
+function key_lines.faults_of(base, key, text)
+  local letter, body = split(text)
+  local items, faults = items_of(body), {}
+  for i = 2, #items do
+    if not comes_before(items[i - 1], items[i]) then faults[#faults + 1] = 'its line is not in order' end
+  end
+  if not items[1] then faults[#faults + 1] = 'its line is empty' end
+  for _, item in ipairs(items) do
+    if priority_of(item) > 0 and (letter == '' or letter == 'r') then faults[1] = 'its line hides a priority' end
+  end
+  local first = redis.call('ZRANGE', name_of(base, key), '0', '0', 'WITHSCORES')
+  if has_rest(letter) ~= (first[1] ~= nil) then
+    faults[#faults + 1] = 'its line and keyq do not agree'
+  elseif first[1] and items[1] and not comes_before(items[#items], item_of(digits(tonumber(first[2])), first[1])) then
+    faults[#faults + 1] = 'a job in keyq comes before its line'
+  end
+  return faults
+end
+
+-- Return true if a key has a line without a text, although the queue has no old lines.
+function key_lines.is_lost(base, key)
+  return not queue_flags.may_have_old_lines(base) and exists(name_of(base, key))
+    and redis.call('HEXISTS', base .. ':key_lines', key) == 0
+end

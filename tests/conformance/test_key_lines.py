@@ -1,0 +1,166 @@
+"""The lines of ordering keys: texts of one hash, and zsets behind the long ones."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from glidemq_async import JobOptions, TokenBucket
+from tests.support.fake_worker import FakeWorker
+from tests.support.helpers import AnyQueue, echo, worker_of
+from tests.support.stores import RunningStore
+
+everywhere = pytest.mark.everywhere
+LONG = 100
+"""More jobs than the text of a line holds."""
+RS = b"\x1e"
+
+
+async def add_keyed(queue: AnyQueue, *keys: str) -> list[str]:
+    """Add a job of each key with one call, and return the ids."""
+    jobs = await queue.add_bulk([("n", number, JobOptions(key=key)) for number, key in enumerate(keys)])
+    return [job.id for job in jobs]
+
+
+async def remove(queue: AnyQueue, job_id: str) -> None:
+    """Remove a waiting job."""
+    job = await queue.get_job(job_id)
+    assert job is not None
+    await job.remove()
+
+
+async def run_order(fake_worker: FakeWorker, slots: int = 10) -> list[str]:
+    """Claim and complete all jobs. Return their ids in the order of the claims."""
+    order: list[str] = []
+    while leases := await fake_worker.claim(slots):
+        order += [lease.id for lease in leases]
+        await fake_worker.complete(*leases)
+    return order
+
+
+async def make_old(store: RunningStore, base: str, *, reload: bool = True) -> None:
+    """Give the lines the form of earlier builds: each line is a zset. With `reload`, a build has just been replaced."""
+    texts = cast("list[bytes]", await store.ask("HGETALL", f"{base}:key_lines"))
+    for key, text in zip(texts[::2], texts[1::2], strict=True):
+        for item in text.lstrip(b"pqr").split(RS):
+            priority, colon, member = item.partition(b":")
+            pair = (priority, member) if colon else (b"0", item)
+            await store.ask("ZADD", f"{base}:keyq:{key.decode()}", *pair)
+    await store.ask("DEL", f"{base}:key_lines")
+    if reload:
+        await store.ask("FUNCTION", "FLUSH")
+
+
+@everywhere
+async def test_a_line_that_is_longer_than_its_text_keeps_its_order(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["k"] * LONG)
+    ids += await add_keyed(queue, *["k"] * 3)
+    assert await store.ask("EXISTS", f"{fake_worker.base}:keyq:k") == 1
+    assert await queue.check() == []
+    for removed in (ids[1], ids[-1], ids[LONG // 2], ids[0]):
+        await remove(queue, removed)
+        ids.remove(removed)
+        assert await queue.check() == []
+    first = await fake_worker.claim(5)
+    assert [lease.id for lease in first] == ids[:1]
+    late = await queue.add("n", key="k", delay=60)
+    await late.promote()
+    assert await queue.check() == []
+    await fake_worker.complete(*first)
+    assert await run_order(fake_worker) == [*ids[1:], late.id]
+    assert await store.ask("EXISTS", f"{fake_worker.base}:key_lines", f"{fake_worker.base}:keyq:k") == 0
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_call_adds_several_jobs_of_a_key(queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker) -> None:
+    new = await add_keyed(queue, *["a", "b", "a", "c", "a", "c"] * 4)
+    more = await add_keyed(queue, *["a", "d", "a", "d", "b"] * 4)
+    ids: dict[str, list[str]] = {key: [] for key in "abcd"}
+    for key, one in zip(["a", "b", "a", "c", "a", "c"] * 4 + ["a", "d", "a", "d", "b"] * 4, new + more, strict=True):
+        ids[key].append(one)
+    assert await queue.check() == []
+    order = await run_order(fake_worker)
+    assert {key: [one for one in order if one in line] for key, line in ids.items()} == ids
+    assert await store.ask("EXISTS", f"{fake_worker.base}:key_lines") == 0
+
+
+@everywhere
+async def test_a_long_line_is_ordered_by_priority(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    jobs = [("n", n, JobOptions(key="k", priority=n * 7 % 5)) for n in range(LONG)]
+    added = await queue.add_bulk(jobs)
+    assert await queue.check() == []
+    by_priority = sorted(range(LONG), key=lambda n: (n * 7 % 5, n))
+    assert await run_order(fake_worker) == [added[n].id for n in by_priority]
+    assert await queue.check() == []
+
+
+@everywhere
+@pytest.mark.parametrize("limited", [False, True])
+async def test_lines_of_earlier_builds_are_found(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, limited: bool
+) -> None:
+    if limited:
+        await queue.set_key_limits(None, concurrency=2)
+    ids = await add_keyed(queue, *["a", "b"] * 40)
+    urgent = await queue.add("n", key="a", priority=1)
+    await make_old(store, fake_worker.base)
+    assert await queue.check() == []
+    await remove(queue, ids[0])
+    assert await queue.check() == []
+    ids += await add_keyed(queue, "a", "c", "a")
+    assert await queue.check() == []
+    order = await run_order(fake_worker, 3)
+    of_a = [*ids[2:80:2], ids[80], ids[82]]
+    assert [one for one in order if one in {*of_a, urgent.id}] == [*of_a, urgent.id]
+    assert [one for one in order if one in ids[1:80:2]] == ids[1:80:2]
+    assert await store.ask("EXISTS", f"{fake_worker.base}:keyq:a", f"{fake_worker.base}:key_lines") == 0
+    assert await queue.check() == []
+    await worker_of(queue, echo).run(until_empty=True)
+
+
+@everywhere
+async def test_jobs_that_a_bucket_cannot_pay_for_stay_in_their_line(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    await queue.set_key_limits(None, concurrency=5, token_bucket=TokenBucket(2, 1))
+    ids = await add_keyed(queue, *["k"] * 5)
+    leases = await fake_worker.claim(5)
+    assert [lease.id for lease in leases] == ids[:2]
+    assert await queue.check() == []
+    assert [job.id for job in await queue.get_jobs("rate-limited")] == ids[2:3]
+    await queue.set_key_limits(None, concurrency=5, token_bucket=None)
+    assert [lease.id for lease in await fake_worker.claim(5)] == ids[2:]
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_claim_finds_a_line_without_a_text(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, "a", "b", "a")
+    await make_old(store, fake_worker.base, reload=False)
+    assert "I28" in {finding.invariant for finding in await queue.check()}
+    assert sorted(await run_order(fake_worker)) == sorted(ids)
+    assert await queue.check() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("HSET", "{base}:key_lines", "k", "r1000000000001000c1"),
+        ("HSET", "{base}:key_lines", "k", "1000000000001001c2\x1e1000000000001000c1"),
+        ("HSET", "{base}:key_lines", "k", "r"),
+        ("HSET", "{base}:key_lines", "k", "1:1000000000001000c1"),
+        ("HDEL", "{base}:key_lines", "k"),
+        ("HSET", "{base}:key_lines", "other", "1000000000001000c1"),
+        ("ZADD", "{base}:keyq:k", "0", "0000000000000000c1"),
+    ],
+)
+async def test_a_check_finds_damaged_lines(queue: AnyQueue, store: RunningStore, command: tuple[str, ...]) -> None:
+    await add_keyed(queue, "k", "k", "k")
+    assert await queue.check() == []
+    await store.ask(*(word.format(base=f"glide:{{{queue.name}}}") for word in command))
+    assert {finding.invariant for finding in await queue.check()} & {"I1", "I6", "I7", "I27", "I28"}
+    await queue.obliterate(force=True)
