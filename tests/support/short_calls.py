@@ -7,7 +7,7 @@ from glidemq_async.storage.redis.library import Library, shipped
 _CHANGES = (
     ("local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002\n", "local SETTLED, CLAIMED, ADDED = 0, 0.002, 0\n"),
     ("local STEP, COSTLY_STEP = 64, 16\n", "local STEP, COSTLY_STEP = 1, 1\n"),
-    ("local STEP, KEYED_STEP, COSTLY_STEP = 128, 32, 16\n", "local STEP, KEYED_STEP, COSTLY_STEP = 1, 1, 1\n"),
+    ("local STEP, KEYED_STEP, COSTLY_STEP = 128, 64, 16\n", "local STEP, KEYED_STEP, COSTLY_STEP = 1, 1, 1\n"),
 )
 
 
