@@ -29,6 +29,8 @@ from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
 CLIENT: Final = "client"
+TIME_IN_ENTRY: Final = re.compile(r"\d{13}(-\d+)?")
+"""The time in the id of an entry. A number follows it in the active stream, and counts the entries of the millisecond."""
 KEPT: Final = 1000
 """How many completed jobs a queue keeps unless its options say otherwise."""
 SLACK: Final = 15
@@ -256,7 +258,7 @@ async def stored(scene: Scene) -> dict[str, object]:
 
 def jobs_in(reply: SettleReply) -> list[object]:
     """Return the jobs of a reply without the times in their entries."""
-    return [(job.id, re.sub(r"\d{13}", "time", job.entry), job.name, job.data, job.is_plain) for job in reply.jobs]
+    return [(job.id, TIME_IN_ENTRY.sub("time", job.entry), job.name, job.data, job.is_plain) for job in reply.jobs]
 
 
 def outline(reply: SettleReply) -> tuple[object, ...]:

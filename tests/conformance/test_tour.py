@@ -50,6 +50,8 @@ from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, 
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import ended_schedule
 
+LONG_LINE = 20
+"""More waiting jobs of a key than the text of its line holds."""
 FUNCTIONS = frozenset(re.findall(r"register\('(\w+)'", source())) - {"version", "migrateQueue"}
 """All functions except `migrateQueue`, which needs a queue of an older layout. tests/migration calls it everywhere."""
 
@@ -88,7 +90,7 @@ async def order_and_limits(queue: AnyQueue) -> None:
     await queue.set_key_limits(None, concurrency=1)
     assert (await queue.get_key_limits("k")).concurrency == 2
     await queue.pause_key("k", 60)
-    keyed = [await queue.add("keyed", number, key="k") for number in range(3)]
+    keyed = [await queue.add("keyed", number, key="k") for number in range(LONG_LINE)]
     dedup = Deduplication("d", ttl=60, mode="throttle")
     others = [await queue.add("first", priority=1, deduplication=dedup), await queue.add("last", lifo=True)]
     assert (await queue.add("first", deduplication=dedup)).outcome == "duplicate"
