@@ -224,11 +224,20 @@ def without_times(value: object, names: dict[bytes, bytes]) -> object:
     value = re.sub(rb"\xcf.{8}", b"time", value, flags=re.DOTALL)
     value = re.sub(rb"^[0-9a-f]{40}$", b"server", value)
     value = re.sub(rb"(?<!\d)1\d{12}(?!\d)", b"time", value)
-    return re.sub(rb"(?<=time-)\d+$|^\d+(?=:(?:n|ms)$)", b"number", value)
+    return re.sub(rb"(?<=time-)\d+$", b"number", value)
+
+
+def pairs(reply: object) -> list[tuple[bytes, bytes]]:
+    """Return the fields and the values of a hash."""
+    flat = cast("list[bytes]", reply)
+    return list(zip(flat[::2], flat[1::2], strict=True))
 
 
 async def stored(scene: Scene) -> dict[str, object]:
-    """Return the data of the queue, without times and names."""
+    """Return the data of the queue, without times and names.
+
+    The metrics of all minutes are added, because the jobs of one of the queues may end in two minutes.
+    """
     ask, found = scene.store.ask, dict[str, object]()
     meta = await ask("HGET", f"{scene.base}:meta2", "incarnation")
     assert isinstance(meta, bytes)
@@ -245,6 +254,11 @@ async def stored(scene: Scene) -> dict[str, object]:
         # The calls of other workers and clients have names of their own.
         if own == key or (own.startswith(":call:") and own != f":call:{scene.worker.name}"):
             continue
+        if own.startswith(":metrics:"):
+            totals = cast("dict[str, int]", found.setdefault(":metrics", {"n": 0, "ms": 0}))
+            for field, number in pairs(await ask("HGETALL", key)):
+                totals[field.decode().partition(":")[2]] += int(number)
+            continue
         kind = await ask("TYPE", key)
         assert isinstance(kind, bytes)
         values = [without_times(await ask(*command), names) for command in readers[kind](key)]
@@ -252,7 +266,7 @@ async def stored(scene: Scene) -> dict[str, object]:
             flat = cast("list[object]", values[0])
             step = 1 if kind == b"set" else 2
             values = [*sorted(flat[i : i + step] for i in range(0, len(flat), step))]
-        found[re.sub(r"\d{6,}$", "hour", own.replace(scene.worker.name, "worker"))] = values
+        found[own.replace(scene.worker.name, "worker")] = values
     return found
 
 
