@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 
-from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, FinalState, JobEvents, Stored
+from tests.crash.checker import DELAYED_AGAIN, GIVEN_UP, FinalState, JobEvents, Stored, violations
 from tests.crash.clocks import distances
-from tests.crash.journal import Line
+from tests.crash.journal import History, Line
 from tests.crash.replay import Event
 from tests.crash.trial import Evidence, count_events, failures, losses
 
@@ -46,6 +46,13 @@ def test_delays_of_handlers_and_failures_by_the_server_are_counted_separately() 
     counts = count_events(Event(kind, "1", 0) for kind in kinds)["1"]
     assert (counts[DELAYED_AGAIN], counts[GIVEN_UP], counts["delayed"]) == (1, 1, 2)
     assert count_events([Event("active", "1", 0), Event("failed", "1", 1)])["1"] == JobEvents(active=1, failed=1)
+
+
+def test_only_a_revoked_job_may_end_after_a_claim_without_a_run() -> None:
+    events = {job: JobEvents(added=1, active=1, failed=1) for job in ("1", "2")}
+    ended = {"1": stored("10", "failed", "revoked"), "2": stored("11", "failed", "error")}
+    found = violations(History(), events, FinalState(ended))
+    assert [(one.kind, one.job) for one in found] == [("not run", "2")]
 
 
 def test_the_clock_jumps_forward_and_back_with_every_seed() -> None:
