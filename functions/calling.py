@@ -60,10 +60,10 @@ class FunctionStore(Protocol):
 
 @runtime_checkable
 class PromptStore(FunctionStore, Protocol):
-    """A storage that knows whether a call is sent at once."""
+    """A storage that can tell if it would send a call without waiting first."""
 
     def sends_at_once(self, key: str) -> bool:
-        """Return whether a call would send its request now, and wait for the reply only."""
+        """Return whether a call would send its request now. False if it would first connect or wait for the network."""
         ...
 
 

@@ -18,72 +18,17 @@
 -- an empty text. Fields of a table so that a test build can change them.
 local key_lines = {most_bytes = 256, refill = 8}
 local AT_ONCE = 16
-local HINT, LETTER = 17, 97      -- where the read hint is in an item without a priority; 'a'
-local LAST, COLON = 30, 58       -- RS and ':'
+local HINT = 17                  -- where the read hint is in a member
 local SHORTEST_TWO = 37          -- the length of the shortest text with two items
-local ANY_LETTER = 'a'           -- a text with a letter is greater than this text, and one without is smaller
+local ANY_LETTER = line_texts.ANY_LETTER
+
+local item_of, member_of, priority_of = line_texts.item_of, line_texts.member_of, line_texts.priority_of
+local comes_before, letter_of, split = line_texts.comes_before, line_texts.letter_of, line_texts.split
+local has_rest, without_rest = line_texts.has_rest, line_texts.without_rest
+local items_of, text_of, position_of = line_texts.items_of, line_texts.text_of, line_texts.position_of
 
 local function name_of(base, key)
   return base .. ':keyq:' .. key
-end
-
-local function item_of(priority, member)
-  return priority == '0' and member or priority .. ':' .. member
-end
-
--- Return an item without its priority.
-local function member_of(item)
-  if string.byte(item, HINT) >= LETTER then return item end
-  return string.sub(item, string.find(item, ':', 1, true) + 1)
-end
-key_lines.member_of = member_of
-
-local function priority_of(item)
-  return string.byte(item, HINT) >= LETTER and 0 or tonumber(string.match(item, '^%d+'))
-end
-
-local function comes_before(a, b)
-  local first, second = priority_of(a), priority_of(b)
-  if first ~= second then return first < second end
-  return string.sub(member_of(a), 1, HINT - 1) < string.sub(member_of(b), 1, HINT - 1)
-end
-
--- Return the letter of a text, '' without one.
-local function letter_of(text)
-  return text < ANY_LETTER and '' or text < 'q' and 'p' or text < 'r' and 'q' or 'r'
-end
-
--- Return the letter of a text, and its items as one text.
-local function split(text)
-  local letter = letter_of(text)
-  return letter, letter == '' and text or string.sub(text, 2)
-end
-
--- Return true if the letter of a text says that `keyq` exists.
-local function has_rest(letter)
-  return letter == 'r' or letter == 'q'
-end
-
--- Return the letter without "`keyq` exists".
-local function without_rest(letter)
-  return letter == 'q' and 'p' or letter == 'r' and '' or letter
-end
-
-local function items_of(body)
-  local items, n = {}, 0
-  for item in string.gmatch(body, '[^' .. RS .. ']+') do
-    n = n + 1
-    items[n] = item
-  end
-  return items
-end
-
-local function text_of(items, rest)
-  if not items[1] then return false end
-  local has_priority = false
-  for _, item in ipairs(items) do has_priority = has_priority or string.byte(item, HINT) < LETTER end
-  local letter = rest and (has_priority and 'q' or 'r') or (has_priority and 'p' or '')
-  return letter .. table.concat(items, RS)
 end
 
 -- Take the first items out of `keyq`. Return them as a text, false if there are none.
@@ -384,22 +329,6 @@ function key_lines.uncut(items, from, text)
   return text_of(all, has_rest(letter))
 end
 
--- Return where the item of a member begins and ends in the items of a text, nil if it is not there.
-local function position_of(body, member)
-  local at = 1
-  while true do
-    local first, last = string.find(body, member, at, true)
-    if not first then return nil end
-    -- An id may contain the text of another member.
-    local before, after = string.byte(body, first - 1), string.byte(body, last + 1)
-    if (not after or after == LAST) and (first == 1 or before == LAST or before == COLON) then
-      local start = before == COLON and string.find(string.sub(body, 1, first - 1), '%d+:$') or first
-      if start == 1 or (start and string.byte(body, start - 1) == LAST) then return start, last end
-    end
-    at = first + 1
-  end
-end
-
 -- Remove a job from its line.
 function key_lines.remove(base, key, member)
   local text = key_lines.read(base, {key})[1]
@@ -492,7 +421,10 @@ function key_lines.faults_of(base, key, text)
   end
   if not items[1] then faults[#faults + 1] = 'its line is empty' end
   for _, item in ipairs(items) do
-    if priority_of(item) > 0 and (letter == '' or letter == 'r') then faults[1] = 'its line hides a priority' end
+    if priority_of(item) > 0 and (letter == '' or letter == 'r') then
+      faults[#faults + 1] = 'its line hides a priority'
+      break
+    end
   end
   local first = redis.call('ZRANGE', name_of(base, key), '0', '0', 'WITHSCORES')
   if has_rest(letter) ~= (first[1] ~= nil) then

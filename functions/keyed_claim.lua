@@ -49,7 +49,7 @@ do
     local tokens, is_new = keyed.tokens_of(base, key, bucket, call)
     local left, number = tokens, 0
     for i = 1, #items do
-      local cost = keyed.cost_of(base, key_lines.member_of(items[i]))
+      local cost = keyed.cost_of(base, line_texts.member_of(items[i]))
       if limits.lacking(bucket, left, cost) > 0 then break end
       left, number = left - cost, number + 1
     end
@@ -82,7 +82,7 @@ do
     local taken = limits_now.bucket and pay(base, key, items, limits_now.bucket, call) or #items
     local before = #out.ids
     for i = 1, taken do
-      local member = key_lines.member_of(items[i])
+      local member = line_texts.member_of(items[i])
       out.ids[before + i], out.keys[before + i], out.members[before + i] = string.sub(member, MEMBER), key, member
     end
     if taken > 0 and limits_now.max then note_starts(base, key, taken, limits_now, call) end

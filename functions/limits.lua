@@ -82,7 +82,7 @@ function limits.keep_starts(key, length)
   if length then redis.call('PEXPIRE', key, digits(length + 1000), 'GT') end
 end
 
--- Note that n jobs start now. is_new: there may be no other starts.
+-- Note that n jobs start now. is_new: true if no starts may be stored yet.
 function limits.note_starts(base, key, n, length, call, is_new)
   local now, members = call.added or digits(call.now), {}
   call.added = now

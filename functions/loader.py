@@ -47,6 +47,7 @@ FILES: Final = (
     "job_history",
     "results",
     "limits",
+    "line_texts",
     "key_lines",
     "keyed",
     "keyed_limits",

@@ -15,11 +15,10 @@ _T = TypeVar("_T")
 # `asyncio.shield` of a task does the same. But the task takes its first step in the next iteration of the loop, and its
 # result reaches the caller two iterations after its last step. Here the task of the caller takes the steps.
 #
-# The caller waits at a separate point and not at the future of the work, so its cancellation does not reach the
-# future. The work then continues in a task. The steps before and after belong to different tasks, so they must not
-# share a timeout, a task group or a cancel scope, which belong to one task. Therefore only the first wait may be
-# handed over, and the result of this wait decides: if it is an error, the rest of the work may take any steps, and a
-# task takes all of them.
+# The caller waits at a separate point and not at the future of the work. So its cancellation does not reach the future,
+# and a task continues the work. A timeout, a task group and a cancel scope belong to one task, and the steps before and
+# after that belong to two tasks. So the caller takes only the first two steps. A task takes all steps after an error,
+# because a repeated call has timeouts, and all steps after a second wait.
 class ContinuedWork(Generic[_T]):
     """A coroutine for one `await`. Its first step waits for a future, or ends, and needs no task."""
 
@@ -35,7 +34,8 @@ class ContinuedWork(Generic[_T]):
         try:
             future: asyncio.Future[object] = self._work.send(None)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            result: _T = end.value
+            return result
         future.add_done_callback(self._on_done)
         try:
             yield from self._point.__await__()
@@ -47,7 +47,8 @@ class ContinuedWork(Generic[_T]):
         try:
             waits_for: asyncio.Future[object] = self._work.send(None)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            result = end.value
+            return result
         return (yield from asyncio.shield(self._hand_over(waits_for)).__await__())
 
     def _on_done(self, _future: asyncio.Future[object]) -> None:
@@ -77,4 +78,5 @@ def _continue(work: Coroutine[Any, Any, _T], waits_for: asyncio.Future[object]) 
         try:
             waits_for = work.send(None) if failure is None else work.throw(failure)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            result: _T = end.value
+            return result

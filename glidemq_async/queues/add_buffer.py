@@ -140,7 +140,7 @@ class CallBuffer(ABC):
         return Added(reply.ids, reply.outcomes, reply.now)
 
     def _sends_at_once(self) -> bool:
-        """Return whether a call would send its request now, and wait for the reply only."""
+        """Return whether a call would send its request now; see `PromptStore.sends_at_once`."""
         return False
 
     def submit(self, jobs: Sequence[AddRequest]) -> asyncio.Future[Added]:

@@ -127,7 +127,7 @@ async def awaited_after_others(scene: Scene) -> None:
 
 
 async def late(scene: Scene) -> None:
-    """Let so many younger jobs be kept that the outcome does not fit between them."""
+    """Let many younger jobs complete, so that retention has already passed the number of this job."""
     await scene.complete_others(KEPT + 100)
 
 
@@ -210,7 +210,7 @@ CALLS_AGAIN: Final[dict[str, Prepare]] = {
     "without a group": without_group,
     "with other jobs": with_others,
 }
-"""What lets the server ask for another call in one of the two paths. A slow server may do so with jobs of all kinds."""
+"""Preparations after which one of the two paths may ask the worker to call again."""
 
 
 def without_times(value: object, names: dict[bytes, bytes]) -> object:
@@ -281,7 +281,7 @@ def outline(reply: SettleReply) -> tuple[object, ...]:
 
 
 class Settled(NamedTuple):
-    """What a call has done: its reply, the data after it, and all jobs that it and the calls after it have claimed."""
+    """The reply to a call, the data after it, and all jobs that this call and the following ones have claimed."""
 
     reply: tuple[object, ...]
     data: dict[str, object]

@@ -1,0 +1,92 @@
+-- line_texts: the text that holds the first jobs of a line, see key_lines.lua. Nothing here reads or writes the store.
+
+local line_texts = {}
+local HINT, LETTER = 17, 97      -- where the read hint is in an item without a priority; 'a'
+local LAST, COLON = 30, 58       -- RS and ':'
+-- A text with a letter is greater than this text, and one without is smaller.
+line_texts.ANY_LETTER = 'a'
+local ANY_LETTER = line_texts.ANY_LETTER
+
+-- Return the item of a member.
+local function item_of(priority, member)
+  return priority == '0' and member or priority .. ':' .. member
+end
+
+-- Return an item without its priority.
+local function member_of(item)
+  if string.byte(item, HINT) >= LETTER then return item end
+  return string.sub(item, string.find(item, ':', 1, true) + 1)
+end
+
+-- Return the priority of an item.
+local function priority_of(item)
+  return string.byte(item, HINT) >= LETTER and 0 or tonumber(string.match(item, '^%d+'))
+end
+
+-- Return true if the first one of two items comes before the other one.
+local function comes_before(a, b)
+  local first, second = priority_of(a), priority_of(b)
+  if first ~= second then return first < second end
+  return string.sub(member_of(a), 1, HINT - 1) < string.sub(member_of(b), 1, HINT - 1)
+end
+
+-- Return the letter of a text, '' without one.
+local function letter_of(text)
+  return text < ANY_LETTER and '' or text < 'q' and 'p' or text < 'r' and 'q' or 'r'
+end
+
+-- Return the letter of a text, and its items as one text.
+local function split(text)
+  local letter = letter_of(text)
+  return letter, letter == '' and text or string.sub(text, 2)
+end
+
+-- Return true if the letter of a text says that `keyq` exists.
+local function has_rest(letter)
+  return letter == 'r' or letter == 'q'
+end
+
+-- Return the letter without "`keyq` exists".
+local function without_rest(letter)
+  return letter == 'q' and 'p' or letter == 'r' and '' or letter
+end
+
+-- Return the items of a text without its letter.
+local function items_of(body)
+  local items, n = {}, 0
+  for item in string.gmatch(body, '[^' .. RS .. ']+') do
+    n = n + 1
+    items[n] = item
+  end
+  return items
+end
+
+-- Return the text of these items, false without any. rest: true if `keyq` exists.
+local function text_of(items, rest)
+  if not items[1] then return false end
+  local has_priority = false
+  for _, item in ipairs(items) do has_priority = has_priority or string.byte(item, HINT) < LETTER end
+  local letter = rest and (has_priority and 'q' or 'r') or (has_priority and 'p' or '')
+  return letter .. table.concat(items, RS)
+end
+
+-- Return where the item of a member begins and ends in the items of a text, nil if it is not there.
+local function position_of(body, member)
+  local at = 1
+  while true do
+    local first, last = string.find(body, member, at, true)
+    if not first then return nil end
+    -- An id may contain the text of another member.
+    local before, after = string.byte(body, first - 1), string.byte(body, last + 1)
+    if (not after or after == LAST) and (first == 1 or before == LAST or before == COLON) then
+      local start = before == COLON and string.find(string.sub(body, 1, first - 1), '%d+:$') or first
+      if start == 1 or (start and string.byte(body, start - 1) == LAST) then return start, last end
+    end
+    at = first + 1
+  end
+end
+
+line_texts.item_of, line_texts.member_of, line_texts.priority_of = item_of, member_of, priority_of
+line_texts.comes_before, line_texts.letter_of, line_texts.split = comes_before, letter_of, split
+line_texts.has_rest, line_texts.without_rest, line_texts.items_of = has_rest, without_rest, items_of
+line_texts.text_of, line_texts.position_of = text_of, position_of
