@@ -7,6 +7,8 @@ local ENOUGH = 0.002
 -- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. The limits are low
 -- because each of these calls has more work afterwards, for example its events.
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
+-- The smallest step of an add. The commands of a smaller one would cost more than its jobs.
+local LEAST = 16
 -- Limits in bytes. The clock alone is not enough: the server frees and sends memory after the function has read it.
 local HEAVY = 8388608
 local ANSWER = 524288
@@ -57,6 +59,14 @@ do
   -- Return true if a call should add no more jobs.
   function budget.has_added_enough(call_budget)
     return has_lasted(call_budget, ADDED)
+  end
+
+  -- Return how many jobs a call should add in its next step: at most `most`, and fewer if the rest of the time does not
+  -- suffice for them. n: the number of jobs that it has added. A step of 64 expensive jobs takes 1 ms.
+  function budget.fitting(call_budget, n, most)
+    local lasted = seconds() - call_budget.began
+    local fit = math.floor((ADDED - lasted) / lasted * n)
+    return fit >= most and most or math.min(most, math.max(fit, LEAST))
   end
 
   -- Return true if a call should settle no more runs, because it has to claim jobs too.

@@ -188,6 +188,7 @@ local function add_groups(base, state, kinds, total, reserve, step, call)
           compact_adds.write(base, call)
           keyed.review(base, call)    -- its time counts too
           if budget.has_added_enough(call_budget) then return n end
+          step = budget.fitting(call_budget, n, step)
         end
         left = math.min(step, total - n)
         state.ids, state.sequences, state.k = reserve(left), order.several(base, call, left), 0
