@@ -25,7 +25,7 @@ from glidemq_async import JobNotFound, JobOptions, Queue, UnrecoverableError, Wo
 from glidemq_async.ops import Operation, Ops
 from glidemq_async.storage import open_storage
 
-from .report import markdown
+from .tables import markdown
 
 REPORT = Path(__file__).parents[1] / "docs" / "reports" / "operations.md"
 QUEUE = "bulk"

@@ -26,8 +26,9 @@ from glidemq_async.testing import Harness
 
 from . import failure_costs
 from .bench import PAYLOAD, RESULT
-from .report import ROOT, markdown, surroundings
+from .report import ROOT, surroundings
 from .server import running_server
+from .tables import markdown
 
 PAGE: Final = ROOT / "docs" / "reports" / "costs.md"
 ROUNDS: Final = 5

@@ -32,7 +32,8 @@ from .instructions import (
     lacking,
     without_time_limit,
 )
-from .report import ROOT, markdown
+from .report import ROOT
+from .tables import markdown
 
 PAGE: Final = ROOT / "docs" / "reports" / "costs.md"
 HEAD: Final = """## Failure groups and histories

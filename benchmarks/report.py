@@ -14,9 +14,10 @@ from typing import Final
 
 from glidemq_async.storage.embedded.binary import find_server
 
-from . import deep, kinds
-from .figures import MeasuredRows, MedianAndRange
+from . import depth, kinds
+from .figures import MeasuredRows
 from .slow_log import LONGEST, LONGEST_COMMAND, NOTED
+from .tables import Table, markdown, number, plain, spread_text
 from .targets import BoundCheck, judge
 from .waiting import DELAY
 from .waiting import IDLE_KINDS as IDLES
@@ -37,26 +38,8 @@ DRAINS: Final = ("drain, concurrency 1", "drain, concurrency 10", "drain, concur
 RAW_DRAINS: Final = ("raw drain", "raw drain, batched", "raw drain, bare connection")
 LIVES: Final = tuple(f"whole life, {kind}" for kind in kinds.LIVES)
 IDLE_KINDS: Final = tuple(f"idle, {kind}: add -> handler" for kind in IDLES if kind != "plain")
-DEEP_STEPS: Final = tuple(f"{kind}: {step}" for kind in deep.TURNS for step in ("addJob", "settleAndClaim"))
 ADDS: Final = ("add, one by one", "add, 50 callers", "add, bulk")
 RAW_ADDS: Final = ("raw add", "raw add, bare connection")
-Table = list[list[str]]
-
-
-def number(value: float) -> str:
-    """Format a figure with a suitable number of digits."""
-    if abs(value) >= 1_000:
-        return f"{value:,.0f}"
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
-
-
-def spread_text(spread: MedianAndRange | None) -> str:
-    """Format the median and the range."""
-    if spread is None:
-        return ""
-    if spread.least == spread.most:
-        return number(spread.median)
-    return f"{number(spread.median)} ({number(spread.least)}..{number(spread.most)})"
 
 
 def main_table(figures: MeasuredRows) -> Table:
@@ -83,17 +66,6 @@ def kinds_table(figures: MeasuredRows) -> Table:
     pairs = [(row, "whole life") for row in LIVES] + [(row, "idle, plain: add -> handler") for row in IDLE_KINDS]
     pairs.append(("delayed: due -> handler", "idle: add -> handler"))
     lines += [[row, *(spread_text(figures.ratio(row, to, name)) for name in metrics.values())] for row, to in pairs]
-    return lines
-
-
-def depth_table(figures: MeasuredRows) -> Table:
-    """Return the cost of a job while a million jobs wait, as a share of its cost while a thousand wait."""
-    metrics = {"server CPU": "server_us", "server commands": "command_us"}
-    lines: Table = [["deep relative to shallow", *metrics]]
-    lines += [
-        [step, *(spread_text(figures.ratio(f"deep, {step}", f"shallow, {step}", name)) for name in metrics.values())]
-        for step in DEEP_STEPS
-    ]
     return lines
 
 
@@ -141,19 +113,6 @@ def target_table(verdicts: Sequence[BoundCheck]) -> Table:
     return lines
 
 
-def plain(table: Table) -> str:
-    """Format a table in aligned columns."""
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
-    return "\n".join([lines[0], "-" * sum(widths), *lines[1:]])
-
-
-def markdown(table: Table) -> str:
-    """Format a table in Markdown."""
-    head, *lines = ["| " + " | ".join(line) + " |" for line in table]
-    return "\n".join([head, "|" + "---|" * len(table[0]), *lines])
-
-
 def surroundings(load_before: float, server: str = "") -> dict[str, str]:
     """Return the date and the environment of the run, without the name of the machine."""
     return {
@@ -172,8 +131,8 @@ def surroundings(load_before: float, server: str = "") -> dict[str, str]:
 def pace() -> str:
     """Return the present speed of the processor. A full cloud host slows it, and all times grow with it."""
     start, total = time.process_time(), 0
-    for number in range(1_000_000):
-        total += number
+    for added in range(1_000_000):
+        total += added
     return f"a million additions in Python took {(time.process_time() - start) * 1000:.0f} ms"
 
 
@@ -222,7 +181,8 @@ def terminal(figures: MeasuredRows) -> str:
         ratio_table(figures, DRAINS, RAW_DRAINS),
         ratio_table(figures, ADDS, RAW_ADDS),
         kinds_table(figures),
-        depth_table(figures),
+        depth.depth_table(figures),
+        depth.lines_table(figures),
         inner_table(figures),
         target_table(judge(figures)),
     ]
@@ -268,11 +228,7 @@ within a round, and every sample runs in a separate process. Ratios are computed
 
 ## Depth
 
-{markdown(depth_table(figures))}
-
-- *deep*: jobs are added, claimed and completed in batches of {deep.BATCH} in a queue in which 1,000,000 jobs wait
-  (fewer with `--quick`). They alternate with a *shallow* queue on the same server, in which {deep.SHALLOW:,} jobs wait.
-  The figures are medians of the turns.
+{depth.text(figures)}
 - *revoke*, *change_priority*, *remove*: calls on single jobs in all parts of the deep queue. The figures are the
   server's time per call, from its slow log. During the longest call, the server served no other client.
 

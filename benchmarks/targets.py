@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from .figures import Measure, MeasuredRows, MedianAndRange
+from .shapes import CHANGES, COMPARED, SHAPES, STEPS, job_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,28 +67,31 @@ LIFE_TARGETS: Final = tuple(
     for kind in ("keyed (many keys)", "keyed (few keys)")
 )
 
+DEPTH_TARGETS: Final = tuple(
+    Bound(
+        f"{step} of a {job_of(name)} while 1,000,000 wait",
+        ratio_of(f"deep, {name}: {step}", f"shallow, {name}: {step}", "server_us"),
+        "<=",
+        1.1,
+        f"x the cost while {SHAPES[name].few:,} wait",
+    )
+    for name in COMPARED
+    for step in STEPS
+)
+"""Both queues of a ratio have the same kind of jobs, and the same number of jobs for each key."""
+
 DEEP_TARGETS: Final = (
+    *DEPTH_TARGETS,
     *(
         Bound(
-            f"{step} of a {kind} job while 1,000,000 wait",
-            ratio_of(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
-            "<=",
-            1.1,
-            "x the cost while 1,000 wait",
-        )
-        for kind in ("plain", "keyed")
-        for step in ("addJob", "settleAndClaim")
-    ),
-    *(
-        Bound(
-            f"{change} of one of 1,000,000 waiting jobs, {kind}, p99",
-            value_of(f"deep, {kind}: {change}", "p99_us"),
+            f"{change} of one of 1,000,000 waiting jobs, {name}, p99",
+            value_of(f"deep, {name}: {change}", "p99_us"),
             "<=",
             1_000,
             "µs",
         )
-        for kind in ("plain", "prioritized", "keyed")
-        for change in ("revoke", "change_priority", "remove")
+        for name in SHAPES
+        for change in CHANGES
     ),
 )
 

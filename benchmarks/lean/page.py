@@ -6,19 +6,12 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from benchmarks import depth
 from benchmarks.figures import MeasuredRows
 from benchmarks.lean.scenarios import VALKEY, on
 from benchmarks.lean.targets import LEAN_TARGETS
-from benchmarks.report import (
-    Table,
-    failure_lines,
-    longest_table,
-    main_table,
-    markdown,
-    plain,
-    spread_text,
-    target_table,
-)
+from benchmarks.report import failure_lines, longest_table, main_table, target_table
+from benchmarks.tables import Table, markdown, plain, spread_text
 from benchmarks.targets import judge
 from benchmarks.venvs import OWN_VERSION, VERSIONS
 
@@ -48,6 +41,8 @@ def terminal(figures: MeasuredRows) -> str:
     tables = (
         main_table(figures),
         share_table(figures),
+        depth.depth_table(figures),
+        depth.lines_table(figures),
         longest_table(figures),
         target_table(judge(figures, LEAN_TARGETS)),
     )
@@ -68,6 +63,8 @@ that it writes no snapshots. The figures are medians of {rounds} rounds. Every s
 {markdown(target_table(judge(figures, LEAN_TARGETS)))}
 
 {markdown(share_table(figures))}
+
+{depth.text(figures)}
 
 {markdown(longest_table(figures))}
 

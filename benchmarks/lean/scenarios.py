@@ -8,9 +8,10 @@ from typing import Final
 
 from benchmarks import kinds
 from benchmarks.scenarios import Scenario
+from benchmarks.shapes import COMPARED
 
 VALKEY: Final = ", Valkey"
-TURNS: Final = ("deep, plain", "deep, keyed")
+TURNS: Final = tuple(f"deep, {shape}" for shape in COMPARED)
 SERVICE_RUNS: Final = 3
 
 

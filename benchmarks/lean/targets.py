@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from benchmarks import kinds
-from benchmarks.deep import TURNS
 from benchmarks.figures import Measure, MeasuredRows, MedianAndRange
 from benchmarks.lean.scenarios import on
 from benchmarks.slow_log import LONGEST
-from benchmarks.targets import Bound, ratio_of, value_of
+from benchmarks.targets import DEPTH_TARGETS, Bound, ratio_of, value_of
 from benchmarks.venvs import OWN_VERSION
 
 LOOP: Final = "x the bare loop"
@@ -83,17 +82,7 @@ LEAN_TARGETS: Final = (
     _life("LIFO", 1.5),
     *(_life(kind, 2.5) for kind in KEYED),
     *(_life(kind, 4.0) for kind in LIMITED),
-    *(
-        Bound(
-            f"{step} of a {kind} job while 1,000,000 wait",
-            ratio_of(f"deep, {kind}: {step}", f"shallow, {kind}: {step}", "server_us"),
-            "<=",
-            1.1,
-            "x the cost while 1,000 wait",
-        )
-        for kind in TURNS
-        for step in ("addJob", "settleAndClaim")
-    ),
+    *DEPTH_TARGETS,
     Bound(
         "add in a FastAPI service with 200 clients and 1,000 requests/s, p99, worst run",
         _worst("FastAPI, 200 clients, 1,000/s: add", "p99_us"),

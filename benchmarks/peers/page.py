@@ -10,7 +10,8 @@ from benchmarks.peers.catalogue import OURS, Candidate
 from benchmarks.peers.harness import CALLERS, CONCURRENCY, PAUSE
 from benchmarks.peers.phases import IDLE_JOBS, PHASE_SECONDS, WARM_UP
 from benchmarks.peers.runner import PeerRun, row_of
-from benchmarks.report import ROOT, Table, markdown, plain, spread_text
+from benchmarks.report import ROOT
+from benchmarks.tables import Table, markdown, plain, spread_text
 
 PAGE: Final = ROOT / "docs" / "reports" / "peers.md"
 ADDING: Final = {

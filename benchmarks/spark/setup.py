@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from benchmarks import report
+from benchmarks.tables import number
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,8 +30,8 @@ class Row:
 
     def cells(self) -> list[str]:
         """Return the row as texts."""
-        target = f"{self.bound} {report.number(self.target)}" if self.bound else ""
-        return [self.what, report.number(self.value), self.unit, target, "" if self.met else "missed"]
+        target = f"{self.bound} {number(self.target)}" if self.bound else ""
+        return [self.what, number(self.value), self.unit, target, "" if self.met else "missed"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from benchmarks.report import markdown
+from benchmarks.tables import markdown
 
 
 class Figure(NamedTuple):

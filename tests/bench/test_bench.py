@@ -64,14 +64,14 @@ LATENCIES = (
 
 
 DEEP_CHANGES = tuple(
-    f"deep, {kind}: {change}"
-    for kind in ("plain", "prioritized", "keyed")
+    f"deep, {shape}: {change}"
+    for shape in ("plain", "prioritized", "keyed, 1 job for each key", "keyed, 100 jobs for each key")
     for change in ("revoke", "change_priority", "remove")
 )
 TURNS = tuple(
-    f"{depth}, {kind}: {step}"
+    f"{depth}, {shape}: {step}"
     for depth in ("shallow", "deep")
-    for kind in ("plain", "keyed")
+    for shape in ("plain", "keyed, 1 job for each key", "keyed, 100 jobs for each key")
     for step in ("addJob", "settleAndClaim")
 )
 
