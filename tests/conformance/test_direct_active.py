@@ -78,6 +78,19 @@ async def test_a_repeated_direct_claim_returns_the_same_jobs_and_starts_no_other
     assert await queue.check() == []
 
 
+@everywhere
+@of_each_kind
+async def test_a_job_of_a_direct_claim_has_its_own_lease(queue: AnyQueue, fake_worker: FakeWorker, kind: str) -> None:
+    [job] = await add(queue, kind, 1, lock_duration=300)
+    reply = await fake_worker.claim_directly(1, 1_000, reads=ACTIVE_STREAM)
+    assert reply.is_direct
+    [lease] = leases_of(reply)
+    await fake_worker.vanish(lease, for_ms=290_000)
+    assert await fake_worker.sweep() == []
+    await fake_worker.vanish(lease, for_ms=301_000)
+    assert await fake_worker.sweep() == [job.id]
+
+
 async def has_large_data(queue: AnyQueue, _store: RunningStore) -> None:
     await queue.add("n", LARGE, lifo=True)
 

@@ -11,11 +11,13 @@ from glidemq_async import (
     FlowProducer,
     GlideMQ,
     JobNotFound,
+    JobOptions,
     RateLimit,
     RateLimited,
     TokenBucket,
     UnrecoverableError,
 )
+from tests.support.clocked_queue import SECOND, Timed
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, ended, idle, listening, worker_of
 
 
@@ -93,6 +95,27 @@ async def test_limits_of_a_key_hold_its_jobs_back(queue: AnyQueue) -> None:
         await ended(first)
     await queue.drain()
     await queue.pause_key("k", 0)
+
+
+async def test_the_jobs_before_a_job_of_a_long_line_are_counted(queue: AnyQueue) -> None:
+    jobs = await queue.add_bulk([("job", number, JobOptions(key="k")) for number in range(100)])
+    for number in (1, 50, 99):
+        gates = {gate.kind: gate for gate in (await queue.explain(jobs[number].id)).gates}
+        assert gates["behind"].count == number
+
+
+async def test_the_bucket_of_a_key_pays_for_the_first_job_that_has_not_expired(timed: Timed) -> None:
+    """The long ids let the server store the first two jobs of the key and the following ones in different places."""
+    await timed.queue.set_key_limits("k", token_bucket=TokenBucket(10, 1))
+    await timed.queue.add("first", key="k", cost=10)
+    assert await timed.run() == ["first"]
+    for number in range(4):
+        await timed.queue.add("expired", key="k", ttl=1, cost=1, job_id=str(number) * 100)
+    job = await timed.queue.add("job", key="k", cost=8)
+    await timed.clock.advance(4 * SECOND)
+    assert "bucket" in kinds(await timed.queue.explain(job.id))
+    await timed.clock.advance(4 * SECOND)
+    assert "bucket" not in kinds(await timed.queue.explain(job.id))
 
 
 async def test_a_job_of_the_key_that_waits_for_its_next_attempt_holds_the_key(queue: AnyQueue) -> None:

@@ -27,6 +27,20 @@ async def test_jobs_that_are_added_while_no_worker_is_idle_start(timed: Timed, l
         await timed.fake_worker.leave()
 
 
+async def test_the_end_of_a_run_starts_no_job_of_a_key_that_waits_for_a_retry(timed: Timed) -> None:
+    """The concurrency was lowered while the other run lasted."""
+    await timed.queue.set_key_limits(None, concurrency=2)
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k", attempts=2)) for name in "abc"])
+    retried, completed = await timed.fake_worker.claim(2)
+    await timed.queue.set_key_limits(None, concurrency=1, token_bucket=TokenBucket(99, 1))
+    await timed.fake_worker.settle(retried, "r", "60000 no")
+    await timed.fake_worker.complete(completed)
+    assert await timed.queue.check() == []
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run(1) for _ in range(2)] == [["a"], ["c"]]
+
+
 async def test_a_job_that_comes_first_pays_its_own_cost(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, token_bucket=TokenBucket(10, 0.01))
     await timed.queue.add("first", key="k", cost=9.5)
@@ -34,6 +48,7 @@ async def test_a_job_that_comes_first_pays_its_own_cost(timed: Timed) -> None:
     await timed.fake_worker.leave()
     await timed.queue.add("cheap", key="k", priority=5, cost=0.5)
     await timed.queue.add_bulk([("dear", None, JobOptions(key="k"))])
+    assert await counts(timed.queue) == {"completed": 1, "rate-limited": 1, "key-waiting": 1}
     assert await timed.run() == []
     await timed.clock.advance(60 * SECOND)
     assert [*await timed.run(), *await timed.run()] == ["dear"]

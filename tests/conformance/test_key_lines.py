@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +15,8 @@ everywhere = pytest.mark.everywhere
 LONG = 100
 """More jobs than the text of a line holds."""
 RS = b"\x1e"
+NUMBERS_OF_A_CALL = 1_000
+"""By how much the sequences of the jobs of two calls differ."""
 NOT_THERE = "a compact job whose location is key-waiting c but it is not there"
 NOT_READY = "0 jobs wait and 1 more may run, but the key is ready"
 
@@ -38,6 +40,16 @@ async def run_order(fake_worker: FakeWorker, slots: int = 10) -> list[str]:
     while leases := await fake_worker.claim(slots):
         order += [lease.id for lease in leases]
         await fake_worker.complete(*leases)
+    return order
+
+
+async def run_order_of(number: int, fake_worker: FakeWorker) -> list[str]:
+    """Claim and complete this number of jobs one by one. Return their ids in the order of the claims."""
+    order: list[str] = []
+    for _ in range(number):
+        [lease] = await fake_worker.claim()
+        order.append(lease.id)
+        await fake_worker.complete(lease)
     return order
 
 
@@ -78,6 +90,70 @@ async def test_a_line_that_is_longer_than_its_text_keeps_its_order(
 
 
 @everywhere
+async def test_a_promoted_job_waits_behind_all_jobs_of_a_long_line(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    expected = await add_keyed(queue, *["k"] * LONG)
+    order: list[str] = []
+    # The text of the line becomes shorter with each run, and full again when the next jobs move into it.
+    for _ in range(LONG):
+        order += await run_order_of(1, fake_worker)
+        late = await queue.add("n", key="k", delay=60)
+        await late.promote()
+        expected.append(late.id)
+    assert await queue.check() == []
+    assert order + await run_order(fake_worker) == expected
+
+
+@everywhere
+async def test_all_jobs_of_a_long_line_can_be_removed(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["k"] * LONG)
+    for first in ids:
+        await remove(queue, first)
+    assert await store.ask("EXISTS", f"{fake_worker.base}:key_lines", f"{fake_worker.base}:keyq:k") == 0
+    assert await queue.check() == []
+    ids = await add_keyed(queue, "k", "k")
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
+@pytest.mark.parametrize("priority", [0, 5])
+async def test_jobs_can_be_removed_from_the_end_of_a_long_line(
+    queue: AnyQueue, fake_worker: FakeWorker, priority: int
+) -> None:
+    jobs = await queue.add_bulk([("n", number, JobOptions(key="k", priority=priority)) for number in range(LONG)])
+    for last in jobs[:0:-1]:
+        await last.remove()
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == [jobs[0].id]
+
+
+@everywhere
+async def test_ids_that_look_like_items_of_a_line_are_not_mistaken_for_them(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    """The line stores each job as "<sequence><hint><id>"."""
+
+    async def line() -> list[str]:
+        text = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "k"))
+        return [item.decode() for item in text.split(RS)]
+
+    await queue.add("n", key="k", job_id="1:a")
+    [first] = await line()
+    later_item = f"{int(first[:16]) + NUMBERS_OF_A_CALL + 2}{first[16]}later"
+    ids = [f"x{later_item}", f"7:{later_item}", "later", "last"]
+    await queue.add_bulk([("n", None, JobOptions(key="k", job_id=own)) for own in ids])
+    assert later_item in await line()
+    urgent = await queue.add("n", key="k", priority=2, job_id="2:b")
+    assert await queue.check() == []
+    await remove(queue, "later")
+    assert await queue.check() == []
+    await remove(queue, "last")
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == ["1:a", *ids[:2], urgent.id]
+
+
+@everywhere
 async def test_a_call_adds_several_jobs_of_a_key(queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker) -> None:
     new = await add_keyed(queue, *["a", "b", "a", "c", "a", "c"] * 4)
     more = await add_keyed(queue, *["a", "d", "a", "d", "b"] * 4)
@@ -91,12 +167,46 @@ async def test_a_call_adds_several_jobs_of_a_key(queue: AnyQueue, store: Running
 
 
 @everywhere
+async def test_a_call_adds_two_jobs_of_one_key_and_one_job_of_each_other(
+    queue: AnyQueue, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *"abcdefghijklmnopqrst", "a")
+    assert await queue.check() == []
+    order = await run_order(fake_worker)
+    assert sorted(order) == sorted(ids)
+    assert order.index(ids[0]) < order.index(ids[-1])
+
+
+@everywhere
 async def test_a_long_line_is_ordered_by_priority(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     jobs = [("n", n, JobOptions(key="k", priority=n * 7 % 5)) for n in range(LONG)]
     added = await queue.add_bulk(jobs)
     assert await queue.check() == []
     by_priority = sorted(range(LONG), key=lambda n: (n * 7 % 5, n))
     assert await run_order(fake_worker) == [added[n].id for n in by_priority]
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_job_overtakes_the_jobs_of_a_long_line_with_a_lower_priority(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    """Each of these jobs moves the last job of the text to the jobs behind the text."""
+    jobs = [await queue.add("n", key="k", priority=LONG - number) for number in range(LONG // 3)]
+    assert await store.ask("EXISTS", f"{fake_worker.base}:keyq:k") == 1
+    assert await queue.check() == []
+    order = await run_order(fake_worker, 1)
+    assert order == [job.id for job in reversed(jobs)]
+
+
+@everywhere
+async def test_jobs_that_move_into_the_text_of_their_line_keep_their_priority(
+    queue: AnyQueue, fake_worker: FakeWorker
+) -> None:
+    jobs = await queue.add_bulk([("n", number, JobOptions(key="k", priority=5)) for number in range(LONG)])
+    for job in jobs:
+        urgent = await queue.add("n", key="k", priority=1)
+        assert await run_order_of(2, fake_worker) == [urgent.id, job.id]
     assert await queue.check() == []
 
 
@@ -125,15 +235,68 @@ async def test_lines_of_earlier_builds_are_found(
 
 
 @everywhere
-async def test_jobs_that_a_bucket_cannot_pay_for_stay_in_their_line(queue: AnyQueue, fake_worker: FakeWorker) -> None:
-    await queue.set_key_limits(None, concurrency=5, token_bucket=TokenBucket(2, 1))
-    ids = await add_keyed(queue, *["k"] * 5)
-    leases = await fake_worker.claim(5)
+async def test_a_call_adds_jobs_of_keys_with_and_without_a_line_of_an_earlier_build(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["a"] * 3)
+    await make_old(store, fake_worker.base)
+    ids += await add_keyed(queue, "b", "a", "c")
+    assert await queue.check() == []
+    order = await run_order(fake_worker)
+    assert sorted(order) == sorted(ids)
+    assert [one for one in order if one not in {ids[3], ids[5]}] == [*ids[:3], ids[4]]
+
+
+@everywhere
+async def test_the_last_job_of_a_line_of_an_earlier_build_can_be_removed(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["k"] * 20)
+    await make_old(store, fake_worker.base)
+    await remove(queue, ids[-1])
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == ids[:-1]
+
+
+@everywhere
+async def test_the_end_of_a_run_starts_the_next_job_of_a_line_of_an_earlier_build(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, "a", "a", "b", "b", "c")
+    leases = await fake_worker.claim(3)
+    await make_old(store, fake_worker.base)
+    await fake_worker.complete(*leases)
+    assert await queue.check() == []
+    assert sorted(await run_order(fake_worker)) == sorted([ids[1], ids[3]])
+
+
+@everywhere
+@pytest.mark.parametrize("options", [{"priority": 2}, {"delay": 60}], ids=["with a priority", "delayed"])
+async def test_a_job_enters_a_line_of_an_earlier_build(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, options: dict[str, Any]
+) -> None:
+    ids = await add_keyed(queue, *["k"] * 3)
+    await make_old(store, fake_worker.base)
+    late = await queue.add("n", key="k", **options)
+    if "delay" in options:
+        await late.promote()
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == [*ids, late.id]
+
+
+@everywhere
+@pytest.mark.parametrize("number", [5, LONG])
+async def test_jobs_that_a_bucket_cannot_pay_for_stay_in_their_line(
+    queue: AnyQueue, fake_worker: FakeWorker, number: int
+) -> None:
+    await queue.set_key_limits(None, concurrency=number, token_bucket=TokenBucket(2, 1))
+    ids = await add_keyed(queue, *["k"] * number)
+    leases = await fake_worker.claim(number)
     assert [lease.id for lease in leases] == ids[:2]
     assert await queue.check() == []
     assert [job.id for job in await queue.get_jobs("rate-limited")] == ids[2:3]
-    await queue.set_key_limits(None, concurrency=5, token_bucket=None)
-    assert [lease.id for lease in await fake_worker.claim(5)] == ids[2:]
+    await queue.set_key_limits(None, concurrency=number, token_bucket=None)
+    assert [lease.id for lease in await fake_worker.claim(number)] == ids[2:]
     assert await queue.check() == []
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobOptions, Queue, RetryLater
+from glidemq_async.functions.outcomes import Retention
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, SECOND, Timed
 from tests.support.fake_worker import FakeWorker, Lease
@@ -453,6 +454,21 @@ async def test_a_destroyed_consumer_group_leaves_no_key_stuck(timed: Timed) -> N
     await timed.store.ask("XGROUP", "DESTROY", f"{timed.fake_worker.base}:lane", "workers")
     await timed.fake_worker.sweep()
     assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
+
+
+@pytest.mark.parametrize("most", [1, 2], ids=["no limits", "limits"])
+async def test_the_next_jobs_start_after_a_call_that_completes_jobs_with_different_retentions(
+    timed: Timed, most: int
+) -> None:
+    """A call sends a group of runs for each retention."""
+    if most > 1:
+        await timed.queue.set_key_limits(None, concurrency=most)
+    await timed.queue.add_bulk([(key, None, JobOptions(key=key)) for _ in range(most + 1) for key in "abc"])
+    leases = await timed.fake_worker.claim(3 * most)
+    assert len(leases) == 3 * most
+    await timed.fake_worker.complete(*leases, retention=[Retention(ord(lease.name)) for lease in leases])
+    assert await timed.queue.check() == []
+    assert sorted(await timed.names()) == ["a", "b", "c"]
 
 
 async def test_two_queues_do_not_share_keys(storage: Storage, name: str, store: RunningStore) -> None:
