@@ -28,7 +28,6 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "      return 'r' .. text\n",
         "      return text\n",
     ),
-    "a new job overtakes the jobs behind the text of its line": ("if at > #items and (rest or", "if at > #items and ("),
     "a job of a line with priorities enters at the end": (
         "  if first ~= second then return first < second end\n",
         "",
@@ -44,10 +43,6 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     "lines of earlier builds are not found": (
         "  return not have_new_lines[base]\n",
         "  return false\n",
-    ),
-    "a job joins a line of an earlier build before its first job": (
-        "    local before, texts, later, changed, n = key_lines.read(base, keys), {}, {}, {}, 0\n",
-        "    local before, texts, later, changed, n = texts_of(base, keys), {}, {}, {}, 0\n",
     ),
     "the groups of a step have the same numbers": ("      state.k = state.k + some\n", ""),
     "a partial add of groups loses the other jobs": (
@@ -68,10 +63,6 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the keys of completed runs are not reviewed": ("      review_ended(base, ended, call)\n", ""),
-    "a call reviews only the keys of its first group": (
-        "  for i = 1, #keys do ended[#ended + 1] = keys[i] end\n",
-        "",
-    ),
     "compact jobs have no event when they complete": (
         "  for i = 1, #ids do line[at + i] = ids[i] end\n",
         "",

@@ -51,17 +51,9 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  local due = after_claim(base, caller, n, n == most",
         "  local due = after_claim(base, caller, 0, n == most",
     ),
-    "a job of the active stream with its own lease is claimed directly": (
-        "  return not string.find(text, '\\161l', 1, true) and #text or nil\n",
-        "  return #text\n",
-    ),
     "a direct claim of the active stream passes the limits of the queue": (
         "not (seen.lane_lost or seen.limits)",
         "not seen.lane_lost",
-    ),
-    "a direct claim of the active stream loses signals": (
-        "  if not lines or call.seen.signalled then return nil end\n",
-        "  if not lines then return nil end\n",
     ),
     "a direct claim of the active stream reads the texts of jobs with a record": (
         "    if not line or #line > small then return nil end\n",

@@ -341,8 +341,6 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      if count >= most or left < 0 then",
         "      if left < 0 then",
     ),
-    "a claim forgets the starts that it has noted": ("    call.starts[key] = known + n\n", ""),
-    "a claim forgets the tokens that it has taken": ("      call.tokens[key] = left\n", ""),
     "a key that waits for its window or its bucket is not noted": ("    note_sleeping(base, sleeping, call)\n", ""),
     "a key that can start more jobs leaves the index": (
         "elseif taken < room then",
