@@ -41,6 +41,17 @@ async def test_the_end_of_a_run_starts_no_job_of_a_key_that_waits_for_a_retry(ti
     assert [await timed.run(1) for _ in range(2)] == [["a"], ["c"]]
 
 
+async def test_the_end_of_a_run_starts_no_job_of_a_paused_key(timed: Timed) -> None:
+    await timed.queue.set_key_limits(None, concurrency=2)
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abc"])
+    leases = await timed.fake_worker.claim(2)
+    await timed.queue.pause_key("k", 60)
+    await timed.fake_worker.complete(*leases)
+    assert await timed.names() == []
+    await timed.clock.advance(61 * SECOND)
+    assert await timed.run() == ["c"]
+
+
 async def test_a_job_that_comes_first_pays_its_own_cost(timed: Timed) -> None:
     await timed.queue.set_key_limits(None, token_bucket=TokenBucket(10, 0.01))
     await timed.queue.add("first", key="k", cost=9.5)
