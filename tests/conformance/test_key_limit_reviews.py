@@ -79,6 +79,19 @@ async def test_a_job_waits_that_a_changed_bucket_cannot_pay_for(timed: Timed) ->
     assert await timed.run() == ["1"]
 
 
+async def test_a_job_waits_for_the_retry_of_another_one_after_the_concurrency_was_lowered(timed: Timed) -> None:
+    """A claim may come before the keys are reviewed under their changed limits."""
+    await timed.queue.set_key_limits(None, concurrency=2)
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k", attempts=2)) for name in "ab"])
+    [retried] = await timed.fake_worker.claim(1)
+    await timed.fake_worker.settle(retried, "r", "60000 no")
+    functions = Functions(timed.queue.storage, timed.fake_worker.base)
+    await functions.limits.set_key("", concurrency="1")
+    assert await timed.run() == []
+    await timed.clock.advance(61 * SECOND)
+    assert [await timed.run(1) for _ in range(2)] == [["a"], ["b"]]
+
+
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
 async def test_the_starts_of_a_key_live_as_long_as_they_count(timed: Timed, whose: str | None) -> None:
     await timed.queue.set_key_limits(

@@ -301,9 +301,12 @@ async def test_jobs_that_a_bucket_cannot_pay_for_stay_in_their_line(
 
 
 @everywhere
+@pytest.mark.parametrize("limited", [False, True])
 async def test_a_claim_finds_a_line_without_a_text(
-    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, limited: bool
 ) -> None:
+    if limited:
+        await queue.set_key_limits(None, concurrency=2)
     ids = await add_keyed(queue, "a", "b", "a")
     await make_old(store, fake_worker.base, reload=False)
     assert "I28" in {finding.invariant for finding in await queue.check()}
