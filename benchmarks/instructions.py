@@ -30,7 +30,6 @@ from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed
 from glidemq_async.functions.push import JobsPushed
-from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS, DirectRead
 from glidemq_async.functions.wakeup import read_message
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.options.stored_options import ReplyTo, pack_extra
@@ -73,8 +72,8 @@ class Kind:
     """True if an idle worker waits for each job. Its whole life is counted, because the add may claim it."""
     pushed: bool = False
     """True if the idle worker accepts pushes."""
-    reads: DirectRead | None = None
-    """The jobs that the worker claims directly."""
+    is_direct: bool = False
+    """True if the worker claims directly."""
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -91,14 +90,11 @@ class Kind:
 
 KINDS: Final = {
     "plain": Kind(JobOptions()),
-    "plain, direct claims": Kind(JobOptions(), reads=PLAIN_JOBS),
+    "plain, direct claims": Kind(JobOptions(), is_direct=True),
     "one by one": Kind(JobOptions(), batch=1, jobs=200),
     "prioritized": Kind(JobOptions(priority=3)),
     "LIFO": Kind(JobOptions(lifo=True)),
     "keyed": Kind(JobOptions(), keys=200),
-    "prioritized, direct claims": Kind(JobOptions(priority=3), reads=ACTIVE_STREAM),
-    "LIFO, direct claims": Kind(JobOptions(lifo=True), reads=ACTIVE_STREAM),
-    "keyed, direct claims": Kind(JobOptions(), keys=200, reads=ACTIVE_STREAM),
     "awaited": Kind(JobOptions(), reply=b"client"),
     "awaited one by one": Kind(JobOptions(), batch=1, jobs=200, reply=b"client"),
     "woken worker": Kind(JobOptions(), batch=1, jobs=200, idle=True),
@@ -244,7 +240,7 @@ class InstructionClient:
             ran_ms=(len(claimed), 0),
             accepts_pushes=self._kind.pushed,
             has_push=bool(self.pushed),
-            reads=self._kind.reads,
+            is_direct=self._kind.is_direct,
         )
         for job in claimed:
             route = job.history.route if job.history else None

@@ -9,7 +9,7 @@
 -- A `status` in a header is a short reply code such as "ok", "missing" or "stale".
 -- Rules: parse and check, then read, then write. No fallible command after the first write. Bounded work per call.
 
-local GROUP = 'workers'          -- the one consumer group of `fifo` and `lane`
+local GROUP = 'workers'          -- the one consumer group of `fifo`
 local SEP = '\31'                -- unit separator: ids and names never hold control characters
 local RS = '\30'                 -- record separator, between the parts of one detail
 

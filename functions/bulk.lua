@@ -78,7 +78,7 @@ do
 
   function change.delete(base, job, _, call)
     if job.state == 'active' then
-      local consumer = entries.consumer_of(base, job.entry)
+      local consumer = runs.consumer_of(base, job.id, job.entry)
       if consumer then wakeup.send(base, consumer, 'x ' .. job.entry) end
     end
     removal.remove(base, job.id, job.state, call)

@@ -1,7 +1,7 @@
 -- checking: verifies the integrity of the stored data, in bounded steps and without a write.
 --   checkPlaces   structure cursor count -> { next cursor | '', flat { invariant, id, text } }
 --     Every member of the structure has a record whose location names this structure. structure: returned, scheduled,
---     completed, failed, lifo, prioritized, keyed, parents, suspended, fifo, lane.
+--     completed, failed, lifo, prioritized, keyed, parents, suspended, fifo, runs.
 --   checkKey      key cursor -> { next cursor | '', flat { invariant, subject, text } }
 --     The zset and the set of one key agree with the records. If the key is not in `key_lines`, it is in `ready` or
 --     `sleeping` exactly if it should be. checkQueue checks the other keys.
@@ -91,26 +91,23 @@ local function check_mark(raw, fields, special, report)
   end
 end
 
-local function check_entry(base, structure, entry, delivered, report)
-  local stream = base .. ':' .. structure
+local function check_entry(base, entry, delivered, report)
+  local stream = base .. ':fifo'
   local id, _, location, fields = entries.find(stream, entry[1])
   local pending = is_pending(stream, entry[1])
   local expected = pending and 'active' or 'waiting'
-  if structure == 'lane' and not pending then
-    found(report, 'I4', id, 'entry of the active stream ' .. entry[1] .. ' is not pending for any consumer')
-  end
   if fields and fields[1] ~= '' and not check_plain(base, entry[1], pending, delivered, report) then return end
   local state, at = location_of(base, id)
   if not state then
-    found(report, 'I2', id, structure .. ' entry ' .. entry[1] .. ' has no record')
+    found(report, 'I2', id, 'fifo entry ' .. entry[1] .. ' has no record')
   elseif state ~= expected or at ~= location then
     found(report, 'I3', id,
-      structure .. ' entry ' .. entry[1] .. ' is ' .. expected .. ' but its location is ' .. state .. ' ' .. at)
+      'fifo entry ' .. entry[1] .. ' is ' .. expected .. ' but its location is ' .. state .. ' ' .. at)
   end
 end
 
-local function check_stream(base, structure, cursor, count, report)
-  local stream, call_budget = base .. ':' .. structure, budget.new()
+local function check_fifo(base, cursor, count, report)
+  local stream, call_budget = base .. ':fifo', budget.new()
   local delivered = entries.last_delivered(stream)
   local special = tonumber(redis.call('HGET', base .. ':meta2', 'special') or 0)
   local from, n, last = cursor == '' and '-' or '(' .. cursor, 0, nil
@@ -119,10 +116,8 @@ local function check_stream(base, structure, cursor, count, report)
     local rows = redis.call('XRANGE', stream, from, '+', 'COUNT', wanted)
     for _, entry in ipairs(rows) do
       if last and budget.is_spent(call_budget) then return last end
-      check_entry(base, structure, entry, delivered, report)
-      if structure == 'fifo' and entries.before(delivered, entry[1]) then
-        check_mark(entry[1], entry[2], special, report)
-      end
+      check_entry(base, entry, delivered, report)
+      if entries.before(delivered, entry[1]) then check_mark(entry[1], entry[2], special, report) end
       call_budget.bytes, last, n = call_budget.bytes + #entry[2][2], entry[1], n + 1
     end
     if #rows < wanted then return '' end
@@ -144,10 +139,14 @@ local function is_there(base, id, state, entry)
   if entry == 'r' then return redis.call('ZSCORE', base .. ':returned', id) end
   if entry == 'i' then return redis.call('ZSCORE', base .. ':lifo', id) end
   if state == 'prioritized' then return redis.call('ZSCORE', base .. ':prioritized', entry .. id) end
-  local stream, raw = entries.stream_of(base, entry)
-  local holder, key, full = entries.find(stream, raw)
-  if key and redis.call('HEXISTS', base .. ':running', key) == 0 then return false end
-  return holder == id and full == entry and is_pending(stream, raw) == (state == 'active')
+  if string.sub(entry, 1, 1) ~= 'p' then
+    local key = string.sub(entry, 1, 1) == 'k' and runs.key_of(base, id, entry)
+    if key and redis.call('HEXISTS', base .. ':running', key) == 0 then return false end
+    return runs.row(base, id, entry) ~= nil and state == 'active'
+  end
+  local fifo, raw = base .. ':fifo', string.sub(entry, 2)
+  local holder, _, full = entries.find(fifo, raw)
+  return holder == id and full == entry and is_pending(fifo, raw) == (state == 'active')
 end
 
 -- Return true if there is a job with this id, in the structure that its record names.
@@ -155,6 +154,24 @@ function checking.is_there(base, id)
   local state, entry = record.location(base, id)
   if not state then return plain.find(base, id) ~= nil or compact.has(base, id) end
   return is_there(base, id, state, entry) or false
+end
+
+-- Check runs from a rank on: each has a job that runs under its token, and a worker.
+local function check_runs(base, cursor, count, report)
+  local from, call_budget = cursor == '' and 0 or integer('cursor', cursor), budget.new()
+  local rows = runs.rows_from(base, from, count, clock.now())
+  for i, row in ipairs(rows) do
+    if i > 1 and budget.is_spent(call_budget) then return digits(from + i - 1) end
+    local token, id = row[1], row[5]
+    local state, at = location_of(base, id)
+    if row[2] == '' then found(report, 'I4', id, 'its run ' .. token .. ' belongs to no worker') end
+    if not state then
+      found(report, 'I2', id, 'run ' .. token .. ' has no record')
+    elseif state ~= 'active' or at ~= token then
+      found(report, 'I3', id, 'run ' .. token .. ' is active but its location is ' .. state .. ' ' .. at)
+    end
+  end
+  return #rows == count and digits(from + count) or ''
 end
 
 local function check_record(base, id, report)
@@ -185,9 +202,10 @@ end
 
 register('checkPlaces', function(base, args)
   local structure, report = args[1], {}
-  local walk = STATE_OF[structure] and check_zset or check_stream
-  local cursor = walk(base, structure, args[2], integer('count', args[3]), report)
-  return {cursor, report}
+  local cursor, count = args[2], integer('count', args[3])
+  if structure == 'fifo' then return {check_fifo(base, cursor, count, report), report} end
+  if structure == 'runs' then return {check_runs(base, cursor, count, report), report} end
+  return {check_zset(base, structure, cursor, count, report), report}
 end, {'no-writes'})
 
 register('checkRecords', function(base, args)
@@ -250,24 +268,26 @@ register('checkKey', function(base, args)
   return {'', report}
 end, {'no-writes'})
 
--- Check that the counted runs of each key equal its entries in `lane` and its stopping runs, if they are few enough to
--- read.
+-- Check that the counted runs of each key equal its runs and its stopping runs, if they are few enough to read.
 local function check_running(base, report)
-  local stream, runs = base .. ':lane', stopping.by_key(base)
-  if not runs or redis.call('XLEN', stream) > 1000 or redis.call('HLEN', base .. ':running') > 1000 then return end
-  for _, entry in ipairs(redis.call('XRANGE', stream, '-', '+')) do
-    local key = entries.key_of(entry[2])
-    if key then runs[key] = (runs[key] or 0) + 1 end
+  local actual = stopping.by_key(base)
+  if not actual or redis.call('ZCARD', base .. ':runs') > 1000 or redis.call('HLEN', base .. ':running') > 1000 then
+    return
+  end
+  local _, keys = runs.jobs_from(base, '0', '-1')
+  for i = 1, #keys do
+    local key = keys[i]
+    if key then actual[key] = (actual[key] or 0) + 1 end
   end
   local counted = redis.call('HGETALL', base .. ':running')
   for i = 1, #counted, 2 do
     local key, count = counted[i], tonumber(counted[i + 1])
-    if count ~= runs[key] then
-      found(report, 'I6', key, count .. ' runs are counted and ' .. (runs[key] or 0) .. ' are active or stopping')
+    if count ~= actual[key] then
+      found(report, 'I6', key, count .. ' runs are counted and ' .. (actual[key] or 0) .. ' are active or stopping')
     end
-    runs[key] = nil
+    actual[key] = nil
   end
-  for key, count in pairs(runs) do
+  for key, count in pairs(actual) do
     found(report, 'I6', key, count .. ' runs are active or stopping and none is counted')
   end
 end
@@ -345,10 +365,10 @@ end
 
 function field.key_lines(base, key, text, report)
   local ids, others = key_lines.ids_in(text), {}
-  local texts, runs = compact.lines(base, ids, ANY), compact.runs(base, ids, ANY)
+  local texts, started = compact.lines(base, ids, ANY), compact.runs(base, ids, ANY)
   for i, id in ipairs(ids) do
     -- Most jobs are compact jobs. This needs no other command for them.
-    local waits = texts[i] and not runs[i]
+    local waits = texts[i] and not started[i]
     if not waits or keyed.parse(compact.head_of(texts[i])).key ~= key then others[#others + 1] = id end
   end
   check_members(base, key, others, 'key-waiting', report)
@@ -438,11 +458,24 @@ local function check_failing(base, at, report)
   return #found_here == STEP and digits(from + STEP) or nil
 end
 
+-- Check that each field of `renewed` has its run, if there are few enough runs to read.
+local function check_renewed(base, report)
+  local key, count = base .. ':renewed', redis.call('ZCARD', base .. ':runs')
+  local fields = redis.call('HLEN', key)
+  if fields > count then found(report, 'I4', 'renewed', 'more fields than there are runs') end
+  if count > 1000 or fields > 1000 then return end
+  local held = runs.tokens(base)
+  for _, token in ipairs(redis.call('HKEYS', key)) do
+    if not held[token] then found(report, 'I4', token, 'in renewed but there is no such run') end
+  end
+end
+
 -- Take one step through a hash, a zset or, for `revoking`, a set. Return where to continue, nil at the end.
 local function check_marks(base, name, at, report)
   local key, call_budget = base .. ':' .. name, budget.new()
   if field[name] then return check_hash(base, name, at, report) end
   if name == 'failing' then return check_failing(base, at, report) end
+  if name == 'renewed' then return check_renewed(base, report) end
   if name == 'revoking' then
     local step = redis.call('SSCAN', key, at, 'COUNT', STEP)
     for _, id in ipairs(step[2]) do mark.revoking(base, id, report) end
@@ -458,7 +491,7 @@ local function check_marks(base, name, at, report)
 end
 
 local MARKS = {'expiry', 'held', 'revoking', 'moved', 'completed', 'results', 'streamed', 'flowed', 'parents',
-  'suspended', 'signalled', 'stepped', 'failing', 'compact', 'compact_runs', 'key_lines'}
+  'suspended', 'signalled', 'stepped', 'failing', 'compact', 'compact_runs', 'key_lines', 'renewed'}
 
 register('checkQueue', function(base, args)
   local report = {}

@@ -144,7 +144,7 @@ local function refusal_of(base, id, entry, consumer)
   if not state then return 'missing' end
   if not entries.fenced then return nil end
   if state ~= 'active' or at ~= entry then return 'stale' end
-  if consumer ~= '' and entries.consumer_of(base, entry) ~= consumer then return 'stale' end
+  if consumer ~= '' and runs.consumer_of(base, id, entry) ~= consumer then return 'stale' end
 end
 
 -- Return the stored field for a child with a `job_id`.

@@ -1,7 +1,5 @@
 -- claim: gives startable jobs to a worker that can start them now.
--- Every claimed job becomes a pending entry: of `fifo` if it waited there, otherwise of `lane`, the active stream. A
--- job is appended to `lane` and made pending in the same call. In a direct claim a command of the worker makes it
--- pending.
+-- The entry of a claimed job that waited in `fifo` becomes pending. Any other claimed job gets a run in `runs`.
 -- Order: `returned`; then `fifo`, `lifo` and the lines of keys in turn, so that none of them starves another; then,
 -- when none of these has a job that can start, `prioritized`. A claim is limited by slots, by time, by bytes, and by
 -- the number of jobs that cannot start (for example expired ones). It takes jobs in steps, and checks its budget after
@@ -73,7 +71,20 @@ local function refuse(base, id, entry, key, expired, call)
   end
 end
 
--- Start the jobs that are now pending under these entries. Bad jobs are dropped from the batch and never block it.
+-- Remove the runs of jobs of a batch that cannot start. which: their positions.
+local function drop(base, batch, which)
+  local keys = batch.keys
+  for _, i in ipairs(which) do
+    local token, id, key = batch.entries[i], batch.ids[i], keys and keys[i]
+    if string.sub(token, 1, 1) == 'p' then
+      entries.drop(base .. ':fifo', {string.sub(token, 2)})
+    else
+      runs.remove(base, {id}, {token}, {key})
+    end
+  end
+end
+
+-- Start the jobs that now run under these tokens. Bad jobs are dropped from the batch and never block it.
 -- batch: { ids, entries } and, if the source has them, { whats, orders, keys, lines }, all by position; `what` applies
 -- to all jobs. lines: the texts of the compact jobs; head: see put_compact.
 local function start_batch(base, batch, call, out)
@@ -82,7 +93,7 @@ local function start_batch(base, batch, call, out)
   local first, posted = '1 ' .. digits(call.now) .. ' ' .. digits(call.lock), call.seen.posted or 0
   local touched, usual, prefix = call.seen.touched, read[batch.what] or read.h, base .. ':job:'
   local handed = call.seen.signalled and ids[1] and record.hand_overs(base, ids)    -- see signals.lua
-  local line, lines, runs, run = nil, batch.lines, nil, nil
+  local line, lines, texts, run = nil, batch.lines, nil, nil
   local rest = string.sub(first, 2)
   for i = 1, #ids do
     local id, entry = ids[i], batch.entries[i]
@@ -96,8 +107,8 @@ local function start_batch(base, batch, call, out)
     end
     if text then
       size, run = put_compact(out, id, entry, text, batch.head or 0, rest, call)
-      runs = runs or {}
-      runs[#runs + 1], runs[#runs + 2] = id, run
+      texts = texts or {}
+      texts[#texts + 1], texts[#texts + 2] = id, run
     end
     if size then
       line = line or events.line(call.lines, 'active')
@@ -105,13 +116,13 @@ local function start_batch(base, batch, call, out)
       bytes = bytes + size
       if handed then bytes = bytes + put_hand_over(out, handed[i]) end
     else
-      gone[#gone + 1] = string.sub(entry, 2)
+      gone[#gone + 1] = i
       bytes = bytes + REFUSED_BYTES
       refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
-  if runs then compact.start(base, runs, call.seen) end
-  if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end
+  if texts then compact.start(base, texts, call.seen) end
+  if gone[1] then drop(base, batch, gone) end
   return bytes + (call.seen.posted or 0) - posted
 end
 
@@ -145,34 +156,6 @@ local function read_new(base, consumer, count, call)
   local last = tonumber(string.match(rows[#rows][1], '^%d+'))
   if last >= call.seen.regrouped then redis.call('HDEL', base .. ':meta2', 'regrouped') end
   return without_completed(base, rows), #rows
-end
-
--- Make entries of `lane` pending for a consumer, one by one.
-function claim.entries(base, consumer, raw)
-  local n, command = #raw, {'XCLAIM', base .. ':lane', GROUP, consumer, '0', unpack(raw)}
-  command[n + 6], command[n + 7], command[n + 8], command[n + 9] = 'FORCE', 'JUSTID', 'LASTID', raw[n]
-  local reply = redis.pcall(unpack(command))
-  if reply.err then
-    entries.restore_active_stream(base, '(' .. raw[1])
-    redis.call(unpack(command))
-  end
-end
-
--- Append jobs to `lane` and make them pending for this consumer. Return their entries.
---
--- XCLAIM searches a node of up to 100 entries for each id, which was a quarter of the server's work for a LIFO job.
--- XREADGROUP makes all entries pending that follow the last delivered one. So the id of the last delivered entry is
--- first set to the end of `lane`. Without a group this fails, and the entries are claimed by their ids.
-function claim.enter_active_stream(base, consumer, ids, keys)
-  local stream, n = base .. ':lane', #ids
-  local can_read = n >= entries.few and not redis.pcall('XGROUP', 'SETID', stream, GROUP, '$').err
-  local made, raws = entries.enter(base, ids, keys)
-  if can_read then
-    redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', stream, '>')
-  else
-    claim.entries(base, consumer, raws)
-  end
-  return made
 end
 
 -- Return which of these entries belong to plain jobs with a record, by position.
@@ -243,18 +226,15 @@ function source.fifo(base, consumer, count, call, out)
   return found, bytes
 end
 
-local function start_in_active_stream(base, consumer, batch, call, out)
+-- Start jobs that did not wait in `fifo`. Return their number and their bytes.
+local function start_elsewhere(base, consumer, batch, call, out)
   if #batch.ids == 0 then return 0, 0 end
-  if direct_active.takes(base, call) then
-    local bytes = direct_active.size_of(batch, call)
-    if bytes then
-      direct_active.start(base, batch, call, out)
-      return #batch.ids, bytes
-    end
-    batch.entries = direct_active.append(base, batch, call)
-  else
-    batch.entries = claim.enter_active_stream(base, consumer, batch.ids, batch.keys)
+  local bytes = compact_claims.size_of(batch, call)
+  if bytes then
+    compact_claims.start(base, consumer, batch, call, out)
+    return #batch.ids, bytes
   end
+  batch.entries = runs.start(base, consumer, batch.ids, batch.keys, call)
   if batch.members then batch.whats = keyed_claim.whats_of(batch.members) end
   return #batch.ids, start_batch(base, batch, call, out)
 end
@@ -266,27 +246,27 @@ function source.returned(base, consumer, count, call, out)
     batch.ids[#batch.ids + 1] = popped[i]
     batch.orders[#batch.orders + 1] = digits(tonumber(popped[i + 1]))
   end
-  return start_in_active_stream(base, consumer, batch, call, out)
+  return start_elsewhere(base, consumer, batch, call, out)
 end
 
 function source.lifo(base, consumer, count, call, out)
   local batch = {ids = take_highest(base .. ':lifo', count), what = 'w'}
   batch.lines = compact.lines(base, batch.ids, call.seen)
-  return start_in_active_stream(base, consumer, batch, call, out)
+  return start_elsewhere(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
   local batch = {ids = take_lowest(base .. ':prioritized', count), what = 'w', head = compact.SEQUENCE_BYTES}
   for i, member in ipairs(batch.ids) do batch.ids[i] = string.sub(member, 17) end
   batch.lines = compact.lines(base, batch.ids, call.seen)
-  return start_in_active_stream(base, consumer, batch, call, out)
+  return start_elsewhere(base, consumer, batch, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
   keyed.review(base, call)
   local batch = keyed_claim.pop(base, count, call)
   batch.lines = compact.lines(base, batch.ids, call.seen)
-  local found, bytes = start_in_active_stream(base, consumer, batch, call, out)
+  local found, bytes = start_elsewhere(base, consumer, batch, call, out)
   -- A job that could not start makes room in its key for the next one.
   return keyed.has_review(call) and count or found, bytes
 end
@@ -398,11 +378,14 @@ local function reread_compact(base, id, token, out)
   put(out, id, token, name, data, opts, '1', compact.history_of(head))
 end
 
--- Read one job of an earlier claim again, if it still runs under its token.
-local function reread(base, token, out)
-  local stream, raw = entries.stream_of(base, token)
-  local id, _, entry, fields = entries.find(stream, raw)
-  if not id or entry ~= token then return end
+-- Read one job of an earlier claim again, if it still runs under its token. id: of a job that waited outside of `fifo`.
+local function reread(base, token, id, out)
+  local raw, fields = string.sub(token, 2), nil
+  if not id then
+    local found, _, _, values = entries.find(base .. ':fifo', raw)
+    if not found then return end
+    id, fields = found, values
+  end
   local key = base .. ':job:' .. id
   local location = redis.call('HGET', key, 'place')
   if location == 'active ' .. token then
@@ -419,6 +402,7 @@ end
 -- Return the jobs of an earlier claim that still run under their tokens, as the reply to a repeated claim.
 function claim.reread(base, consumer, tokens)
   local out = {n = 0, tokens = {}}
-  for _, token in ipairs(claim_tokens.each(base, consumer, tokens)) do reread(base, token, out) end
+  local list, ids = claim_tokens.each(base, consumer, tokens)
+  for i, token in ipairs(list) do reread(base, token, ids[i], out) end
   return out
 end

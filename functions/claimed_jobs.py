@@ -1,4 +1,4 @@
-"""The jobs of a claim, from the reply of `settleAndClaim` and from entries that the worker has read itself.
+"""The jobs of a claim, from the reply of `settleAndClaim` or from entries that the worker has read itself.
 
 Only this module knows how claimed jobs are sent.
 """
@@ -6,7 +6,6 @@ Only this module knows how claimed jobs are sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias, cast, overload
 
 from typing_extensions import override
@@ -17,7 +16,7 @@ _History: TypeAlias = list[bytes | None]
 EntryRow: TypeAlias = tuple[bytes, list[bytes]]
 """An entry of a stream: its id, and its fields and values.
 
-A plain job has its name and its data, and may have options. A compact job has its id and its text.
+A plain job has its name and its data, and may have options.
 """
 
 _FIELDS_OF_A_JOB = 4
@@ -33,8 +32,6 @@ _LIFO = b" l"
 """The end of the head of a LIFO job."""
 _SEQUENCE_BYTES = 17
 """The bytes of the head of a prioritized job before its history."""
-_OTHERS = b"h", b"k"
-"""The beginnings of the first field of an entry without a text, whose job is in the reply."""
 _KEYED = b"k "
 """The beginning of the head of a keyed job."""
 
@@ -103,12 +100,12 @@ def plain_job(entry: Any, name: Any, data: Any, opts: Any) -> ClaimedJob:
     )
 
 
-def claimed_jobs(flat: list[Any], read: Iterable[ClaimedJob] = ()) -> list[ClaimedJob]:
-    """Return the jobs of a claim, which are sent as one flat list. Marks in the list take their jobs from `read`."""
+def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
+    """Return the jobs of a claim, which are sent as one flat list."""
     # Calling the class costs twice as much as its __new__, and this runs once per job.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
-    values, others = iter(flat), iter(read)
+    values = iter(flat)
     jobs = list[ClaimedJob]()
     for entry, name, data, rest in zip(*[values] * _FIELDS_OF_A_JOB, strict=True):
         token, called = entry.decode(), name.decode(errors="replace")
@@ -117,8 +114,8 @@ def claimed_jobs(flat: list[Any], read: Iterable[ClaimedJob] = ()) -> list[Claim
             job: tuple[object, ...] = (token[:-BYTES_OF_A_TIME], "p" + token, 1, called, data, rest or b"", None, True)
         else:
             job_id, opts, fence, history = next(values), next(values), next(values), next(values)
-            if not token:  # a mark: `data` is the number of the jobs that the worker has read
-                jobs += islice(others, data)
+            if not token:
+                jobs += _compact_jobs(called, job_id.decode().split(" "), history)
                 continue
             past = _history(history) if history else None
             job = (job_id.decode(), token, int(fence), called, data or b"", opts or b"", past, False)
@@ -144,24 +141,27 @@ def _history(fields: _History | bytes) -> JobHistory:
     return JobHistory(route, added, int(failures or 0), int(stalls or 0), progress, origin, handed)
 
 
-def compact_jobs(rows: Iterable[EntryRow]) -> list[ClaimedJob]:
-    """Return the compact jobs of entries of the active stream, see direct_active.lua."""
+def _compact_jobs(head: str, ids: Iterable[str], texts: Iterable[bytes]) -> list[ClaimedJob]:
+    """Return compact jobs that start together, from their texts, see compact.lua.
+
+    Their tokens are `head` and three digits, from 000 on.
+    """
     # The same call of __new__ as in `claimed_jobs`.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob
     jobs = list[ClaimedJob]()
-    for entry, (field, text) in rows:
-        if field.startswith(_OTHERS):
-            continue
-        head, name, data = text.split(_SEPARATOR, 2)
+    for number, (job_id, text) in enumerate(zip(ids, texts, strict=True)):
+        start, name, data = text.split(_SEPARATOR, 2)
         opts = b""
         if _SIZE_FOLLOWS in name:
             name, _, size = name.partition(_SIZE_FOLLOWS)
             opts, data = data[: int(size)], data[int(size) :]
-        if head.startswith(_KEYED):
-            token, history = "k" + entry.decode(), JobHistory(head)
+        if start.startswith(_KEYED):
+            history = JobHistory(start)
         else:
-            since, _, route = (head if head.endswith(_LIFO) else head[_SEQUENCE_BYTES:]).partition(b" ")
-            token, history = "l" + entry.decode(), JobHistory(route, since)
-        jobs.append(new(kind, (field.decode(), token, 1, name.decode(errors="replace"), data, opts, history, False)))
+            since, _, route = (start if start.endswith(_LIFO) else start[_SEQUENCE_BYTES:]).partition(b" ")
+            history = JobHistory(route, since)
+        jobs.append(
+            new(kind, (job_id, f"{head}{number:03d}", 1, name.decode(errors="replace"), data, opts, history, False))
+        )
     return jobs

@@ -70,7 +70,7 @@ end
 local function put(out, id, entry, name, data, opts, fence, history)
   local at = #out
   out.n = out.n + 1
-  out.tokens[#out.tokens + 1] = entry
+  out.tokens[#out.tokens + 1] = claim_tokens.of(entry, id)
   out[at + 1], out[at + 2], out[at + 3], out[at + 4] = entry, name, data, 1
   out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
@@ -87,11 +87,12 @@ local function put_compact(out, id, entry, line, head, run, call)
   return #data, entry .. run
 end
 
--- Append a mark that takes the place of n jobs whose entries the caller reads itself, see direct_active.lua.
-local function put_read(out, n)
+-- Append compact jobs that start for the first time, as their texts. token: the beginning of their tokens, which end
+-- with three digits, from 000 on; names: their ids, separated by blanks.
+local function put_lines(out, token, names, lines)
   local at = #out
-  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = '', '', n, 1
-  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = '', '', '', false
+  out[at + 1], out[at + 2], out[at + 3], out[at + 4] = '', token, '', 1
+  out[at + 5], out[at + 6], out[at + 7], out[at + 8] = names, '', '', lines
 end
 
 -- Append a plain job. Return its bytes.
@@ -144,4 +145,4 @@ end
 
 claimed_rows.PROGRESS, claimed_rows.read, claimed_rows.own_lease = PROGRESS, read, own_lease
 claimed_rows.put, claimed_rows.put_plain, claimed_rows.put_plain_rows = put, put_plain, put_plain_rows
-claimed_rows.put_hand_over, claimed_rows.put_compact, claimed_rows.put_read = put_hand_over, put_compact, put_read
+claimed_rows.put_hand_over, claimed_rows.put_compact, claimed_rows.put_lines = put_hand_over, put_compact, put_lines

@@ -268,29 +268,33 @@ do
     return false
   end
 
-  -- Walk through the runs of a stream: end their leases and notify their workers.
+  -- Return up to n rows of the structure with the runs, see runs.lua.
+  local function rows_of(base, structure, n, step)
+    if structure == 'runs' then return runs.rows_from(base, 0, n, step.now) end
+    local rows = redis.pcall('XPENDING', base .. ':fifo', GROUP, '-', '+', n)
+    return rows.err and {} or rows
+  end
+
+  -- End the leases of all runs, and notify their workers.
   local function walk_runs(base, structure, _, _, step)
-    local stream = base .. ':' .. structure
     local over = in_pieces(step, function(n)
-      local rows, raw, ids = redis.pcall('XPENDING', stream, GROUP, '-', '+', n), {}, {}
-      if rows.err then return 0 end
+      local rows, ids = rows_of(base, structure, n, step), {}
       for i, row in ipairs(rows) do
         -- A plain job gets its record here, and its payload may be large.
         if i > 1 and budget.is_spent(step.budget) then break end
-        raw[i] = row[1]
-        plain.record_pending(base, stream, row, step)
-        local id, key, entry = entries.find(stream, row[1])
+        plain.record_pending(base, row, step)
+        local id, key, entry = runs.job_of(base, row)
         if id then
           local is_active, kept = redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry, false
           if is_active then
             wakeup.send(base, row[2], 'x ' .. entry)
             ids[#ids + 1] = id
-            kept = stopping.is_limited(base, entry, step) and stopping.keep(base, id, entry, key, row, step)
+            kept = stopping.is_limited(base, entry, step) and stopping.keep(base, id, entry, row, step)
           end
           if key and not kept then keyed.release(base, {key}, step) end
         end
+        runs.drop(base, row)
       end
-      entries.drop(stream, raw)
       remove(base, ids, step)
       keyed.review(base, step)
       return #rows
@@ -313,7 +317,7 @@ do
   local WAITING = {{walk_zset, 'scheduled'}, {walk_fifo, 'fifo'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
     {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
 
-  cleaning.ALL = {{walk_runs, 'fifo'}, {walk_runs, 'lane'}, {walk_zset, 'parents'}, {walk_zset, 'suspended'},
+  cleaning.ALL = {{walk_runs, 'fifo'}, {walk_runs, 'runs'}, {walk_zset, 'parents'}, {walk_zset, 'suspended'},
     WAITING[1], WAITING[2], WAITING[3], WAITING[4], WAITING[5], WAITING[6], {walk_results, 'results'},
     {walk_zset, 'completed'}, {walk_zset, 'failed'}}
 

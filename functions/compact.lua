@@ -203,6 +203,12 @@ function compact.claim_of(base, id, token)
   return tonumber(started), tonumber(lease)
 end
 
+-- Return when a running compact job began, ms; nil if there is none with this id.
+function compact.started_at(base, id)
+  local run = redis.call('HGET', base .. ':compact_runs', id)
+  return run and tonumber(compact.start_of(run) or nil)
+end
+
 -- Remove the compact jobs among these. Return their number.
 function record.remove_compact(base, ids)
   in_chunks('HDEL', base .. ':compact_runs', nil, ids)

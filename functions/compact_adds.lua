@@ -1,4 +1,5 @@
 -- compact_adds: adds compact jobs, see compact.lua. A call collects them, and a few commands write all jobs of a step.
+--   meta2  own_leases: 1 if a compact job may have a lease in its options, so that claims look at the options of each
 
 local compact_adds = {}
 
@@ -9,6 +10,13 @@ function compact_adds.fits(extra)
     if name ~= 'key' and name ~= 'lifo' and name ~= 'priority' and name ~= 'alone' then return false end
   end
   return extra.key ~= nil or extra.lifo or (extra.priority or 0) > 0
+end
+
+-- Note the options of compact jobs. Options with a lease contain the packed name "l".
+local function note_options(base, opts, call)
+  if opts == '' or call.has_own_lease or not string.find(opts, '\161l', 1, true) then return end
+  redis.call('HSET', base .. ':meta2', 'own_leases', '1')
+  call.has_own_lease = true
 end
 
 local function append(call, list, a, b)
@@ -37,6 +45,7 @@ end
 
 -- Collect a job that is being added. The caller ends its step with compact_adds.write.
 function compact_adds.add(base, id, name, data, opts, extra, added, call)
+  note_options(base, opts, call)
   append(call, 'compact', id, compact.line(enter(base, id, extra, added, call), name, data, opts))
 end
 
@@ -55,8 +64,9 @@ local function lists_of(call, name)
   return list, #list, texts, #texts
 end
 
-function compact_adds.lifo(_, state, at, from, n, _, call)
+function compact_adds.lifo(base, state, at, from, n, _, call)
   local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
+  note_options(base, args[at + 1], call)
   local list, size, texts, length = lists_of(call, 'lifo')
   local name, noted = args[at], #added
   local head = state.now .. ' l' .. middle(name, args[at + 1])
@@ -70,8 +80,9 @@ function compact_adds.lifo(_, state, at, from, n, _, call)
   call.startable = call.startable + n
 end
 
-function compact_adds.prioritized(_, state, at, from, n, kind, call)
+function compact_adds.prioritized(base, state, at, from, n, kind, call)
   local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
+  note_options(base, args[at + 1], call)
   local list, size, texts, length = lists_of(call, 'prioritized')
   local name, noted, priority = args[at], #added, digits(kind.extra.priority)
   local tail = ' ' .. state.now .. ' p ' .. priority .. middle(name, args[at + 1])
@@ -86,8 +97,9 @@ function compact_adds.prioritized(_, state, at, from, n, kind, call)
 end
 
 -- Their only option is a key, and the values of a job are its key and its data.
-function compact_adds.keyed(_, state, at, from, n, _, call)
+function compact_adds.keyed(base, state, at, from, n, _, call)
   local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
+  note_options(base, args[at + 1], call)
   local entered, size, texts, length = lists_of(call, 'entered')
   local name, noted = args[at], #added
   local tail, detail, before_data = ' 1000 ' .. state.now .. ' ', name .. RS, middle(name, args[at + 1])

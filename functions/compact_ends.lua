@@ -1,4 +1,4 @@
--- compact_ends: ends runs of jobs in the active stream. Their worker sends the completed ones in groups, see
+-- compact_ends: ends runs of jobs that did not wait in `fifo`. Their worker sends the completed ones in groups, see
 -- settle.lua. Most of these jobs are compact jobs, see compact.lua. A completed job stays a compact job while the
 -- retention policy keeps it, and gets a record if it has its own time to live. A run with another outcome also gets a
 -- record.
@@ -13,28 +13,34 @@ function compact_ends.open(base, ids, tokens, call)
   end
 end
 
--- Return the entries, the ids and (nil for a group without keys) the keys of the runs `from` to `to` of a group.
+-- Return the members of `runs`, the ids and (nil for a group without keys) the keys of the runs `from` to `to` of a
+-- group.
 local function read(args, group, from, to)
   local first, count = group.first - 1, group.count
-  local raws, ids = {unpack(args, first + from, first + to)}, {unpack(args, first + count + from, first + count + to)}
-  return raws, ids, group.width == 3 and {unpack(args, first + 2 * count + from, first + 2 * count + to)} or nil
+  local members = {unpack(args, first + from, first + to)}
+  local ids = {unpack(args, first + count + from, first + count + to)}
+  return members, ids, group.width == 3 and {unpack(args, first + 2 * count + from, first + 2 * count + to)} or nil
 end
 
--- Replace the entries that another consumer owns with an id that no entry has.
-local function disown(base, prefix, raws, consumer)
-  for i, raw in ipairs(raws) do
-    local holder = entries.consumer_of(base, prefix .. raw)
-    if holder and holder ~= consumer then raws[i] = '0-0' end
+local function tokens_in(members)
+  local tokens = {}
+  for i, member in ipairs(members) do tokens[i] = runs.token_in(member) end
+  return tokens
+end
+
+-- Replace the members that another consumer owns with one that is in no queue.
+local function disown(base, members, ids, consumer)
+  for i, token in ipairs(tokens_in(members)) do
+    local holder = token ~= '' and runs.consumer_of(base, ids[i], token)
+    if holder and holder ~= consumer then members[i] = '0-0' end
   end
 end
 
--- Acknowledge and delete these entries, and release their keys. Return true if every entry was still pending.
-local function release(base, raws, keys, call)
-  local lane = base .. ':lane'
-  local valid = entries.acknowledge(lane, raws) == #raws
-  -- The keys that the caller sent are trusted only if every run holds its lease.
-  if keys and not valid then keys = entries.keys_of(lane, raws) end
-  entries.delete_acknowledged(lane, raws, not valid or call.seen.lane_lost)
+-- End these runs, and release their keys. Return true if every run held its lease.
+local function release(base, members, ids, keys, call)
+  local found = runs.remove_members(base, members, call.seen)
+  local valid = found == #members
+  if keys and not valid then keys = runs.held_keys(base, ids, tokens_in(members), keys, found) end
   if keys and keys[1] then keyed.release_completed(base, keys, call) end
   return valid
 end
@@ -135,9 +141,10 @@ end
 -- Refused runs are added to `answer`. complete: outcomes.apply.c.
 function compact_ends.step(base, args, group, from, to, position, done, answer, call, complete)
   local seen, ended = call.seen, nil
-  local raws, ids, keys = read(args, group, from, to)
-  if call.verify then disown(base, group.prefix, raws, args[3]) end
-  local valid, keeps_compact = release(base, raws, keys, call) or not entries.fenced, keeps(group.policy, seen)
+  local members, ids, keys = read(args, group, from, to)
+  if call.verify then disown(base, members, ids, args[3]) end
+  local valid, keeps_compact = release(base, members, ids, keys, call), keeps(group.policy, seen)
+  valid = valid or not entries.fenced
   if group.since and valid and keeps_compact and seen.compact then
     local made = write_ends(base, args, group, ids, from, digits(call.now))
     if made == 0 then
@@ -146,9 +153,7 @@ function compact_ends.step(base, args, group, from, to, position, done, answer, 
     end
     ended = undo_others(base, ids, made)
   end
-  local tokens = {}
-  for i, raw in ipairs(raws) do tokens[i] = group.prefix .. raw end
-  local step = {args = args, group = group, ids = ids, tokens = tokens, from = from, position = position, valid = valid,
-    keeps = keeps_compact}
+  local step = {args = args, group = group, ids = ids, tokens = tokens_in(members), from = from,
+    position = position, valid = valid, keeps = keeps_compact}
   complete_each(base, step, ended, done, answer, call, complete)
 end

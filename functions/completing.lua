@@ -22,10 +22,10 @@ function completing.leased(base, raw, call)
   return found[2]
 end
 
--- The number of arguments of a run in the groups of the active stream, by the first letter of their tokens.
+-- The number of arguments of a run in the groups of other jobs, by the first letter of their tokens.
 local WIDTHS = {l = 2, k = 3}
 
--- Return the first letter of the tokens of a group of the active stream, and when its runs began (nil if unknown).
+-- Return the first letter of the tokens of a group of other jobs, and when its runs began (nil if unknown).
 -- Return nil for a group of plain jobs.
 local function active_kind(started)
   if tonumber(started) then
@@ -38,7 +38,7 @@ local function active_kind(started)
 end
 
 -- Read the groups from args[at] on, see settle.lua. Return them, the position after them, and the number of their jobs.
--- A group of the active stream has a `prefix`, a `width` and, if the start of its runs is known, `since`.
+-- A group of other jobs has a `prefix`, a `width` and, if the start of its runs is known, `since`.
 function completing.parse(args, at, number)
   local groups, total = {}, 0
   for g = 1, number do
@@ -47,9 +47,9 @@ function completing.parse(args, at, number)
     local width = WIDTHS[prefix or '']
     if policy ~= '' then finish.check_policy(policy) end
     local after = at + 3 + count * (width or 1)
-    -- Earlier builds sent each id behind its entry.
-    if width and count > 1 and not string.find(args[at + 4] or '', '-', 1, true) then
-      fail('ARGUMENT', 'the entries of a group must precede its ids')
+    -- Earlier builds sent tokens.
+    if width and not string.find(args[at + 3] or '', '%d[lk] ') then
+      fail('ARGUMENT', 'a group must begin with members of `runs`')
     end
     local m = integer('number of results', args[after])
     if count < 1 or not (m == 1 or m == count) then fail('ARGUMENT', count .. ' runs with ' .. m .. ' results') end
@@ -144,7 +144,7 @@ end
 -- Replace the entries that another consumer owns with an id that no entry has.
 local function disown(base, args, from, to)
   for i = from, to do
-    local holder = entries.consumer_of(base, 'p' .. args[i])
+    local holder = runs.consumer_of(base, nil, 'p' .. args[i])
     if holder and holder ~= args[3] then args[i] = '0-0' end
   end
 end

@@ -39,7 +39,7 @@ function direct_claim.open(base, call)
   if not group.pending then return false end
   local last = number_of(group['last-delivered-id'])
   if last < math.max(call.seen.special or 0, call.special or 0) then return false end
-  direct_active.open_gate(base)
+  redis.pcall('XGROUP', 'CREATE', base .. ':direct', GROUP, '$', 'MKSTREAM')
   return {last = last, pending = group.pending}
 end
 
@@ -52,7 +52,7 @@ end
 -- Close the gate. Note the starts of the jobs that the caller has read, and return their number and their tokens as
 -- claim_tokens.each reads them. before: of direct_claim.open.
 function direct_claim.close(base, consumer, before, call)
-  direct_active.close_gate(base)
+  redis.call('UNLINK', base .. ':direct')
   local group = entries.group_of(base .. ':fifo')
   local n = (group.pending or 0) - before.pending
   if n <= 0 then return 0, {} end
@@ -65,30 +65,4 @@ function direct_claim.close(base, consumer, before, call)
   end
   claim.note_small()
   return n, {claim_tokens.range(first, last)}
-end
-
--- Return the last token of the active stream among the tokens of a claim, nil if there is none.
-local function last_of(tokens)
-  for i = #tokens, 1, -1 do
-    if string.byte(tokens[i]) ~= WAITED then return string.match(tokens[i], '^.* (.*)$') or tokens[i] end
-  end
-end
-
--- Close the gate after a claim of direct_active.lua. If the caller has not read the entries, make them pending and
--- replace the jobs of the reply. jobs: of claim.take. Return the jobs of the reply.
-function direct_claim.close_active(base, consumer, jobs)
-  direct_active.close_gate(base)
-  local last, raws = last_of(jobs.tokens), {}
-  if not last or entries.consumer_of(base, last) == consumer then
-    redis.call('HDEL', base .. ':meta2', 'lane_lost')
-    return jobs
-  end
-  for _, token in ipairs(claim_tokens.each(base, consumer, jobs.tokens)) do
-    if string.byte(token) ~= WAITED then raws[#raws + 1] = string.sub(token, 2) end
-  end
-  for from = 1, #raws, CHUNK do
-    claim.entries(base, consumer, {unpack(raws, from, math.min(from + CHUNK - 1, #raws))})
-  end
-  redis.call('HDEL', base .. ':meta2', 'lane_lost')
-  return claim.reread(base, consumer, jobs.tokens)
 end

@@ -1,20 +1,13 @@
--- entries: the entries of the two streams. Every running job is a pending entry of one of them. The first character of
--- a lease token names the stream, and the rest is the id of the entry:
---   "p<id>"  `fifo`, the waiting jobs: the job was claimed from it. The id is "<number>-<ms>": a number from the
---            counter of generated ids, and the time of the entry. The fields of a plain job are its name and data (and
---            opts, ''), see plain.lua. For any other job they are '' and the job's id.
---   "l<id>"  `lane`, the active stream: the job waited elsewhere. The entry has the field "h" and the job's id.
---   "k<id>"  `lane`, a keyed job. The entry has the field "k<key>" and the job's id: one field instead of two, because
---            each argument of a command costs time.
--- The entry of a compact job may also have its id as the field, a number, and its text as the value, see
--- direct_active.lua.
+-- entries: the entries of `fifo`, the stream of waiting jobs. The run of a job that waited there is its pending entry.
+-- The token of the run is "p<id of the entry>". The id is "<number>-<ms>": a number from the counter of generated ids,
+-- and the time of the entry. The fields of a plain job are its name and data (and opts, ''), see plain.lua. For any
+-- other job they are '' and the job's id. The runs of all other jobs are in `runs`, see runs.lua.
 
 -- few: for fewer entries XDEL costs less than finding out what XTRIM may delete. A field of a table so that a test
 -- build can change it. fenced: false only in a test build.
 local entries = {few = 4, fenced = true}
 entries.SMALL = 4096             -- bytes of the data of a job that a worker may claim directly
 local SPECIAL_AT_ONCE = 15
-local KEYED, NINE = 107, 57      -- the bytes "k" and "9"
 
 -- Return a flat list of names and values as a table.
 local function named(flat)
@@ -49,10 +42,6 @@ end
 -- and delivers all entries again. delivered: the id of the last delivered entry.
 function entries.may_repeat(base, delivered)
   return delivered == '0-0' or redis.call('HEXISTS', base .. ':meta2', 'regrouped') == 1
-end
-
-function entries.stream_of(base, entry)
-  return base .. (string.sub(entry, 1, 1) == 'p' and ':fifo' or ':lane'), string.sub(entry, 2)
 end
 
 -- Acknowledge entries of one stream. Return how many of them were pending.
@@ -92,9 +81,8 @@ do
   -- bound is the first pending entry, or the first undelivered one if none is pending. The number of deleted entries
   -- shows if XTRIM has deleted all of them. If not, an older run is still active, and XDEL deletes the rest.
   --
-  -- Two kinds of entries are neither pending nor undelivered, and must stay: entries of `lane` whose group was
-  -- destroyed (`lane_lost`), because their jobs are still to be returned, and the kept entries of completed plain jobs
-  -- in `fifo`. strangers: true if there may be such entries.
+  -- The kept entries of completed plain jobs are neither pending nor undelivered, and must stay. strangers: true if
+  -- there may be such entries.
   function entries.delete_acknowledged(stream, raw, strangers)
     local bound = #raw >= entries.few and not strangers and first_open(stream)
     if bound and redis.call('XTRIM', stream, 'MINID', bound) == #raw then
@@ -108,29 +96,6 @@ end
 function entries.drop(stream, raw)
   entries.acknowledge(stream, raw)
   entries.delete(stream, raw)
-end
-
--- Append the entries of jobs to `lane`. Return their tokens and their ids.
-function entries.enter(base, ids, keys)
-  local stream, made, raws, prefix = base .. ':lane', {}, {}, keys and 'k' or 'l'
-  for i = 1, #ids do
-    local raw = redis.call('XADD', stream, '*', keys and 'k' .. keys[i] or 'h', ids[i])
-    made[i], raws[i] = prefix .. raw, raw
-  end
-  return made, raws
-end
-
--- Return the key in the fields of an entry of `lane`, nil if it has none.
-function entries.key_of(fields)
-  local field = fields[1]
-  local first = string.byte(field)
-  if first == KEYED then return string.sub(field, 2) end
-  return first <= NINE and string.match(fields[2], '^k %d+ %d+ %d+ %d+ ([^' .. SEP .. ']*)') or nil
-end
-
--- Return the job in the fields of an entry of `lane`.
-function entries.active_job(fields)
-  return string.byte(fields[1]) <= NINE and fields[1] or fields[2]
 end
 
 -- Reserve the next n numbers of the queue. Return the last one. An entry must have a higher number than all earlier
@@ -184,15 +149,11 @@ function entries.job_of(raw, fields)
   return string.match(raw, '^%d+')
 end
 
--- Return the job of an entry, its key if it has one, the entry with its prefix, and the fields of an entry of `fifo`.
--- Return nil if the entry is missing.
+-- Return the job of an entry, nil, its token, and its fields. Return nil if the entry is missing.
 function entries.find(stream, raw)
   local found = redis.call('XRANGE', stream, raw, raw)[1]
   if not found then return nil end
-  local fields = found[2]
-  if string.sub(stream, -5) ~= ':lane' then return entries.job_of(raw, fields), nil, 'p' .. raw, fields end
-  local key = entries.key_of(fields)
-  return entries.active_job(fields), key, (key and 'k' or 'l') .. raw
+  return entries.job_of(raw, found[2]), nil, 'p' .. raw, found[2]
 end
 
 -- Return true if one entry id comes before another.
@@ -204,50 +165,15 @@ function entries.before(a, b)
   return first < second
 end
 
-do
-  local before = entries.before
-
-  -- Return the ordering keys of these entries of keyed jobs, without the keys of removed entries. A worker usually
-  -- claims the runs together that it settles together, so one range read finds most entries. It misses an entry if many
-  -- runs of other workers lie between. The function reads each missed entry by its id.
-  function entries.keys_of(stream, raw)
-    local keys, found, first, last = {}, {}, raw[1], raw[1]
-    if #raw > 1 then
-      for _, entry in ipairs(raw) do
-        if before(entry, first) then first = entry elseif before(last, entry) then last = entry end
-      end
-      for _, entry in ipairs(redis.call('XRANGE', stream, first, last, 'COUNT', #raw * 2)) do
-        found[entry[1]] = entries.key_of(entry[2]) or false
-      end
-    end
-    for _, entry in ipairs(raw) do
-      if found[entry] == nil then found[entry] = select(2, entries.find(stream, entry)) or false end
-      if found[entry] then keys[#keys + 1] = found[entry] end
-      found[entry] = false         -- an entry that is named twice is released once
-    end
-    return keys
-  end
-end
-
 -- Return the row of XPENDING of a running job { id, consumer, idle ms, deliveries }, or nil.
 function entries.pending_row(stream, raw)
   local rows = redis.pcall('XPENDING', stream, GROUP, raw, raw, 1)
   return not rows.err and rows[1] or nil
 end
 
--- Return the consumer under whose name a running job is pending, or nil.
-function entries.consumer_of(base, entry)
-  local row = entries.pending_row(entries.stream_of(base, entry))
-  return row and row[2]
-end
-
 -- Return the number of pending entries. (The summary form of XPENDING would list every consumer.)
 function entries.pending_count(stream)
   return entries.group_of(stream).pending or 0
-end
-
-function entries.ensure_group(stream)
-  redis.pcall('XGROUP', 'CREATE', stream, GROUP, '0', 'MKSTREAM')
 end
 
 -- Create the consumer group of `fifo` if it does not exist. If it was destroyed, the server delivers all entries again,
@@ -257,21 +183,4 @@ function entries.ensure_fifo_group(base)
   if redis.pcall('XGROUP', 'CREATE', fifo, GROUP, '0', 'MKSTREAM').err then return end
   local last = redis.call('XREVRANGE', fifo, '+', '-', 'COUNT', 1)[1]
   if last then redis.call('HSET', base .. ':meta2', 'regrouped', string.match(last[1], '^%d+')) end
-end
-
--- Create the consumer group of `lane` if it does not exist. If it was destroyed, the entries of `lane` have lost their
--- leases, and only the call that creates the group can know that.
-function entries.ensure_active_group(base)
-  local lane = base .. ':lane'
-  if redis.pcall('XGROUP', 'CREATE', lane, GROUP, '0', 'MKSTREAM').err then return end
-  local last = redis.call('XREVRANGE', lane, '+', '-', 'COUNT', 1)[1]
-  if last then redis.call('HSET', base .. ':meta2', 'lane_lost', last[1]) end
-end
-
--- Create the consumer group of `lane` again after it was destroyed. The pending list was destroyed with it, so no
--- worker has a lease of the jobs in the entries up to `last`. The sweep returns these jobs to the queue; see
--- stalled.lua.
-function entries.restore_active_stream(base, last)
-  entries.ensure_group(base .. ':lane')
-  redis.call('HSET', base .. ':meta2', 'lane_lost', last)
 end

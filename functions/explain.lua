@@ -58,8 +58,7 @@ do
   function stands.failed(base, gates, id) explain_end(base, gates, id, 'failed') end
 
   function stands.active(base, gates, id, entry, call)
-    local stream, raw = entries.stream_of(base, entry)
-    local row, since = entries.pending_row(stream, raw), started_at(base, id)
+    local row, since = runs.row(base, id, entry), started_at(base, id)
     if row and not since then
       local _, fields = plain.find(base, id)
       if fields then since = plain.claim_of(base, row, fields, call.now) end
@@ -106,11 +105,9 @@ do
 
   -- Return a running job of a key and when it began, nil if none is found.
   local function holder_of(base, key)
-    for _, entry in ipairs(redis.call('XRANGE', base .. ':lane', '-', '+', 'COUNT', MOST_LOOKED)) do
-      if entries.key_of(entry[2]) == key then 
-        local id = entries.active_job(entry[2])
-        return id, started_at(base, id) or compact.claim_of(base, id, 'k' .. entry[1])
-      end
+    local ids, keys = runs.jobs_from(base, '0', digits(MOST_LOOKED - 1))
+    for i, id in ipairs(ids) do
+      if keys[i] == key then return id, started_at(base, id) or compact.started_at(base, id) end
     end
   end
 

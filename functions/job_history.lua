@@ -107,7 +107,7 @@ register('getHistory', function(base, args)
   local id = args[1]
   local kept = redis.call('HGET', base .. ':job:' .. id, 'history') or ''
   local state, entry = plain.location(base, id)
-  local consumer = state == 'active' and entries.consumer_of(base, entry) or ''
+  local consumer = state == 'active' and runs.consumer_of(base, id, entry) or ''
   return {kept, consumer, failure_groups.version_of(base, consumer, {})}
 end, {'no-writes'})
 

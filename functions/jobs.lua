@@ -11,8 +11,8 @@
 --       Until these messages arrive, descendants of the job may start.
 
 -- Notify the worker that runs this entry that its lease is gone.
-local function notify_run(base, entry)
-  local consumer = entries.consumer_of(base, entry)
+local function notify_run(base, id, entry)
+  local consumer = runs.consumer_of(base, id, entry)
   if consumer then wakeup.send(base, consumer, 'x ' .. entry) end
 end
 
@@ -26,7 +26,7 @@ request.register('removeJob', function(base, args)
   local id, call = args[3], queue_flags.call(base)
   local state, entry = plain.open(base, id, call.seen)
   if not state then return {'missing', ''} end
-  if state == 'active' then notify_run(base, entry) end
+  if state == 'active' then notify_run(base, id, entry) end
   removal.remove(base, id, state, call)
   return finished(base, 'ok', call)
 end, {'allow-oom'})

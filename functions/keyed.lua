@@ -54,6 +54,15 @@ function keyed.route_of(base, id)
   return text and string.sub(text, 1, 1) == 'k' and keyed.parse(text) or nil
 end
 
+-- Return the key of the keyed job that runs under a token. If the job has lost its record, the run has the key. Return
+-- nil if there is neither.
+function runs.key_of(base, id, token)
+  local route = keyed.route_of(base, id)
+  if route then return route.key end
+  local member = runs.find(base, token)
+  return member and select(3, runs.parts_of(member))
+end
+
 -- Mark a key for the next review. waits: a job has just entered its line, so the review need not check that; for a new
 -- job, its sequence, which also serves as the key's turn.
 function keyed.touch(call, key, waits)

@@ -7,17 +7,18 @@
 --   describeWorker  consumer info -> 0 | 1    replace the description of a worker that is present
 --   tellWorker  consumer command -> number of receivers: 0 if the worker does not listen, -1 if the caller may not
 --               publish. command: "pause", "resume", "stop" or "concurrency <n>"
--- Renewing verifies a claim and never creates one: only entries that are pending for this consumer are renewed. A
+-- Renewing verifies a claim and never creates one: only runs that belong to this consumer are renewed. A
 -- repeated call has no second effect, so it carries no request number. O(n).
 --   alive    zset  consumer -> last renewal ms;  workers  hash  consumer -> info
 --   meta2    hash  seen_at: last sign of life of any worker; gap: a time without one that counts as an outage, ms;
 --            settled_since, away: when the last outage ended, and its length; server: the run id of the server that the
 --            last sweep found; set_back: by how many ms the clock was set back, until a sweep has corrected the stored
 --            instants
--- A renewed entry has a delivery count of 2. That proves that its worker received the claim (see stalled.lua).
+-- A renewed entry of `fifo` has a delivery count of 2. That proves that its worker received the claim (see
+-- stalled.lua). A renewed run outside of `fifo` has a mark instead, see runs.lua.
 
 local lease = {}
-local RENEWED = 2
+local RENEWED = runs.RENEWED
 local FIRST_TOKEN = 6            -- the position of the first entry in the arguments of a renewal
 local FIELDS = 3
 local OF_FIFO = 112              -- the byte "p", the first of a token of `fifo`
@@ -112,7 +113,7 @@ local function own(stream, consumer, raw)
   return held
 end
 
--- Renew entries of one stream. received: the worker has received the claim. Return the pending ones.
+-- Renew entries of `fifo`. received: the worker has received the claim. Return the pending ones.
 local function extend(stream, consumer, raw, received)
   local renewed = {}
   for from = 1, #raw, CHUNK do
@@ -133,24 +134,28 @@ local function is_last_call(base, consumer, number)
   return kept and string.sub(kept, 1, #number + 1) == number .. ' '
 end
 
--- Return the entry ids in `fifo`, and the entry ids in `lane`. The tokens are at every `step`th position from `at`.
-local function by_stream(tokens, at, step)
-  local waited, active = {}, {}
+-- Return the ids of the entries of `fifo`, and the other tokens. The tokens are at every `step`th position from `at`.
+local function sorted(tokens, at, step)
+  local waited, others = {}, {}
   for i = at, #tokens, step do
-    local list = string.byte(tokens[i]) == OF_FIFO and waited or active
-    list[#list + 1] = string.sub(tokens[i], 2)
+    local token = tokens[i]
+    if string.byte(token) == OF_FIFO then
+      waited[#waited + 1] = string.sub(token, 2)
+    else
+      others[#others + 1] = token
+    end
   end
-  return waited, active
+  return waited, others
 end
 
 -- Renew the jobs of a claim whose reply the worker has not received yet. A large payload on a slow connection can take
 -- longer than a lease. The worker does not know these jobs, so it names the number of its call. The entries keep their
--- delivery count, because the worker has not received the claim.
+-- delivery count and the other runs get no mark, because the worker has not received the claim.
 local function renew_in_transit(base, consumer, number)
   if not is_last_call(base, consumer, number) then return end
-  local waited, active = by_stream(settle.claimed_last(base, consumer), 1, 1)
+  local waited, others = sorted(settle.claimed_last(base, consumer), 1, 1)
   extend(base .. ':fifo', consumer, waited, false)
-  extend(base .. ':lane', consumer, active, false)
+  runs.renew(base, consumer, others, false, clock.now())
 end
 
 -- Return the tokens among args that were not renewed, and the tokens of revoked jobs.
@@ -158,7 +163,9 @@ local function sort_out(base, args, renewed, revoking)
   local lost, revoked = {}, {}
   for i = FIRST_TOKEN, #args, FIELDS do
     local token = args[i]
-    if not renewed[string.byte(token) == OF_FIFO][string.sub(token, 2)] then
+    local is_renewed = renewed[token]
+    if string.byte(token) == OF_FIFO then is_renewed = renewed[string.sub(token, 2)] end
+    if not is_renewed then
       lost[#lost + 1] = token
     elseif revoking and redis.call('SISMEMBER', base .. ':revoking', args[i - 1]) == 1 then
       revoked[#revoked + 1] = token
@@ -168,9 +175,10 @@ local function sort_out(base, args, renewed, revoking)
   return {lost, revoked}
 end
 
-local function as_set(list)
+local function as_set(list, more)
   local set = {}
   for _, item in ipairs(list) do set[item] = true end
+  for _, item in ipairs(more or {}) do set[item] = true end
   return set
 end
 
@@ -203,22 +211,22 @@ register('renewLeases', function(base, args)
   integer('answered', args[3])
   integer('in_transit', args[4])
   queue_flags.require(base)
-  local consumer, stream, lane = args[1], base .. ':fifo', base .. ':lane'
-  report_alive(base, consumer, args[2], clock.now())
-  local waited, active = by_stream(args, FIRST_TOKEN, FIELDS)
-  local n = #waited + #active
+  local consumer, stream = args[1], base .. ':fifo'
+  local now = clock.now()
+  report_alive(base, consumer, args[2], now)
+  local waited, others = sorted(args, FIRST_TOKEN, FIELDS)
+  local n = #waited + #others
   -- Replication keeps the order of writes, so a server that knows the worker's last call knows every claim before it.
   -- Then each pending entry is the worker's. Otherwise it is verified, which takes a third of the time of a renewal.
   if n > 0 and not is_last_call(base, consumer, args[3]) then
     waited = waited[1] and own(stream, consumer, waited) or waited
-    active = active[1] and own(lane, consumer, active) or active
   end
-  waited, active = extend(stream, consumer, waited, true), extend(lane, consumer, active, true)
+  waited, others = extend(stream, consumer, waited, true), runs.renew(base, consumer, others, true, now)
   note_starts(base, args, waited)
   renew_in_transit(base, consumer, args[4])
   local revoking = exists(base .. ':revoking')
-  if not revoking and #waited + #active == n then return {{}, {}} end
-  return sort_out(base, args, {[true] = as_set(waited), [false] = as_set(active)}, revoking)
+  if not revoking and #waited + #others == n then return {{}, {}} end
+  return sort_out(base, args, as_set(waited, others), revoking)
 end, {'allow-oom'})
 
 register('endRuns', function(base, args)
@@ -242,5 +250,3 @@ register('tellWorker', function(base, args)
   local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. args[1], 'c ' .. args[2])
   return type(heard) == 'number' and heard or -1
 end, {'allow-oom'})
-
-lease.RENEWED = RENEWED

@@ -149,8 +149,7 @@ end
 
 -- Return how many more jobs may run at the same time, and how many run.
 function limits.run_room(base, concurrency)
-  local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
-    + redis.call('ZCARD', base .. ':stopping')
+  local running = runs.count(base) + redis.call('ZCARD', base .. ':stopping')
   return math.max(0, concurrency - running), running
 end
 

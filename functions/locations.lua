@@ -4,7 +4,7 @@
 --   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
 --                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
---   active       "p…"  pending entry of `fifo`           "l…" "k…" pending entry of `lane`
+--   active       "p…"  pending entry of `fifo`           "l…" "k…" run in `runs`, see runs.lua
 --   waiting-children  "w"  member of `parents`, see plans.lua
 --   suspended    "s"  member of `suspended`, see signals.lua
 --   delayed      "<16 digits>"  member of `scheduled`, with these digits before the id
@@ -30,14 +30,14 @@ function locations.is_unstarted(state)
   return state and state ~= 'active' and state ~= 'suspended' and not locations.is_final(state)
 end
 
--- Remove the entry of a run that is not settled, and free its key and its place in the limits. Return its job and the
--- entry with its prefix, or nil if the entry does not exist.
-function locations.give_up(base, stream, raw, call)
-  local id, key, entry = entries.find(stream, raw)
-  entries.drop(stream, {raw})
+-- End a run that is not settled, and free its key and its place in the limits. row: see runs.lua. Return its job and
+-- its token, or nil if its entry does not exist.
+function locations.give_up(base, row, call)
+  local id, key, token = runs.job_of(base, row)
+  runs.drop(base, row)
   if key then keyed.release(base, {key}, call) end
   limits.freed(1, call)
-  return id, entry
+  return id, token
 end
 
 local leave = {}
@@ -48,8 +48,7 @@ function leave.waiting(base, id, entry)
   elseif entry == 'i' then
     redis.call('ZREM', base .. ':lifo', id)
   else
-    local stream, raw = entries.stream_of(base, entry)
-    entries.drop(stream, {raw})
+    entries.drop(base .. ':fifo', {string.sub(entry, 2)})
   end
 end
 
@@ -72,12 +71,14 @@ end
 
 -- Take a running job out, because it is removed. Its handler still executes, see stopping.lua.
 function leave.active(base, id, entry, call)
-  local stream, raw = entries.stream_of(base, entry)
-  local row = stopping.is_limited(base, entry, call) and entries.pending_row(stream, raw)
-  if row and stopping.keep(base, id, entry, select(2, entries.find(stream, raw)), row, call) then
-    entries.drop(stream, {raw})
+  local row = runs.row(base, id, entry)
+  if row and stopping.is_limited(base, entry, call) and stopping.keep(base, id, entry, row, call) then
+    runs.drop(base, row)
+  elseif row then
+    locations.give_up(base, row, call)
   else
-    locations.give_up(base, stream, raw, call)
+    entries.drop(base .. ':fifo', {string.sub(entry, 2)})
+    limits.freed(1, call)
   end
 end
 

@@ -13,8 +13,8 @@
 --   layout 1                                   layout 2
 --   hash `meta`                                hash `meta2`; `meta` has the notice of layout.lua
 --   waiting  "s<ms>-<seq>" entry of `stream`   "p<number>-<ms>" entry of `fifo`
---   active   "s<ms>-<seq>" pending in `stream` "l…" pending in `lane`. Every run gets a new entry, so that a worker
---                                              that was suspended for a minute finds that it has lost its leases.
+--   active   "s<ms>-<seq>" pending in `stream` "l…" "k…" in `runs`. Every run gets a new token, so that a worker that
+--            "l…" "k…" pending in `lane`       was suspended for a minute finds that it has lost its leases.
 --   order of a returned job: ms * 4096 + seq   the same number minus 2^53. Then all of them come before the jobs that
 --                                              return later, whose order is the number of their entry.
 --   `added` is derived from the "s…" entry     is stored when the entry changes
@@ -56,16 +56,17 @@ local function keep_added(base, id, raw)
   redis.call('HSETNX', key, 'added', added)
 end
 
--- Make a run pending under a new entry of `lane`, with the same consumer and the same age. row: its row of XPENDING;
--- field: of the new entry, see entries.lua.
-local function move_run(base, row, field, id)
-  local lane, key = base .. ':lane', base .. ':job:' .. id
-  local raw = redis.call('XADD', lane, '*', field, id)
-  redis.call('XCLAIM', lane, GROUP, row[2], '0', raw, 'IDLE', digits(row[3]), 'RETRYCOUNT', digits(row[4]), 'FORCE',
-    'JUSTID', 'LASTID', raw)
-  local is_keyed, claim = field ~= 'h', redis.call('HGET', key, 'claim')
-  redis.call('HSET', key, 'place', 'active ' .. (is_keyed and 'k' or 'l') .. raw)
-  if claim and not is_keyed then redis.call('HSET', key, 'claim', claim_with_order(claim, row[1])) end
+-- Store a run in `runs`, with the same worker and the same age. row: its row of XPENDING; ordering_key: nil for a job
+-- without one.
+local function move_run(base, row, ordering_key, id)
+  local key, claim = base .. ':job:' .. id, nil
+  local keys = ordering_key and {ordering_key}
+  local call = {now = clock.now() - row[3]}
+  local token = runs.start(base, row[2], {id}, keys, call)[1]
+  if row[4] >= runs.RENEWED then runs.note_renewals(base, {token}, true, call.now) end
+  claim = redis.call('HGET', key, 'claim')
+  redis.call('HSET', key, 'place', 'active ' .. token)
+  if claim and not ordering_key then redis.call('HSET', key, 'claim', claim_with_order(claim, row[1])) end
 end
 
 -- Append the jobs of undelivered entries { raw, hint, id, has_record } to `fifo`, in this order.
@@ -87,7 +88,7 @@ local FOLLOWING = {lane = 'stream -', stream = 'returned -', returned = 'complet
 -- Each phase makes one step from a position. It returns the next position, nil if nothing is left.
 
 -- Runs of `lane`. position: the last entry of layout 1, and the last one that was handled. Entries that are not pending
--- have lost their group, and sweeps return their jobs.
+-- have lost their group and stay, and sweeps return their jobs, see stalled.lua.
 function phase.lane(base, position)
   local last, from = string.match(position, '^(%S+) (%S+)$')
   local lane, moved = base .. ':lane', {}
@@ -96,12 +97,14 @@ function phase.lane(base, position)
     local raw, field, id = entry[1], entry[2][1], entry[2][2]
     local row = entries.pending_row(lane, raw)
     if row and place_of(base, id) == 'active ' .. (field == 'h' and 'l' or 'k') .. raw then
-      move_run(base, row, field, id)
+      move_run(base, row, field ~= 'h' and string.sub(field, 2) or nil, id)
       moved[#moved + 1] = raw
     end
   end
   entries.drop(lane, moved)
-  return rows[1] and last .. ' ' .. rows[#rows][1]
+  if rows[1] then return last .. ' ' .. rows[#rows][1] end
+  if redis.call('XLEN', lane) == 0 then redis.call('UNLINK', lane) end
+  return nil
 end
 
 -- Move the job of an entry of `stream`, or append it to `waiting`. An entry that another one of the same job has
@@ -111,7 +114,7 @@ local function take_entry(base, raw, fields, row, waiting)
   local place = place_of(base, id)
   if place == 'active s' .. raw and row then
     keep_added(base, id, raw)
-    move_run(base, row, 'h', id)
+    move_run(base, row, nil, id)
   elseif not place or place == 'waiting s' .. raw then
     waiting[#waiting + 1] = {raw = raw, hint = hint, id = id, has_record = place}
   elseif place == 'active s' .. raw then
@@ -187,7 +190,8 @@ local function begin(base)
   redis.call('HSET', key, unpack(redis.call('HGETALL', base .. ':meta')))
   layout.write_notice(base)
   redis.call('HSET', key, 'owner', layout.OWNER, 'layout', layout.NUMBER, 'features', queue_flags.MIGRATING)
-  redis.call('HDEL', key, 'sweep_stream', 'sweep_lane', 'sweep_rest', 'relaying')
+  redis.call('HDEL', key, 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost',
+    'relaying')
   redis.call('UNLINK', base .. ':idle', base .. ':timer', base .. ':schedules_timer')
   entries.ensure_fifo_group(base)
   lift_counter(base)
@@ -224,7 +228,6 @@ register('migrateQueue', function(base)
     if names[1] then return {'workers', ago, unpack(names)} end
     position = begin(base)
   end
-  entries.ensure_active_group(base)
   position = advance(base, position, call_budget)
   if position then
     redis.call('HSET', key, 'migrating', position)

@@ -11,8 +11,7 @@
 do
   -- Return the number of jobs in any location, and of entries of runs.
   local function size(base)
-    local n = 0
-    for _, name in ipairs({'fifo', 'lane'}) do n = n + redis.call('XLEN', base .. ':' .. name) end
+    local n = redis.call('XLEN', base .. ':fifo') + redis.call('ZCARD', base .. ':runs')
     for name in pairs(cleaning.EXPECTED) do n = n + redis.call('ZCARD', base .. ':' .. name) end
     return n
   end
@@ -39,7 +38,7 @@ do
   request.register('obliterateQueue', function(base, args)
     local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
     if cursor == '' then
-      local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')
+      local running = runs.count(base)
       if running > 0 and force ~= '1' then return {'', 0, running} end
       redis.call('HSET', base .. ':meta2', 'paused', '1')
     end

@@ -208,10 +208,13 @@ function plain.forget_starts(base, raw)
   in_chunks('HDEL', base .. ':started', nil, ids)
 end
 
--- Give the job of a pending entry a record if it has none, so that its entry can be deleted. row: its row of XPENDING.
-function plain.record_pending(base, stream, row, call)
-  local id, _, token, fields = entries.find(stream, row[1])
-  if id and not fields then compact.open_run(base, id, token) end
+-- Give the job of a run a record if it has none, so that the caller can end the run. row: see runs.lua.
+function plain.record_pending(base, row, call)
+  if row[5] then
+    compact.open_run(base, row[5], row[1])
+    return
+  end
+  local id, _, _, fields = entries.find(base .. ':fifo', row[1])
   if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then return end
   local started, lease = plain.claim_of(base, row, fields, call.now)
   plain.record_run(base, row[1], fields, started, lease, call.seen)

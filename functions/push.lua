@@ -4,7 +4,7 @@
 --   message  "p<number> <ms> <cmsgpack>": the number of the worker's last call; the time of the claim; the jobs, as a
 --            settle call returns them
 --            "j<number> <ms> <entry> <length of name> <name><data>": the same with one plain job without options
---   call:<consumer>  after the reply, { time of the claim, ms; { token } } and a nil, both cmsgpack
+--   call:<consumer>  after the reply, { time of the claim, ms; tokens, see claim_tokens.lua } and a nil, both cmsgpack
 -- A push is a claim whose reply may be lost, because a message is delivered once or never. So the tokens are stored
 -- with the reply to the worker's last call, which also states the lease of the runs. A lost push counts as undelivered,
 -- as a lost reply does (stalled.lua). A worker gets at most one push between two calls, because a push removes it from

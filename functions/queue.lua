@@ -52,7 +52,6 @@ register('openQueue', function(base, args)
   if mode ~= '' then redis.call('HSETNX', key, 'mode', mode) end
   if args[3] and args[3] ~= '' then redis.call('HSET', key, 'dead_letter', args[3]) end
   entries.ensure_fifo_group(base)
-  entries.ensure_active_group(base)
   queue_flags.compare(base)
   -- Each call reads a dozen fields. The server stores a small hash as a list and would search it for each of them.
   redis.call('HSET', key, SEP, WIDENER)

@@ -12,20 +12,29 @@
 -- itself (`compared`). Until then it looks for all structures. The same holds after a restart and after a failover.
 
 local queue_flags = {}
--- The first structure has the letter "a", the next one "b", and "{" follows "z". The letters are stored, so append new
+-- The first structure has the first letter of ALL, the next one the second. The letters are stored, so append new
 -- structures at the end. Neighbours often exist together, which saves steps of the search below.
 local STRUCTURES = {'waiters', 'held', 'expiry', 'revoking', 'returned', 'scheduled', 'lifo', 'prioritized', 'ready',
   'sleeping', 'resting', 'pauses', 'limits', 'deduped', 'timer', 'outbox', 'moved',
   'running', 'results', 'recorded', 'started', 'streamed', 'parents', 'flowed', 'flow_work', 'suspended',
-  'signalled', 'stepped', 'event_rules', 'compact'}
-local ALL = 'abcdefghijklmnopqrstuvwxyz{|}~'
+  'signalled', 'stepped', 'event_rules', 'compact', 'renewed'}
+local ALL = 'abcdefghijklmnopqrstuvwxyz{|}~A'
+local names                      -- the structures by the bytes of their letters, made by the first call
 queue_flags.MIGRATING = '!'      -- the value of `features` while migrateQueue converts the queue
-local FIRST_LETTER = 97
 
 -- Refuse a call to a queue whose structures have layout 1. Its `features` are absent or MIGRATING, so calls to
 -- other queues do not come here.
 local function refuse_old(base, features)
   if features or redis.call('TYPE', base .. ':meta').ok == 'hash' then layout.require_migration(base) end
+end
+
+-- Return the structure of a flag, nil for an unknown one.
+local function structure_at(features, i)
+  if not names then
+    names = {}
+    for k, name in ipairs(STRUCTURES) do names[string.byte(ALL, k)] = name end
+  end
+  return names[string.byte(features, i)]
 end
 
 -- Return the letter of a structure.
@@ -51,7 +60,7 @@ end
 function queue_flags.flagged_in(features)
   local found = {}
   for i = 1, #features do
-    local name = STRUCTURES[string.byte(features, i) - FIRST_LETTER + 1]
+    local name = structure_at(features, i)
     if name then found[name] = true end
   end
   return found
@@ -75,13 +84,13 @@ local last_base, last_letters, last_names, last_keys
 -- lists are kept.
 local function flagged(base, letters)
   if base ~= last_base or letters ~= last_letters then
-    local names, keys = {}, {}
+    local found, keys = {}, {}
     for i = 1, #letters do
       -- `meta2` may have been written by hand, or by a later version with more structures.
-      local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
-      if name then names[#names + 1], keys[#keys + 1] = name, base .. ':' .. name end
+      local name = structure_at(letters, i)
+      if name then found[#found + 1], keys[#keys + 1] = name, base .. ':' .. name end
     end
-    last_base, last_letters, last_names, last_keys = base, letters, names, keys
+    last_base, last_letters, last_names, last_keys = base, letters, found, keys
   end
   return last_names, last_keys
 end
@@ -119,23 +128,23 @@ function queue_flags.is_paused(value, now)
   return ends == true or (ends and ends > now) or false
 end
 
--- Return { paused, touched, turn, dead_letter, incarnation, limited, lane_lost, logs, keep = { completed, failed },
--- features, shortest_lease, horizon, regrouped, special, <structure> = true if it exists }. limited: keys have limits,
--- see keyed.lua. lane_lost: `lane` may hold entries that are not pending, see entries.lua. shortest_lease: see
--- stalled.lua. horizon: see results.lua. regrouped, special: see entries.lua.
+-- Return { paused, touched, turn, dead_letter, incarnation, limited, logs, keep = { completed, failed }, features,
+-- shortest_lease, horizon, regrouped, special, own_leases, <structure> = true if it exists }. limited: keys have
+-- limits, see keyed.lua. shortest_lease: see stalled.lua. horizon: see results.lua. regrouped, special: see
+-- entries.lua. own_leases: see compact_adds.lua.
 function queue_flags.at(base)
   local meta = redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'keep_failed', 'touched',
-    'dead_letter', 'turn', 'incarnation', 'key_limits', 'lane_lost', 'features', 'logs', 'shortest_lease', 'horizon',
-    'regrouped', 'special')
-  local features = meta[10]
+    'dead_letter', 'turn', 'incarnation', 'key_limits', 'features', 'logs', 'shortest_lease', 'horizon', 'regrouped',
+    'special', 'own_leases')
+  local features = meta[9]
   if not features or features == queue_flags.MIGRATING then refuse_old(base, features) end
   local seen = {paused = meta[1] and meta[1] ~= '0' and queue_flags.pause_of(meta[1]),
     touched = meta[4] == '1', turn = tonumber(meta[6] or 0),
     dead_letter = meta[5] and meta[5] ~= '' and meta[5] or nil, incarnation = meta[7],
-    limited = meta[8] == '1', lane_lost = meta[9] and true, keep = {completed = meta[2] or '', failed = meta[3] or ''},
-    features = features, logs = meta[11] and true, shortest_lease = tonumber(meta[12] or nil),
-    horizon = tonumber(meta[13] or nil), regrouped = tonumber(meta[14] or nil),
-    special = tonumber(meta[15] or nil)}
+    limited = meta[8] == '1', keep = {completed = meta[2] or '', failed = meta[3] or ''},
+    features = features, logs = meta[10] and true, shortest_lease = tonumber(meta[11] or nil),
+    horizon = tonumber(meta[12] or nil), regrouped = tonumber(meta[13] or nil),
+    special = tonumber(meta[14] or nil), own_leases = meta[15] and true}
   local letters = features and compared[base] and features or ALL
   if letters ~= '' then look_up(base, letters, seen) end
   return seen
@@ -157,7 +166,7 @@ end
 function queue_flags.some(base, features, names)
   local letters, found = features and compared[base] and features or ALL, {}
   for i = 1, #letters do
-    local name = STRUCTURES[string.byte(letters, i) - FIRST_LETTER + 1]
+    local name = structure_at(letters, i)
     if names[name] then found[name] = exists(base .. ':' .. name) end
   end
   return found
@@ -209,6 +218,17 @@ function queue_flags.note_old_lines(base)
   have_new_lines[base] = nil
 end
 
+-- Another text of the library may have added compact jobs that set a lease, without the note of compact_adds.lua.
+local function note_own_leases(base, has_compact, seen)
+  local value = redis.call('HGET', base .. ':meta2', 'own_leases')
+  if value and not has_compact then
+    redis.call('HDEL', base .. ':meta2', 'own_leases')
+  elseif not value and has_compact and not compared[base] then
+    redis.call('HSET', base .. ':meta2', 'own_leases', '1')
+    if seen then seen.own_leases = true end
+  end
+end
+
 -- Compare the flags with the structures and correct them. From now on, this text trusts them. seen: the table of
 -- queue_flags.at, which is corrected too. The caller has checked the layout.
 function queue_flags.compare(base, seen)
@@ -222,6 +242,7 @@ function queue_flags.compare(base, seen)
   if redis.call('HGET', key, 'features') ~= letters then redis.call('HSET', key, 'features', letters) end
   -- This text stores no line in the old form. So none is left if none was there at one instant.
   if not have_new_lines[base] and not exists(base .. ':keyed') then have_new_lines[base] = true end
+  note_own_leases(base, found.compact, seen)
   if compared[base] then return end
   if n_compared == MOST_COMPARED then compared, have_new_lines, n_compared = {}, {}, 0 end
   compared[base], n_compared = true, n_compared + 1

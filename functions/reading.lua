@@ -33,7 +33,7 @@ function reading.counts(base, seen, group)
   local kept = seen.results and redis.call('HLEN', base .. ':results') or 0
   return {
     'waiting', redis.call('XLEN', base .. ':fifo') - running - kept + size('returned') + size('lifo'),
-    'active', running + entries.pending_count(base .. ':lane'),
+    'active', running + redis.call('ZCARD', base .. ':runs'),
     'delayed', size('scheduled'),
     'prioritized', size('prioritized'),
     'key-waiting', redis.call('ZCARD', base .. ':keyed') - limited,
@@ -169,39 +169,44 @@ local function add_pending(stream, rows, ids)
   return last
 end
 
--- XPENDING cannot read backwards, so this reads the streams. All entries of `lane` are pending, because an entry is
--- deleted together with its lease. In `fifo`, the entries of completed plain jobs lie between the pending ones.
-local function active_backwards(base, cursor, count, ids)
-  local prefix = cursor == '' and 'l' or string.sub(cursor, 1, 1)
-  local stream, from = entries.stream_of(base, prefix), '+'
-  if #cursor > 1 then
-    from = '(' .. string.sub(cursor, 2)
-  elseif prefix == 'p' then
-    from = entries.last_delivered(stream)
-  end
-  local found, over = read_entries(stream, true, from, '-', count)
+-- XPENDING cannot read backwards, so this reads `fifo`. The entries of completed plain jobs lie between the pending
+-- ones.
+local function pending_backwards(base, from, count, ids)
+  local found, over = read_entries(base .. ':fifo', true, from, '-', count)
   for _, entry in ipairs(found) do
-    if prefix == 'l' then
-      ids[#ids + 1] = entries.active_job(entry[2])
-    elseif entry[2][1] == '' or redis.call('HEXISTS', base .. ':results', plain.id_of(entry[1])) == 0 then
+    if entry[2][1] == '' or redis.call('HEXISTS', base .. ':results', plain.id_of(entry[1])) == 0 then
       ids[#ids + 1] = entries.job_of(entry[1], entry[2])
     end
   end
-  if not over then return prefix .. found[#found][1] end
-  return prefix == 'l' and 'p' or ''
+  return not over and found[#found][1]
 end
 
+-- Take one step through the runs outside of `fifo`. Return the rank of the next one, nil at the end.
+local function others_from(base, rank, count, ids, backwards)
+  local found = runs.jobs_from(base, digits(rank), digits(rank + count - 1), backwards)
+  for _, id in ipairs(found) do ids[#ids + 1] = id end
+  return #found == count and digits(rank + count) or nil
+end
+
+-- The cursor is "p<entry of fifo>" or "l<rank>". The runs of `fifo` are listed first.
 function list.active(base, cursor, wanted, ids, backwards)
-  local count = math.min(wanted, DEEP_STEP)
-  if backwards then return active_backwards(base, cursor, count, ids) end
-  local prefix = cursor == '' and 'p' or string.sub(cursor, 1, 1)
-  local from = #cursor > 1 and '(' .. string.sub(cursor, 2) or '-'
-  local stream = entries.stream_of(base, prefix)
-  local rows = redis.pcall('XPENDING', stream, GROUP, from, '+', count)
+  local count, fifo = math.min(wanted, DEEP_STEP), base .. ':fifo'
+  local is_elsewhere, position, more = string.sub(cursor, 1, 1) == 'l', string.sub(cursor, 2), nil
+  if cursor == '' then is_elsewhere = backwards end
+  if is_elsewhere then
+    more = others_from(base, tonumber(position) or 0, count, ids, backwards)
+    if more then return 'l' .. more end
+    return backwards and 'p' or ''
+  end
+  if backwards then
+    more = pending_backwards(base, position == '' and entries.last_delivered(fifo) or '(' .. position, count, ids)
+    return more and 'p' .. more or ''
+  end
+  local rows = redis.pcall('XPENDING', fifo, GROUP, position == '' and '-' or '(' .. position, '+', count)
   if rows.err then rows = {} end
-  local last = add_pending(stream, rows, ids)
-  if last and (#rows == count or last ~= rows[#rows][1]) then return prefix .. last end
-  return prefix == 'p' and 'l' or ''
+  local last = add_pending(fifo, rows, ids)
+  if last and (#rows == count or last ~= rows[#rows][1]) then return 'p' .. last end
+  return 'l'
 end
 
 list['waiting-children'] = function(base, cursor, count, ids, backwards)
@@ -396,15 +401,14 @@ end, {'no-writes'})
 
 register('listWorkers', function(base, args)
   local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
-  for _, name in ipairs({'fifo', 'lane'}) do
-    local summary = redis.pcall('XPENDING', base .. ':' .. name, GROUP)
-    for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = (running[row[1]] or 0) + row[2] end
-  end
+  local summary = redis.pcall('XPENDING', base .. ':fifo', GROUP)
+  for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = tonumber(row[2]) end
+  local has_others = exists(base .. ':runs')
   local alive = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
   for i = 1, #alive, 2 do
     local name = alive[i]
     rows[#rows + 1] = {name, tonumber(alive[i + 1]), redis.call('HGET', base .. ':workers', name) or '',
-      running[name] or 0}
+      (running[name] or 0) + (has_others and runs.count_of(base, name) or 0)}
   end
   return rows
 end, {'no-writes'})

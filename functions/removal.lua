@@ -48,7 +48,7 @@ end
 -- Revoke a job that runs: its worker is notified to stop the run. Its location does not change.
 function removal.revoke_run(base, id, entry, call)
   redis.call('SADD', queue_flags.create(base, 'revoking', call.seen), id)
-  local consumer = entries.consumer_of(base, entry)
+  local consumer = runs.consumer_of(base, id, entry)
   -- The message names the entry and not the job: otherwise a late message would stop the job's next run.
   if consumer then wakeup.send(base, consumer, 'r ' .. entry) end
   events.note(call.lines, 'revoking', id)

@@ -1,7 +1,7 @@
 -- returned: jobs whose run ended without an outcome, in their original order. Claims take them before all others.
 --   returned  zset  id -> order: the number of the job's entry in `fifo`; for a job that was claimed from elsewhere,
---             ms * 4096 + sequence of its entry in `lane`, which is higher (exact below 2^53). Jobs of layout 1
---             have negative orders, see migration.lua.
+--             ms * 4096 + the last digits of the number of its run, which is higher (exact below 2^53). Jobs of
+--             layout 1 have negative orders, see migration.lua.
 -- A keyed job returns to its position in its key's line instead, because the limits of its key apply to it too.
 
 local returned = {}
@@ -9,10 +9,10 @@ local returned = {}
 local function order_of(entry)
   local ms, seq = string.match(entry, '^%a(%d+)-(%d+)$')
   if string.sub(entry, 1, 1) == 'p' then return ms end
-  return digits(ms * 4096 + math.min(tonumber(seq), 4095))
+  return digits(ms * 4096 + seq % 4000)    -- four blocks of numbers, see runs.lua
 end
 
--- Return a job to the queue. The caller has acknowledged and deleted its entry, and has released its key.
+-- Return a job to the queue. The caller has ended its run, and has released its key.
 function returned.push(base, id, entry, call)
   local key = base .. ':job:' .. id
   record.keep_added(base, id, entry)

@@ -9,14 +9,14 @@
 --              "u" the caller is not subscribed: do not count on waking it; "i" it may be in `idle`; "v" verify that
 --              the caller owns the entries of the runs it settles, see below; "p" the caller starts jobs that are
 --              pushed to it, and "g" it has got the ones that were pushed since its last call, see push.lua; "d" the
---              caller can claim plain jobs directly, see direct_claim.lua, and "D" jobs of the active stream, see
---              direct_active.lua. The reply is 1 if it does. Then finishClaim replies.
+--              caller can claim plain jobs directly, see direct_claim.lua. The reply is 1 if it does. Then finishClaim
+--              replies.
 --     ran      "<ms> <ms>": total duration of the completed runs, and of the failed ones
 --     g        groups of jobs that completed, by their retention policy. entry: without its prefix; m: 1 if all results
 --              are equal, otherwise count. started: of plain jobs the time when they were claimed; "l<that time>" for
---              a group of the tokens "l…", whose entries are followed by the ids of its jobs; "k<that time>" for keyed
---              jobs, whose ids are followed by their keys. "l" or "k" alone if the runs began at different times,
---              which costs a lookup
+--              a group of the tokens "l…". Its entries are members of `runs` (see runs.lua), and the ids of its jobs
+--              follow; "k<that time>" for keyed jobs, whose ids are followed by their keys. "l" or "k" alone if the
+--              runs began at different times, which costs a lookup
 --     n        all other runs
 --     code     c complete (payload: result, option: retention policy)
 --              r retry    (payload: error, option: "<delay ms> <reason>")
@@ -39,7 +39,9 @@
 --              { entry name data 1 id opts fence history }*. history: false for a job that never ran, or a text:
 --              "<route>" of a keyed one, "<added> <route>" of a prioritized or LIFO one; otherwise { failures stalls
 --              added progress route letter hand-over }. The last one may be missing, see signals.lua. One flat list,
---              because a table for each job would cost more than its values.
+--              because a table for each job would cost more than its values. Compact jobs that start together are
+--              { '' head '' 1 ids '' '' texts }: their tokens are the head with three digits, from 000 on, and
+--              blanks separate their ids. texts: a list, see compact.lua.
 --     due      when an idle caller should claim again (ms; 0 = never, it will be woken)
 --     listeners  the number of receivers of the echo; -1: none was requested, or the caller may not publish
 --     posted   1: the outbox should be relayed, or work of flows is left; plus 2: the server does not know the caller's
@@ -49,18 +51,17 @@
 --              caller sends them in its next call.
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
 --   finishClaim  count -> as settleAndClaim, or nil: the caller does not claim directly. jobs: without the plain jobs
---                that the caller has read; a mark { '' '' number 1 '' '' '' false } takes the place of successive jobs
---                that it has read from the active stream
+--                that the caller has read
 --     count    the number of entries that the caller has asked for
 -- O(n + slots), both limited by the caller. The call also ends when its budget is spent: it settles at least one step
 -- of runs, then claims at least one step of jobs.
 --
 -- Stale outcomes. A worker that lost its lease must not settle: the job may already run elsewhere, or may have ended
 -- there. Checking each record before each settle would cost a read per job. But a reclaimed, returned or removed job
--- has lost its entry in the stream, so an entry that XACK still finds pending is the job's present lease. Therefore the
--- acknowledgement is the check: release_entries acknowledges the whole batch and compares one count. If the count is
--- too low, `release` reads each record to find the stale runs. The order matters: acknowledge before any outcome is
--- written, and write no outcome for a run in `refused`.
+-- has lost its entry in `fifo` or its member in `runs`. So an entry that XACK still finds pending, and a member that
+-- ZREM still finds, is the job's present lease. Therefore the acknowledgement is the check: release_leases acknowledges
+-- the whole batch and compares one count. If the count is too low, `release` reads each record to find the stale runs.
+-- The order matters: acknowledge before any outcome is written, and write no outcome for a run in `refused`.
 --
 -- After a failover that lost a claim this is not enough. The job waits again under the same entry of `fifo`, another
 -- worker claims it, and XACK does not check which consumer owns an entry. Replication keeps the order of writes. So a
@@ -147,9 +148,10 @@ end
 -- jobs may not have reached their worker.
 function settle.claimed_last(base, consumer)
   local kept, answer = last_reply(base, consumer)
-  local tokens = claim_tokens.each(base, consumer, type(answer[2]) == 'table' and answer[2] or {})
-  for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end
-  return tokens
+  local tokens = {}
+  for _, text in ipairs(type(answer[2]) == 'table' and answer[2] or {}) do tokens[#tokens + 1] = text end
+  for _, text in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = text end
+  return (claim_tokens.each(base, consumer, tokens))
 end
 
 -- Return true if a job has a record, or had one that was deleted by hand.
@@ -187,39 +189,42 @@ local function without(list, removed)
   return rest
 end
 
--- Acknowledge and delete the entries of these runs, and release their keys. Return true if every entry was still
--- pending.
-local function release_entries(base, args, first, last, call)
-  local waited, active, of_keys, keys = {}, {}, {}, {}
+-- End the leases of these runs: acknowledge and delete the entries of `fifo`, and remove the other runs from `runs`.
+-- Release their keys. Return true if every run held its lease.
+local function release_leases(base, args, first, last, call)
+  local waited, ids, tokens, of_keys, keys = {}, {}, {}, {}, {}
   for i = first, last do
-    local entry = args[args.runs + (i - 1) * FIELDS + 3]
-    local prefix, raw = string.byte(entry), string.sub(entry, 2)
-    if prefix == FIFO then
-      waited[#waited + 1] = raw
+    local _, id, entry = run_at(args, i)
+    if string.byte(entry) == FIFO then
+      waited[#waited + 1] = string.sub(entry, 2)
     else
-      active[#active + 1] = raw
-      if prefix == KEYED then of_keys[#of_keys + 1], keys[#keys + 1] = raw, args.rests[i] end
+      local n = #ids + 1
+      ids[n], tokens[n], of_keys[n] = id, entry, false
+      if string.byte(entry) == KEYED then
+        of_keys[n] = args.rests[i] or runs.key_of(base, id, entry) or ''
+        keys[#keys + 1] = of_keys[n]
+      end
     end
   end
-  local acknowledged = entries.acknowledge(base .. ':fifo', waited) + entries.acknowledge(base .. ':lane', active)
-  local valid = acknowledged == last - first + 1
-  -- The keys that the caller sent are trusted only if every run holds its lease.
-  if not valid or #keys < #of_keys then keys = of_keys[1] and entries.keys_of(base .. ':lane', of_keys) or {} end
+  local elsewhere = ids[1] and runs.remove(base, ids, tokens, of_keys) or 0
+  local valid = entries.acknowledge(base .. ':fifo', waited) + elsewhere == last - first + 1
+  -- The keys of the runs are released only if these still held their leases.
+  if elsewhere < #ids then keys = runs.held_keys(base, ids, tokens, of_keys, elsewhere) end
   local staying = waited[1] and record_plain(base, args, first, last, call)
   if not valid and waited[1] then waited = without(waited, staying) end
   -- If a run had lost its lease, the entries are not all acknowledged by this call.
   entries.delete_acknowledged(base .. ':fifo', waited, not valid or call.seen.results)
-  entries.delete_acknowledged(base .. ':lane', active, not valid or call.seen.lane_lost)
   if keys[1] then keyed.release(base, keys, call) end
   return valid
 end
 
--- Replace the entries that another consumer owns with an id that no entry has. They are then refused like a lost lease.
+-- Replace the tokens of runs that another consumer holds with one that no run has. They are then refused like a lost
+-- lease.
 local function disown(base, args, first, last)
   for i = first, last do
     local at = args.runs + (i - 1) * FIELDS + 3
     local entry = args[at]
-    local holder = entries.consumer_of(base, entry)
+    local holder = runs.consumer_of(base, args[at - 1], entry)
     if holder and holder ~= args[3] then args[at] = string.sub(entry, 1, 1) .. '0-0' end
   end
 end
@@ -227,7 +232,7 @@ end
 -- Release the leases and keys of the runs. Return, by position, the runs that had already lost their lease.
 local function release(base, args, first, last, call)
   local refused, settled = {}, {}
-  if release_entries(base, args, first, last, call) or not entries.fenced then return refused end
+  if release_leases(base, args, first, last, call) or not entries.fenced then return refused end
   for i = first, last do
     local _, id, entry = run_at(args, i)
     local state, at = plain.location(base, id)
@@ -368,8 +373,6 @@ local function claim_or_wait(base, caller, call)
   end
   caller.reads_from = caller.is_direct and direct_claim.open(base, call)
   if caller.reads_from then return nil end
-  -- The limits of the queue count pending entries, and the entries of a direct claim are pending only after this call.
-  call.reads_active = caller.reads_active and not (seen.lane_lost or seen.limits)
   local startable, jobs, more = call.startable, {n = 0, tokens = {}}, false
   if call.ends_jobs then more = true elseif allowed > 0 then jobs, more = claim.take(base, consumer, allowed, call) end
   limits.started(base, jobs.n, call)
@@ -437,14 +440,13 @@ local function first_call(base, args, unbroken, reply)
   local missed = unbroken and read_missed(base, caller, reply, flags)
   if call.seen.flow_work then wakeup.advance_flows(base, call) end
   if not missed and not string.find(flags, 'e', 1, true) then
-    caller.is_direct, caller.reads_active = string.find(flags, 'd', 1, true), string.find(flags, 'D', 1, true)
+    caller.is_direct = string.find(flags, 'd', 1, true)
   end
   local begun = {call = call, caller = caller, refused = refused, settled = settled, unbroken = unbroken,
     missed = missed, has_runs = n + total > 0}
   local jobs, due = claim_or_wait(base, caller, call)
-  if jobs and not call.appended then return finish_call(base, args, begun, jobs, due) end
-  if jobs then direct_active.open(base, call) end
-  open_call = {base = base, args = args, begun = begun, jobs = jobs, due = due}
+  if jobs then return finish_call(base, args, begun, jobs, due) end
+  open_call = {base = base, args = args, begun = begun}
   return DIRECTLY
 end
 
@@ -476,10 +478,6 @@ register('finishClaim', function(base, args)
   if not open or open.base ~= base then return false end
   local begun, most = open.begun, integer('count', args[1])
   local call, caller = begun.call, begun.caller
-  if open.jobs then
-    local jobs = direct_claim.close_active(base, caller.consumer, open.jobs)
-    return finish_call(base, open.args, begun, jobs, open.due)
-  end
   local n, tokens = direct_claim.close(base, caller.consumer, caller.reads_from, call)
   local due = after_claim(base, caller, n, n == most and n < caller.slots, call.startable, call)
   return finish_call(base, open.args, begun, {n = n, tokens = tokens}, due)

@@ -5,12 +5,12 @@ Only this module knows how outcomes are sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 from glidemq_async.functions.calling import Arg, Caller, Calls, RequestChannel, TransactionStore, text
-from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow, claimed_jobs, compact_jobs
+from glidemq_async.functions.claimed_jobs import ClaimedJob, EntriesRead, EntryRow, claimed_jobs
 from glidemq_async.functions.loader import function_name
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -29,28 +29,18 @@ _ARGUMENTS_OF_A_RUN = 5
 _CONSUMER, _SLOTS, _FLAGS = 2, 3, 5
 """Positions in the arguments of a call."""
 _UNKEYED, _KEYED = "l", "k"
-"""The prefixes of the tokens of the active stream."""
+"""The prefixes of the tokens of jobs that did not wait in `fifo`."""
+_SEPARATOR = "\x1f"
+_DIRECT = "d"
+"""The flag of a call whose worker claims directly."""
 _DIRECTLY = 1
 """The reply of `settleAndClaim` to a worker that claims directly."""
 _GROUP = "workers"
 _SETTLE, _FINISH = function_name("settleAndClaim"), function_name("finishClaim")
 
 
-class DirectRead(NamedTuple):
-    """The jobs that a worker claims directly."""
-
-    flag: str
-    """The flag of the call."""
-    stream: str
-    """The stream whose entries the worker reads."""
-    most: int | None
-    """Maximum number of entries that the worker reads, None for no other limit than its slots."""
-
-
-PLAIN_JOBS: Final = DirectRead("d", "fifo", 256)
-"""Direct claims of plain jobs, see direct_claim.lua."""
-ACTIVE_STREAM: Final = DirectRead("D", "lane", None)
-"""Direct claims of the other kinds, see direct_active.lua."""
+MOST_READ: Final = 256
+"""The maximum number of jobs of a direct claim, see direct_claim.lua."""
 
 
 class _Group:
@@ -60,9 +50,9 @@ class _Group:
 
     def __init__(self, claimed_at: int | None = None) -> None:
         self.claimed_at = claimed_at
-        """When all runs of a group of the active stream began (server ms), None if they began at different times."""
+        """When all runs of a group of other jobs began (server ms), None if they began at different times."""
         self.entries: list[Arg] = []
-        """The entries without their prefix."""
+        """The entries of plain jobs without their prefix. Of other jobs, the members of `runs`, see runs.lua."""
         self.ids: list[Arg] = []
         """The ids of the jobs that are not plain."""
         self.keys: list[Arg] = []
@@ -96,8 +86,8 @@ class SettleRequest:
     head: tuple[Arg, ...]
     incarnation: str
     """The incarnation of the queue that the call is meant for."""
-    reads: DirectRead | None = None
-    """The jobs that the worker claims directly, None for an ordinary claim."""
+    is_direct: bool = False
+    """True if the worker tries to claim plain jobs directly."""
     _settled: list[Arg] = field(default_factory=list)
     _groups: dict[tuple[int | str, str], _Group] = field(default_factory=dict)
     """By the start of plain runs, or the prefix of the tokens of other runs, and by the retention policy."""
@@ -124,13 +114,17 @@ class SettleRequest:
         if kind is not None and isinstance(outcome, Completed):
             at = kind, "" if outcome.retention is None else _policy(outcome.retention)
             group = self._groups.get(at) or self._groups.setdefault(at, _Group(claimed_at))
-            group.entries.append(entry[1:])
-            if plain_since is None:
+            if plain_since is not None:
+                group.entries.append(entry[1:])
+            else:
                 group.ids.append(job_id)
                 if claimed_at != group.claimed_at:
                     group.claimed_at = None
-            if kind == _KEYED:
-                group.keys.append(key or "")
+                if kind == _KEYED:
+                    group.entries.append(f"{entry[1:]}k {job_id}{_SEPARATOR}{key}")
+                    group.keys.append(key or "")
+                else:
+                    group.entries.append(f"{entry[1:]}l {job_id}")
             group.results.append(outcome.result)
             group.size += 1
             self._group_of.append(group)
@@ -236,7 +230,7 @@ class SettleCalls(Calls):
         verify: bool = False,
         accepts_pushes: bool = False,
         has_push: bool = False,
-        reads: DirectRead | None = None,
+        is_direct: bool = False,
         ran_ms: tuple[int, int] = (0, 0),
     ) -> SettleRequest:
         """Prepare a settleAndClaim call. `SettleRequest.settle` adds the runs to settle.
@@ -244,15 +238,15 @@ class SettleCalls(Calls):
         `subscribed`: the server may count on waking this worker. `idle`: the server may have it in its list of idle
         workers. `echo` requests a message on the worker's own channel. `verify` requests a check that the worker owns
         the entries that it settles. `accepts_pushes`: the server may claim jobs for this worker after the call and push
-        them; `has_push`: the worker has received the jobs that were pushed after its previous call. `reads`: the jobs
-        that the worker tries to claim directly, for which its storage must be a `TransactionStore`. `ran_ms`: the total
-        duration of the runs that this call completes, and of the runs that it fails.
+        them; `has_push`: the worker has received the jobs that were pushed after its previous call. `is_direct`: the
+        worker tries to claim plain jobs directly, for which its storage must be a `TransactionStore`. `ran_ms`: the
+        total duration of the runs that this call completes, and of the runs that it fails.
         """
         flags = ("e" if echo else "") + ("i" if idle else "") + ("" if subscribed else "u") + ("v" if verify else "")
         flags += ("p" if accepts_pushes else "") + ("g" if has_push else "")
         number, ran = channel.next(), f"{ran_ms[0]} {ran_ms[1]}"
         head = (channel.name, number, consumer, slots, lock_ms, flags, ran)
-        return SettleRequest(channel, number, head, self._caller.incarnation, reads)
+        return SettleRequest(channel, number, head, self._caller.incarnation, is_direct)
 
     def readdress(self, request: SettleRequest) -> None:
         """Change the incarnation of a call that was refused as UNDECLARED to the one that is open now."""
@@ -264,11 +258,11 @@ class SettleCalls(Calls):
         """Make or repeat a settleAndClaim call."""
         caller = self._caller
         args = request.args
-        if request.reads is not None:
+        if request.is_direct:
             # One attempt. Every other one is an ordinary call with the same number, to which the server returns the
             # stored reply if the transaction was executed.
-            reads, request.reads = request.reads, None
-            reply = await self._send_directly(args, reads, request)
+            request.is_direct = False
+            reply = await self._send_directly(args, request)
             if reply is not None:
                 return reply
         # Not through `once`, which takes a new number for each call. The number belongs to the request, because the
@@ -278,13 +272,13 @@ class SettleCalls(Calls):
         self._has_notified = reply.has_notified
         return reply
 
-    async def _send_directly(self, args: list[Arg], reads: DirectRead, request: SettleRequest) -> SettleReply | None:
+    async def _send_directly(self, args: list[Arg], request: SettleRequest) -> SettleReply | None:
         """Make a call whose worker claims directly. Return None if it has to be repeated."""
         caller = self._caller
         base, consumer, slots = caller.base, args[_CONSUMER], cast("int", args[_SLOTS])
-        most = slots if reads.most is None else min(slots, reads.most)
+        most = min(slots, MOST_READ)
         flagged = [*args]
-        flagged[_FLAGS] = cast("str", args[_FLAGS]) + reads.flag
+        flagged[_FLAGS] = cast("str", args[_FLAGS]) + _DIRECT
         replies = await cast("TransactionStore", caller.storage).transact(
             base,
             (
@@ -297,7 +291,7 @@ class SettleCalls(Calls):
                     "COUNT",
                     most,
                     "STREAMS",
-                    f"{base}:{reads.stream}",
+                    f"{base}:fifo",
                     f"{base}:direct",
                     ">",
                     ">",
@@ -314,18 +308,16 @@ class SettleCalls(Calls):
             return None
         streams = cast("list[tuple[bytes, list[EntryRow]]] | None", None if isinstance(read, Exception) else read)
         rows = streams[0][1] if streams else []
-        if reads is PLAIN_JOBS:
-            return _reply(request, finished)._replace(jobs=EntriesRead(rows), is_direct=True)
-        return _reply(request, finished, compact_jobs(rows))._replace(is_direct=True)
+        return _reply(request, finished)._replace(jobs=EntriesRead(rows), is_direct=True)
 
 
-def _reply(request: SettleRequest, reply: object, read: Iterable[ClaimedJob] = ()) -> SettleReply:
+def _reply(request: SettleRequest, reply: object) -> SettleReply:
     now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
         "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
     )
     statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
     return SettleReply(
-        *(now, request.by_run(statuses), claimed_jobs(jobs, read), due, listeners, posted & 1 == 1, past, settled),
+        *(now, request.by_run(statuses), claimed_jobs(jobs), due, listeners, posted & 1 == 1, past, settled),
         is_broken=posted & 2 == 2,
         has_notified=posted & 4 == 4,
         claimed_at=claimed_at,

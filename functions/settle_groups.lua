@@ -18,7 +18,7 @@ function settle_groups.is_enough_of_flows(settled, seen)
   return seen.flowed and settled >= MOST_OF_FLOWS
 end
 
--- Complete the jobs of a group in the active stream until the time is spent. settled: how many runs of the call were
+-- Complete the jobs of a group outside of `fifo` until the time is spent. settled: how many runs of the call were
 -- settled before. Return how many are settled now, and true if the time is spent.
 local function settle_active(base, args, group, settled, done, answer, call)
   local seen = call.seen

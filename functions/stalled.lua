@@ -4,14 +4,15 @@
 --     next: the time until the next fire time of a scheduler, ms; '' without one.
 --     Any process may sweep at any time. The call does nothing (and returns {}) when the last sweep is younger than the
 --     interval, unless it resumes one (`more` was 1). One call does as much as its budget allows. A later one continues
---     with the pending entries from a cursor, and with the rest: retention, expired jobs, dead consumers. outbox: 1
+--     with the runs from two cursors, and with the rest: retention, expired jobs, dead consumers. outbox: 1
 --     when there is something to relay.
 --   closeWorker  channel number consumer -> { more, returned }
---     Return all jobs that are pending under a consumer that stops, then remove the consumer.
---   meta2  hash  swept_at; sweep_stream, sweep_lane (cursors); sweep_rest (1: a part of the rest is not done yet);
---               shortest_lease (ms; no job of the queue runs with a shorter lease);
---               lane_lost (the entries of `lane` up to this id lost their group and must be returned); for gap_ms and
---               outages see lease.lua
+--     Return all jobs that run under a consumer that stops, then remove the consumer.
+--   meta2  hash  swept_at; sweep_stream, sweep_runs (cursors); sweep_rest (1: a part of the rest is not done yet);
+--               shortest_lease (ms; no job of the queue runs with a shorter lease); for gap_ms and outages see
+--               lease.lua
+--   lane   stream  runs of jobs that did not wait in `fifo`, in earlier builds and in layout 1. Sweeps return these
+--                  jobs to the queue.
 -- Two counters end a job that crashes its workers: `stalls` counts runs whose lease expired, up to max_stalled;
 -- `undelivered` counts claims whose reply did not reach a worker that is alive, up to MOST_UNDELIVERED.
 
@@ -41,29 +42,38 @@ local function is_enough(call_budget, call)
   return keyed.has_touched_many(call) or (call.seen.posted or 0) > POSTED_BYTES or budget.is_spent(call_budget)
 end
 
--- When a consumer group is destroyed, its pending list is lost. The server delivers `fifo` again, but no call reads
--- `lane`, so its jobs must return to the waiting ones. So must the jobs of an unfinished direct claim, see
--- direct_active.lua. lost: `lane_lost`. Return true if nothing is left to return.
-local function mend_active_stream(base, lost, call, call_budget)
-  local active = base .. ':lane'
-  if redis.pcall('XPENDING', active, GROUP, '-', '+', 1).err then
-    local last = redis.call('XREVRANGE', active, '+', '-', 'COUNT', 1)[1]
-    lost = last and last[1] or '-'
-    entries.restore_active_stream(base, lost)
-  end
-  if not lost then return true end
-  for i, row in ipairs(redis.call('XRANGE', active, '-', lost, 'COUNT', STEP)) do
+-- Return the token, the job and its key (nil without one) of an entry of `lane`.
+local function lane_parts(entry)
+  local raw, field, value = entry[1], entry[2][1], entry[2][2]
+  if field == 'h' then return 'l' .. raw, value, nil end
+  if string.sub(field, 1, 1) == 'k' then return 'k' .. raw, value, string.sub(field, 2) end
+  -- The entry of a compact job has its id and its text.
+  local key = string.match(value, '^k %d+ %d+ %d+ %d+ ([^' .. SEP .. ']*)')
+  return (key and 'k' or 'l') .. raw, field, key
+end
+
+-- Return the jobs of `lane` to the queue. Return true if nothing is left to return.
+local function return_old_runs(base, call, call_budget)
+  local lane = base .. ':lane'
+  if not exists(lane) then return true end
+  for i, row in ipairs(redis.call('XRANGE', lane, '-', '+', 'COUNT', STEP)) do
     if i > 1 and is_enough(call_budget, call) then return false end
-    local id, entry = locations.give_up(base, active, row[1], call)
-    if call.seen.compact then compact.open_run(base, id, entry) end
-    if redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry then
-      returned.push(base, id, entry, call)
+    local token, id, key = lane_parts(row)
+    redis.call('XDEL', lane, row[1])
+    if call.seen.compact then compact.open_run(base, id, token) end
+    local state, entry = plain.location(base, id)
+    local is_current = state == 'active' and entry == token
+    if is_current or not state then
+      if key then keyed.release(base, {key}, call) end
+      limits.freed(1, call)
+    end
+    if is_current then
+      returned.push(base, id, token, call)
       events.note(call.lines, 'returned', id)
     end
   end
-  if redis.call('XRANGE', active, '-', lost, 'COUNT', 1)[1] then return false end
-  redis.call('HDEL', base .. ':meta2', 'lane_lost')
-  direct_active.close_gate(base)
+  if redis.call('XLEN', lane) > 0 then return false end
+  redis.call('UNLINK', lane)
   return true
 end
 
@@ -76,13 +86,13 @@ end
 
 -- Return true if the reply to the claim never reached its worker, so that no run began.
 --
--- A worker that received the reply names the entry when it renews (which leaves a mark, see lease.lua), and its next
+-- A worker that received the reply names the run when it renews (which leaves a mark, see lease.lua), and its next
 -- call has another number. A worker that did not receive it repeats the call, while its lease thread renews other
 -- entries or none. If the worker fell silent, the job may have crashed it, so that counts as a stall. Therefore a
 -- sign of life at least half a lease after the claim is required: workers renew every third of a lease.
 local function was_undelivered(base, row, entry, started, lock, now)
   local consumer, deliveries = row[2], row[4]
-  if deliveries >= lease.RENEWED then return false end
+  if deliveries >= runs.RENEWED then return false end
   local seen = tonumber(redis.call('ZSCORE', base .. ':alive', consumer) or nil)
   if not seen or clock.is_ahead(seen, now) or seen - started < lock / 2 then return false end
   for _, token in ipairs(settle.claimed_last(base, consumer)) do
@@ -120,31 +130,31 @@ local function recover(base, id, entry, consumer, undelivered, max_stalled, call
   end
 end
 
--- Check one row of XPENDING, of an entry that was not renewed for `idle` ms that count.
-local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
+-- Check one row of a run that was not renewed for `idle` ms that count, see runs.lua. Return true if the run has ended.
+local function sweep_row(base, row, idle, max_stalled, call, report)
   local raw = row[1]
-  local id, _, entry, fields = entries.find(stream, raw)
+  local id, _, entry, fields = runs.job_of(base, row)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   if fields and fields[1] ~= '' and not location and not plain.had_record(base, raw) then
     local started, lock = plain.claim_of(base, row, fields, call.now)
-    if idle < lock then return end
+    if idle < lock then return false end
     plain.record_run(base, raw, fields, started, lock, call.seen)
     location = 'active ' .. entry
   end
-  if id and not fields and not location and call.seen.compact then
+  if row[5] and not location and call.seen.compact then
     local started, lock = compact.claim_of(base, id, entry)
-    if started and idle < lock then return end
+    if started and idle < lock then return false end
     if started and compact.open_run(base, id, entry) then location = 'active ' .. entry end
   end
   local active = id and location == 'active ' .. entry
   local undelivered = false
   if active then
     local started, lock = claim_of(base, id)
-    if idle < lock then return end
+    if idle < lock then return false end
     undelivered = was_undelivered(base, row, entry, started, lock, call.now)
   end
-  locations.give_up(base, stream, raw, call)
+  locations.give_up(base, row, call)
   if active then
     recover(base, id, entry, row[2], undelivered, max_stalled, call, report)
   elseif id and location == 'waiting ' .. entry then
@@ -156,16 +166,18 @@ local function sweep_entry(base, stream, row, idle, max_stalled, call, report)
     if id and not exists(base .. ':job:' .. id) then record.lost(base, id, call) end
     events.note(call.lines, 'dropped', id or '', 'missing')
   end
+  return true
 end
 
--- Check one step of a stream's pending list. Return the cursor of the next step, '' at the end.
-local function sweep_step(base, stream, from, outage, max_stalled, call, report, call_budget)
+-- Check one step of the pending list of `fifo`. Return the cursor of the next step, '' at the end.
+local function sweep_step(base, from, outage, max_stalled, call, report, call_budget)
+  local stream = base .. ':fifo'
   local rows, shortest = pending(stream, from), call.seen.shortest_lease or SHORTEST_LEASE_MS
   for _, row in ipairs(rows) do
     -- Most runs are healthy. They cost no command, because no lease is shorter than `shortest`.
     local idle = row[3] >= shortest and lease.counted(row[3], outage) or 0
     if idle >= shortest then
-      sweep_entry(base, stream, row, idle, max_stalled, call, report)
+      sweep_row(base, row, idle, max_stalled, call, report)
       if is_enough(call_budget, call) then return '(' .. row[1] end
     elseif row[3] == 0 then
       -- Delivered in this millisecond, or at an instant that is in the future because the clock was set back: the
@@ -176,14 +188,33 @@ local function sweep_step(base, stream, from, outage, max_stalled, call, report,
   return #rows == STEP and '(' .. rows[STEP][1] or ''
 end
 
--- Check a stream's pending list in steps until the budget is spent. Return the cursor of the next call, '' at the end.
-local function sweep_stream(base, stream, from, outage, max_stalled, call, report, call_budget)
+-- Check the pending list of `fifo` in steps until the budget is spent. Return the cursor of the next call, '' at the
+-- end.
+local function sweep_stream(base, from, outage, max_stalled, call, report, call_budget)
   local steps = 0
   repeat
-    from = sweep_step(base, stream, from, outage, max_stalled, call, report, call_budget)
+    from = sweep_step(base, from == '' and '-' or from, outage, max_stalled, call, report, call_budget)
     steps = steps + 1
   until from == '' or steps == MOST_STEPS or is_enough(call_budget, call)
   call_budget.has_worked = true
+  return from
+end
+
+-- The same for the runs outside of `fifo`.
+local function sweep_runs(base, from, outage, max_stalled, call, report, call_budget)
+  local shortest, steps = call.seen.shortest_lease or SHORTEST_LEASE_MS, 0
+  repeat
+    local rows, worker, passed, is_last = runs.old_ones(base, from, STEP, shortest, call.now)
+    if not worker then return '' end
+    for _, row in ipairs(rows) do
+      local idle = lease.counted(row[3], outage)
+      local is_old = idle >= shortest
+      if not (is_old and sweep_row(base, row, idle, max_stalled, call, report)) then passed = passed + 1 end
+      if is_old and is_enough(call_budget, call) then return digits(worker) .. ' ' .. digits(passed) end
+    end
+    from = is_last and digits(worker + 1) .. ' 0' or digits(worker) .. ' ' .. digits(passed)
+    steps, call_budget.has_worked = steps + 1, true
+  until steps == MOST_STEPS or is_enough(call_budget, call)
   return from
 end
 
@@ -193,7 +224,7 @@ local function forget_dead(base, outage, call)
   if outage.settled < HEARD_OF_MS then return end
   local dead = redis.call('ZRANGEBYSCORE', base .. ':alive', '-inf', call.now - FORGET_AFTER_MS, 'LIMIT', 0, STEP)
   for _, consumer in ipairs(dead) do
-    if #pending(base .. ':fifo', '-', consumer) == 0 and #pending(base .. ':lane', '-', consumer) == 0 then
+    if #pending(base .. ':fifo', '-', consumer) == 0 and runs.count_of(base, consumer) == 0 then
       stalled.forget(base, consumer, call)
     end
   end
@@ -201,7 +232,7 @@ end
 
 function stalled.forget(base, consumer, call)
   redis.pcall('XGROUP', 'DELCONSUMER', base .. ':fifo', GROUP, consumer)
-  redis.pcall('XGROUP', 'DELCONSUMER', base .. ':lane', GROUP, consumer)
+  runs.forget(base, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
   wakeup.leave(base, consumer, call)
@@ -282,7 +313,7 @@ end
 
 -- Forget the shortest lease when no job runs, because its worker may be gone.
 local function forget_lease(base)
-  if entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane') > 0 then return end
+  if runs.count(base) > 0 then return end
   redis.call('HDEL', base .. ':meta2', 'shortest_lease')
 end
 
@@ -290,29 +321,28 @@ local function sweep(base, args)
   local max_stalled, interval = integer('max_stalled', args[3]), integer('interval', args[4])
   local gap = integer('gap', args[5])
   local meta, now = base .. ':meta2', clock.now()
-  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_lane', 'sweep_rest', 'lane_lost')
+  local state = redis.call('HMGET', meta, 'swept_at', 'sweep_stream', 'sweep_runs', 'sweep_rest')
   local swept_at = tonumber(state[1] or nil)
   if args[6] ~= '1' and swept_at and not clock.is_ahead(swept_at, now) and now - swept_at < interval then return {} end
   local call, report, call_budget = queue_flags.call(base), {recovered = {}, failed = {}}, budget.new()
   queue_flags.compare(base, call.seen)
   local outage = lease.sign_of_life(base, now, gap, false)
-  local cursors, left = {fifo = state[2] or '', lane = state[3] or ''}, state[4] == '1'
-  local fresh = cursors.fifo == '' and cursors.lane == '' and not left
+  local waited, others, left = state[2] or '', state[3] or '', state[4] == '1'
+  local fresh = waited == '' and others == '' and not left
   set_back.mend(base, call, call_budget)
-  for _, name in ipairs({'fifo', 'lane'}) do
-    local cursor = cursors[name]
-    if fresh or cursor ~= '' then
-      local from = cursor == '' and '-' or cursor
-      cursors[name] = sweep_stream(base, base .. ':' .. name, from, outage, max_stalled, call, report, call_budget)
-    end
+  if fresh or waited ~= '' then
+    waited = sweep_stream(base, waited, outage, max_stalled, call, report, call_budget)
   end
-  local is_mended = mend_active_stream(base, state[5] or nil, call, call_budget)
+  if fresh or others ~= '' then
+    others = sweep_runs(base, others, outage, max_stalled, call, report, call_budget)
+  end
+  local is_mended = return_old_runs(base, call, call_budget)
   if fresh or left then left = not housekeeping(base, outage, call, call_budget) end
-  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', cursors.fifo, 'sweep_lane', cursors.lane, 'sweep_rest',
+  redis.call('HSET', meta, 'swept_at', now, 'sweep_stream', waited, 'sweep_runs', others, 'sweep_rest',
     left and '1' or '')
   wakeup.finish(base, call)
   local due = schedulers.next(base)
-  local more = left or not is_mended or cursors.fifo ~= '' or cursors.lane ~= ''
+  local more = left or not is_mended or waited ~= '' or others ~= ''
   if not more and call.seen.shortest_lease then forget_lease(base) end
   return {more and 1 or 0, report.recovered, report.failed, (call.seen.outbox or call.seen.flow_work) and 1 or 0,
     due and digits(math.max(0, due - call.now)) or ''}
@@ -320,17 +350,16 @@ end
 
 local function close_worker(base, args)
   local consumer, call, call_budget, count, more = args[3], queue_flags.call(base), budget.new(), 0, 0
-  for _, name in ipairs({'fifo', 'lane'}) do
-    local stream = base .. ':' .. name
-    local rows = pending(stream, '-', consumer)
+  local waited, others = pending(base .. ':fifo', '-', consumer), runs.rows_of_worker(base, consumer, STEP, call.now)
+  for _, rows in ipairs({waited, others}) do
     if #rows == STEP then more = 1 end
     for i, row in ipairs(rows) do
       if i > 1 and is_enough(call_budget, call) then
         more = 1
         break
       end
-      plain.record_pending(base, stream, row, call)
-      local id, entry = locations.give_up(base, stream, row[1], call)
+      plain.record_pending(base, row, call)
+      local id, entry = locations.give_up(base, row, call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

@@ -60,14 +60,13 @@ local function refusal(base, args, at, call)
   local id, entry = args[at], args[at + 1]
   local state, found = plain.location(base, id)
   if not state then return 'missing' end
-  local stream, raw = entries.stream_of(base, entry)
-  local row = entries.pending_row(stream, raw)
+  local row = runs.row(base, id, entry)
   if entries.fenced then
     if state ~= 'active' or found ~= entry then return 'stale' end
     if args[1] ~= '' and row and row[2] ~= args[1] then return 'stale' end
   end
   if row and redis.call('HEXISTS', base .. ':job:' .. id, 'claim') == 0 then
-    plain.record_pending(base, stream, row, call)
+    plain.record_pending(base, row, call)
   end
 end
 

@@ -1,7 +1,7 @@
 -- stopping: runs whose job was removed while it ran, and whose handler may still execute.
---   stopping       zset  entry -> instant at which its lease ends, ms
---   stopping_runs  hash  entry -> consumer, lease in ms and ordering key ('' without one), separated by SEP
--- Removing a job takes effect immediately: its record and its stream entry are gone, and no reader sees it any more.
+--   stopping       zset  token -> instant at which its lease ends, ms
+--   stopping_runs  hash  token -> consumer, lease in ms and ordering key ('' without one), separated by SEP
+-- Removing a job takes effect immediately: its record and its run are gone, and no reader sees it any more.
 -- Its handler needs time to stop, and a thread cannot be stopped at all. If the removal also freed the run's ordering
 -- key, the next job of the key would start while the handler still executes. So a stopping run still counts as running
 -- for its key and for the queue's concurrency limit until one of these happens:
@@ -11,19 +11,19 @@
 
 local stopping = {}
 
--- Return true if a run under this entry holds back other jobs.
+-- Return true if a run under this token holds back other jobs.
 function stopping.is_limited(base, entry, call)
   if string.sub(entry, 1, 1) == 'k' then return true end
   return call.seen.limits and redis.call('HGET', base .. ':limits', 'concurrency') and true or false
 end
 
--- Keep the key and the slot of a run. row: its row of XPENDING. The caller deletes the entry and the record. Return
--- false if the lease is not known: then the caller releases the key.
-function stopping.keep(base, id, entry, key, row, call)
+-- Keep the key and the slot of a run. row: see runs.lua. The caller ends the run and deletes the record. Return false
+-- if the lease is not known: then the caller releases the key.
+function stopping.keep(base, id, entry, row, call)
   local lock = string.match(redis.call('HGET', base .. ':job:' .. id, 'claim') or '', '^%d+ %d+ (%d+)')
   if not lock then return false end
   redis.call('ZADD', base .. ':stopping', digits(call.now - row[3] + lock), entry)
-  redis.call('HSET', base .. ':stopping_runs', entry, row[2] .. SEP .. lock .. SEP .. (key or ''))
+  redis.call('HSET', base .. ':stopping_runs', entry, row[2] .. SEP .. lock .. SEP .. (row[6] or ''))
   return true
 end
 
@@ -89,4 +89,27 @@ function stopping.by_key(base)
     if key then keys[key] = (keys[key] or 0) + 1 end
   end
   return keys
+end
+
+-- Return those of these keys whose counts of running jobs are too high, each as often as its count is too high. held:
+-- the keys whose counts the caller lowers. Nothing is known if the queue has too many runs to read. The count of a key
+-- may then stay too high, and a check reports that.
+function runs.uncounted(base, keys, held)
+  local actual, found, most = stopping.by_key(base), {}, 1000
+  if not actual or redis.call('ZCARD', base .. ':runs') > most then return found end
+  local function add(list)
+    for i = 1, #list do
+      local key = list[i]
+      if key then actual[key] = (actual[key] or 0) + 1 end
+    end
+  end
+  add((select(2, runs.jobs_from(base, '0', '-1'))))
+  add(held)
+  for _, key in ipairs(keys) do
+    if tonumber(redis.call('HGET', base .. ':running', key) or 0) > (actual[key] or 0) then
+      found[#found + 1] = key
+      add({key})
+    end
+  end
+  return found
 end

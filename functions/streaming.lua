@@ -66,15 +66,14 @@ local function add(base, args, at, call)
   local id, entry = args[at], args[at + 1]
   local state, found = plain.location(base, id)
   if not state then return 'missing' end
-  local stream, raw = entries.stream_of(base, entry)
-  local row = entries.pending_row(stream, raw)
+  local row = runs.row(base, id, entry)
   if entries.fenced then
     if state ~= 'active' or found ~= entry then return 'stale' end
     if args[3] ~= '' and row and row[2] ~= args[3] then return 'stale' end
   end
   local claim = redis.call('HGET', base .. ':job:' .. id, 'claim')
   if not claim and row then
-    plain.record_pending(base, stream, row, call)
+    plain.record_pending(base, row, call)
     claim = redis.call('HGET', base .. ':job:' .. id, 'claim')
   end
   append(base, args, at, chunks.run_of(claim or nil), call.seen)

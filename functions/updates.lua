@@ -61,7 +61,7 @@ request.register('updateJob', function(base, args)
   if not state then return 'missing' end
   if entry ~= '' and entries.fenced then
     if state ~= 'active' or at ~= entry then return 'stale' end
-    if args[7] and entries.consumer_of(base, entry) ~= args[7] then return 'stale' end
+    if args[7] and runs.consumer_of(base, id, entry) ~= args[7] then return 'stale' end
   end
   write[kind](base, id, args[6], entry, job)
   chunks.announce_one(base, id)

@@ -1,9 +1,9 @@
 -- warm_runs: continues a suspended job on the worker that has the function of its run in memory, if the worker is idle.
 --   job:<id>   warm  of a suspended job: this worker and its version, as in the field `runner`
 -- The call that resumes the job claims it for the worker and pushes it (push.lua), so no other worker can take it. The
--- job is then in the active stream, under an entry that this call has appended. A failover that loses the push loses
--- the entry too. In every other case the job waits like any resumed job, and any worker may claim it: a worker that is
--- busy, paused, closing or gone is not in `idle`, and never delays a job.
+-- job then has a run that this call has started. A failover that loses the push loses the run too. In every other case
+-- the job waits like any resumed job, and any worker may claim it: a worker that is busy, paused, closing or gone is
+-- not in `idle`, and never delays a job.
 -- The job may start before jobs that have waited for longer. This takes no slot from them: an idle worker is one that
 -- found no job, and workers have been woken for all jobs that came later.
 
@@ -62,15 +62,15 @@ function warm_runs.start(base, id, warm, hand_over, call)
   local key, job, fence = base .. ':job:' .. id, nil, nil
   if number then job, fence = job_of(id, key, hand_over) end
   if not job then return false end
-  local token = claim.enter_active_stream(base, worker, {id})[1]
+  local token = runs.start(base, worker, {id}, nil, call)[1]
   job[1] = token
   if not send(base, worker, number, job, call) then
-    entries.drop(base .. ':lane', {string.sub(token, 2)})
+    runs.remove(base, {id}, {token}, {})
     return false
   end
   redis.call('HSET', key, 'place', 'active ' .. token, 'claim', fence .. ' ' .. digits(call.now) .. ' ' .. digits(lock),
     'runner', warm)
-  push.note(base, worker, {token}, lock, call)
+  push.note(base, worker, {claim_tokens.of(token, id)}, lock, call)
   local line = events.line(call.lines, 'active')
   line[#line + 1] = id
   return true

@@ -13,6 +13,23 @@ const STARTED = Date.now();
 const packed = (value) => Buffer.from(encode(value, { ignoreUndefined: true }));
 const policy = (kept, ttl) => (kept ? kept.join(" ") : "") + (ttl ? ` t${ttl}` : "");
 const isGiven = (value) => Object.values(value).some((each) => each !== undefined);
+const SEP = 0x1f;
+
+// Return the jobs of one element of a reply. Jobs with an order that start together for the first time are one element.
+function claimedJobs(values) {
+  const [token, head, , , ids, , , texts] = values;
+  if (token.length) return [values];
+  return String(ids).split(" ").map((id, nth) => compactJob(head + String(nth).padStart(3, "0"), id, texts[nth]));
+}
+
+// Return a compact job in the form of any other one. A number in its name is the size of the options before the data.
+function compactJob(entry, id, text) {
+  const first = text.indexOf(SEP);
+  const second = text.indexOf(SEP, first + 1);
+  const [name, size = 0] = String(text.subarray(first + 1, second)).split("\x1e");
+  const data = second + 1 + Number(size);
+  return [entry, name, text.subarray(data), 1, id, text.subarray(second + 1, data), 1, text.subarray(0, first)];
+}
 
 class Client {
   constructor(url, queue, prefix = "glide") {
@@ -144,7 +161,8 @@ export class Worker extends Client {
     ended.slice(0, count).forEach((run) => this.runs.delete(run.entry)); // stored, or refused: the lease was lost
     this.outcomes.unshift(...ended.slice(count).map((run) => Object.assign(run, { ms: 0 })));
     if (posted & 2) this.isBroken = true; // a failover has lost calls: compare the owners until a renewal
-    for (let at = 0; at < jobs.length; at += jobs[at + 3] === 1 ? 8 : 4) this.start(jobs.slice(at, at + 8), claimed);
+    for (let at = 0; at < jobs.length; at += jobs[at + 3] === 1 ? 8 : 4)
+      claimedJobs(jobs.slice(at, at + 8)).forEach((job) => this.start(job, claimed));
     if (this.isBroken) this.renew().catch(console.error);
     if (this.outcomes.length) return 0;
     return due ? Math.min(POLL_MS, Math.max(0, due - now)) : POLL_MS;

@@ -406,7 +406,7 @@ class JobFields(Generic[Data, Result]):
         """
         if not self._started:
             return None
-        # A stream entry is created when a job becomes ready. An entry of the active stream is created by the claim.
+        # An entry of `fifo` has the time when its job became ready. The token of another run has the time of its claim.
         ready = created_ms(None, self._entry or self._last_entry) or (0 if self.fence > 1 else self._created)
         return max(0, self._started - ready) / 1000 if ready else None
 

@@ -127,7 +127,8 @@ class Inspection(QueuePart[Data, Result]):
 
         `waiting` jobs come in three groups: released and reclaimed jobs, which start first; plain jobs, the oldest
         first; and `lifo` jobs, the newest first. Workers alternate between the last two groups, so the order across
-        these groups is not defined. With `with_data=False` the payloads are not read, and `data` of these jobs is
+        these groups is not defined. `active` jobs come in two groups: jobs that were claimed in FIFO order, and then
+        all other jobs, worker by worker. With `with_data=False` the payloads are not read, and `data` of these jobs is
         None. A job that changes its state during the call may be missed, and none is returned twice.
 
         A high `start` costs nothing if `state` is one of `prioritized`, `delayed`, `failed`, `suspended` and

@@ -27,7 +27,7 @@ STRUCTURES: Final = (
     "parents",
     "suspended",
     "fifo",
-    "lane",
+    "runs",
 )
 #: The store keys of a queue other than its records. Any further key with the queue's prefix is a fault.
 # Obliteration deletes exactly these keys in its last step, and the check reports any other one as a key without an
@@ -76,6 +76,9 @@ SINGLE_KEYS: Final = frozenset(
         "deduped",
         "compact",
         "compact_runs",
+        "renewed",
+        "consumers",
+        "lane",
         "key_lines",
         "schedules",
         "schedule_roles",

@@ -362,7 +362,7 @@ class ClaimLoop:
             verify=self._broken_at > 0,
             accepts_pushes=self._accepts_pushes and self.subscribed,
             has_push=self._pushes.has_last,
-            reads=self._direct_claims.begin() if slots > 0 and not self._polling else None,
+            is_direct=slots > 0 and not self._polling and self._direct_claims.begin(),
             ran_ms=self._run_times.report(batch, are_completed=self.outcomes.uniform is not None),
         )
         uniform = self.outcomes.uniform

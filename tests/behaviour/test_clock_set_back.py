@@ -79,6 +79,25 @@ async def test_a_job_claimed_in_the_future_is_reclaimed_within_its_lease(queue: 
 
 
 @pytest.mark.untidy
+@pytest.mark.parametrize("is_renewed", [False, True])
+@pytest.mark.parametrize("options", [JobOptions(lifo=True), JobOptions(key="k")], ids=["LIFO", "keyed"])
+async def test_a_run_outside_of_fifo_is_reclaimed_within_its_lease(
+    ahead: Timed, options: JobOptions, *, is_renewed: bool
+) -> None:
+    [job] = await ahead.queue.add_bulk([("n", 1, options)])
+    dead = FakeWorker(ahead.queue, ahead.store)
+    [lease] = await dead.claim(lock_ms=2 * SECOND)
+    if is_renewed:
+        await dead.renew(lease)
+    await set_back(ahead)
+    assert await job.get_state() == "active"
+    await later(ahead, 3 * SECOND)
+    assert await job.get_state() in ("waiting", "key-waiting")
+    await job.refresh()
+    assert job.stalled_count == 1
+
+
+@pytest.mark.untidy
 async def test_sweeps_continue_after_the_clock_was_set_back(ahead: Timed) -> None:
     await ahead.clock.advance(-HOUR)
     job = await ahead.queue.add("n", 1)

@@ -8,8 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from glidemq_async import Deduplication, JobFailed, JobOptions, Queue
-from glidemq_async.storage import Storage
+from glidemq_async import Deduplication, JobFailed, JobOptions
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
 from tests.support.stores import RunningStore
@@ -134,32 +133,6 @@ async def until_none_is_active(queue: AnyQueue) -> None:
     raise AssertionError(f"still running: {counts}")
 
 
-@pytest.mark.parametrize("held", [True, False], ids=["the runs continue", "the runs end"])
-async def test_jobs_of_a_destroyed_group_of_the_active_stream_are_reclaimed(
-    queue: AnyQueue, store: RunningStore, held: bool
-) -> None:
-    jobs = await queue.add_bulk([("n", number) for number in range(3)])
-    before = FakeWorker(queue, store)
-    assert len(await before.claim(3)) == 3
-    await before.leave()
-    gate = Gate()
-    async with worker_of(queue, gate, concurrency=3, lock_duration=1, max_stalled=9) as worker:
-        for _ in range(3):
-            await gate.running()
-        lane = f"glide:{{{queue.name}}}:lane"
-        assert await store.ask("XLEN", lane) == 3
-        await store.ask("XGROUP", "DESTROY", lane, "workers")
-        if held:
-            # Their leases are lost, so they are stopped here and start again.
-            for _ in range(3):
-                await gate.running()
-        gate.release()
-        assert [await job.result(8) for job in jobs] == [0, 1, 2]
-        await until(lambda: worker.running == 0)
-        await until_none_is_active(queue)
-    assert await queue.check() == []
-
-
 async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue, store: RunningStore) -> None:
     jobs = await queue.add_bulk([("n", number) for number in range(4)])
     gate = Gate()
@@ -175,53 +148,6 @@ async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue,
         assert sorted(ids) == sorted(job.id for job in jobs)
         assert (completed.count, errors.count) == (0, 0)
     assert (await queue.get_job_counts())["completed"] == 4
-
-
-async def claim_into_active_stream(queue: AnyQueue, fake_worker: FakeWorker, count: int) -> None:
-    """Claim this many jobs that were not in the stream."""
-    await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(count)])
-    claimed = 0
-    # On a busy machine one claim may end before it has filled all slots.
-    while claimed < count:
-        claimed += len(await fake_worker.claim(count - claimed))
-
-
-@pytest.mark.parametrize("claims", [False, True], ids=["found by a sweep", "found by a claim"])
-async def test_every_job_of_a_destroyed_group_of_the_active_stream_is_reclaimed(
-    queue: AnyQueue, store: RunningStore, claims: bool
-) -> None:
-    lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
-    for _ in range(3):
-        await claim_into_active_stream(queue, lost, 400)
-    await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
-    if claims:
-        await claim_into_active_stream(queue, later, 5)
-    await lost.sweep()
-    counts = await queue.get_job_counts()
-    assert (counts["waiting"], counts["active"]) == (1_200, 5 if claims else 0)
-    assert await queue.check() == []
-    await later.leave()
-    await lost.leave()
-
-
-async def test_an_opened_queue_keeps_the_entries_of_a_destroyed_group(
-    queue: AnyQueue, store: RunningStore, storage: Storage
-) -> None:
-    """The open creates the group again. The next runs that end must not delete the entries of the lost runs."""
-    lost, later = FakeWorker(queue, store), FakeWorker(queue, store)
-    await claim_into_active_stream(queue, lost, 6)
-    await store.ask("XGROUP", "DESTROY", f"{lost.base}:lane", "workers")
-    async with Queue[Any, Any](queue.name, storage) as other:
-        await other.connect()
-    await queue.add_bulk([("n", number, JobOptions(lifo=True)) for number in range(6)])
-    held = await later.claim(6)
-    await later.complete(*held)
-    await lost.sweep()
-    counts = await queue.get_job_counts()
-    assert (counts["waiting"], counts["active"], counts["completed"]) == (6, 0, 6)
-    assert await queue.check() == []
-    await later.leave()
-    await lost.leave()
 
 
 async def test_a_reason_that_is_not_text_can_be_read(queue: AnyQueue, store: RunningStore) -> None:

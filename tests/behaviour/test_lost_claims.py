@@ -56,8 +56,9 @@ async def test_a_claim_that_never_arrived_is_not_a_stall(timed: Timed) -> None:
     assert await counts_of(job) == ("completed", 0)
 
 
-async def test_a_claim_that_was_renewed_before_it_arrived_is_not_a_stall(timed: Timed) -> None:
-    job = await timed.queue.add("n", 1)
+@pytest.mark.parametrize("lifo", [False, True])
+async def test_a_claim_that_was_renewed_before_it_arrived_is_not_a_stall(timed: Timed, lifo: bool) -> None:
+    job = await timed.queue.add("n", 1, lifo=lifo)
     worker = FakeWorker(timed.queue, timed.store)
     await worker.renew()
     [lease] = await worker.claim(lock_ms=LEASE)

@@ -149,7 +149,7 @@ async def test_an_add_whose_reply_is_lost_has_one_effect(
         losing.left = 2
         assert await queue.add_and_wait("n", 2, wait_timeout=PATIENCE) == 2
         assert losing.left == 0
-    losing.left, losing.kept = 1, asyncio.Queue()
+    losing.left, losing.kept = 1, asyncio.Queue[bytes]()
     asked = asyncio.create_task(queue.add_and_wait("n", 3))
     await asyncio.sleep(0)
     await left(asked)

@@ -19,7 +19,7 @@ async def left(store: RunningStore) -> list[str]:
     return [key for key in await store.keys() if not key.endswith(_OF_THE_QUEUE) and ":call:" not in key]
 
 
-_OF_THE_QUEUE = (":id", ":meta", ":meta2", ":events", ":fifo", ":lane", ":sequence")
+_OF_THE_QUEUE = (":id", ":meta", ":meta2", ":events", ":fifo", ":sequence")
 
 
 @pytest.mark.everywhere

@@ -107,6 +107,8 @@ async def test_a_check_ends_although_the_horizon_is_damaged(queue: AnyQueue, sto
         ([("SET", "{base}:id", "0")], "I17"),
         ([("ZADD", "{base}:scheduled", "1", "ghost")], "I2"),
         ([("HSET", "{base}:job:ghost", "result", "x")], "I2"),
+        ([("ZADD", "{base}:runs", "1", "1-1000l own")], "I4"),
+        ([("HSET", "{base}:renewed", "l1-1000", "1")], "I4"),
         ([("SADD", "{base}:revoking", "1")], "I9"),
         ([("ZADD", "{base}:held", "1", "ghost")], "I9"),
         ([("RPUSH", "{base}:logs:ghost", "x")], "I12"),

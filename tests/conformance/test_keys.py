@@ -448,14 +448,6 @@ async def test_a_handler_interrupted_at_shutdown_keeps_its_position(queue: AnyQu
     assert seen == [0, 1, 2]
 
 
-async def test_a_destroyed_consumer_group_leaves_no_key_stuck(timed: Timed) -> None:
-    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "ab"])
-    await timed.fake_worker.claim()
-    await timed.store.ask("XGROUP", "DESTROY", f"{timed.fake_worker.base}:lane", "workers")
-    await timed.fake_worker.sweep()
-    assert [await timed.run() for _ in range(3)] == [["a"], ["b"], []]
-
-
 @pytest.mark.parametrize("most", [1, 2], ids=["no limits", "limits"])
 async def test_the_next_jobs_start_after_a_call_that_completes_jobs_with_different_retentions(
     timed: Timed, most: int

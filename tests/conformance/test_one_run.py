@@ -30,7 +30,7 @@ from tests.support.stores import RunningStore
 everywhere = pytest.mark.everywhere
 CLIENT: Final = "client"
 TIME_IN_ENTRY: Final = re.compile(r"\d{13}(-\d+)?")
-"""The time in the id of an entry, and the number that follows it in the active stream."""
+"""The time in the id of an entry, or in the token of a run in `runs` with the number that follows it."""
 KEPT: Final = 1000
 """How many completed jobs a queue keeps unless its options say otherwise."""
 SLACK: Final = 15

@@ -32,7 +32,6 @@ from glidemq_async.functions.calling import Arg, RequestChannel
 from glidemq_async.functions.loader import source
 from glidemq_async.functions.outcomes import Completed
 from glidemq_async.functions.settings import Author
-from glidemq_async.functions.settle import PLAIN_JOBS
 from glidemq_async.ops import Actor, note_action
 from glidemq_async.ops.access import Identity
 from glidemq_async.ops.alerts.delivery import delivery_worker
@@ -60,7 +59,7 @@ async def claim_directly(queue: AnyQueue, functions: Functions) -> None:
     """Claim jobs with a direct claim, and complete them."""
     await queue.add_bulk([("direct", number) for number in range(2)])
     channel = RequestChannel("direct")
-    request = functions.settle.request(channel, "direct", 2, 30_000, subscribed=False, reads=PLAIN_JOBS)
+    request = functions.settle.request(channel, "direct", 2, 30_000, subscribed=False, is_direct=True)
     reply = await functions.settle.send(request)
     assert len(reply.jobs) == 2
     request = functions.settle.request(channel, "direct", 0, 30_000, subscribed=False)

@@ -201,8 +201,8 @@ async def test_an_ended_worker_leaves_no_trace(queue: AnyQueue, store: RunningSt
         async with worker_of(queue, echo):
             await ended(await queue.add("n"))
     base = f"glide:{{{queue.name}}}"
-    for stream in ("fifo", "lane"):
-        assert await store.ask("XINFO", "CONSUMERS", f"{base}:{stream}", "workers") == []
+    assert await store.ask("XINFO", "CONSUMERS", f"{base}:fifo", "workers") == []
+    assert await store.ask("EXISTS", f"{base}:consumers") == 0
 
 
 async def test_a_worker_can_be_closed_twice_and_before_its_start(queue: AnyQueue) -> None:

@@ -54,14 +54,14 @@ DEFECTS = {
     ),
     "a zombie frees the slot of its successor": Defect(
         "concurrency",
-        "  if not valid or #keys < #of_keys then keys =",
-        "  if #keys < #of_keys then keys =",
+        "  if elsewhere < #ids then keys =",
+        "  if false then keys =",
         zombies=25,
     ),
     "the queue does not count plain jobs": Defect(
         "concurrency",
-        "local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    + redis",
-        "local running = entries.pending_count(base .. ':lane')\n    + redis",
+        "  return entries.pending_count(base .. ':fifo') + redis.call('ZCARD', base .. ':runs')\n",
+        "  return redis.call('ZCARD', base .. ':runs')\n",
     ),
     "a window exceeds its limit by one": Defect(
         "rate", "if started < max then return max - started,", "if started <= max then return max - started + 1,"

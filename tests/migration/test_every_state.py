@@ -163,9 +163,8 @@ async def test_entries_without_a_record_are_dropped(own: Own) -> None:
 MUTANTS = {
     "returned jobs are reversed": ("digits(rows[i + 1] - OLDER)", "digits(-rows[i + 1])"),
     "a run loses its order": ("order < 0 and order or order - OLDER", "order + OLDER"),
-    "a run keeps no age": ("'IDLE', digits(row[3]), ", ""),
-    "a run of the stream is dropped": ("    move_run(base, row, 'h', id)\n  elseif", "  elseif"),
-    "a run of the lane stays under two entries": ("  entries.drop(lane, moved)\n", ""),
+    "a run keeps no age": ("local call = {now = clock.now() - row[3]}", "local call = {now = clock.now()}"),
+    "a run of the stream is dropped": ("    move_run(base, row, nil, id)\n  elseif", "  elseif"),
     "the time of creation is forgotten": ("    keep_added(base, id, raw)\n    move_run", "    move_run"),
     "the time of creation of ended jobs is forgotten": ("      if raw then keep_added(base, id, raw) end\n", ""),
     "a step deletes one entry more": ("ms .. '-' .. digits(seq + 1))", "ms .. '-' .. digits(seq + 2))"),

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from tests.model.changes import ChangedQueue
 from tests.model.parts import Job
 
-RETURNED = ("returned from the active stream", "returned from the line")
+RETURNED = ("returned from another structure", "returned from the line")
 MOST_PASSED_OVER = 2
 """The number of consecutive claims that may pass over a line with a job that could start."""
 KEY_PASSED_OVER = 3
@@ -92,7 +92,7 @@ class ClaimingQueue(ChangedQueue):
         assert not is_held_back, f"job {job.id} was pushed against a pause or limits"
         assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"
         self._start(job, worker, lock)
-        job.stream, job.from_active_stream, job.returned, job.line = "l", True, False, next(self.line)
+        job.stream, job.is_from_elsewhere, job.returned, job.line = "l", True, False, next(self.line)
         self.claimed_last[worker] = [*self.claimed_last.get(worker, ()), (job.id, job.fence)]
 
     def _take(self, job: Job, worker: str | None, lock: int) -> None:
@@ -123,9 +123,9 @@ class ClaimingQueue(ChangedQueue):
         elif job.returned:
             job.stream = "l"
         else:
-            job.from_active_stream = job.lifo or job.priority > 0
-            job.stream = "l" if job.from_active_stream else "p"
-            job.line = 0 if job.from_active_stream else job.line
+            job.is_from_elsewhere = job.lifo or job.priority > 0
+            job.stream = "l" if job.is_from_elsewhere else "p"
+            job.line = 0 if job.is_from_elsewhere else job.line
         job.state, job.token, job.worker, job.idle = "active", "?", worker, 0
         job.claimed, job.renewed = self.now, False
         job.fence += 1

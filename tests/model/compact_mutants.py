@@ -59,7 +59,7 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "  return valid",
     ),
     "a group releases keys of runs that have ended": (
-        "  if keys and not valid then keys = entries.keys_of(lane, raws) end\n",
+        "  if keys and not valid then keys = runs.held_keys(base, ids, tokens_in(members), keys, found) end\n",
         "",
     ),
     "the keys of completed runs are not reviewed": ("      review_ended(base, ended, call)\n", ""),

@@ -196,7 +196,7 @@ def _compare_lines(seen: Snapshot, model: Queue) -> None:
     stored = {"plain": seen.waiting_in_fifo()}
     stored |= {"lifo": seen.lifo, "prioritized": seen.prioritized}
     stored |= {f"key {key}": line for key, line in seen.keyq.items()}
-    for name in ("returned from the line", "returned from the active stream"):
+    for name in ("returned from the line", "returned from another structure"):
         # The times of their entries define the order of the two groups. Several entries can have the same time.
         stored[name] = [id_ for id_ in seen.returned if id_ in lines.get(name, ())]
     for name in {*lines, *stored}:
@@ -231,9 +231,11 @@ def _compare_locations(seen: Snapshot, model: Queue) -> None:
     same("completed", seen.completed, [(job.id, job.position) for job in model.ended("completed")])
     same("failed", seen.failed, [(job.id, job.position) for job in model.ended("failed")])
     pending = {f"p{entry}": worker for entry, worker in seen.fifo_pending.items()}
-    pending |= {f"l{entry}": worker for entry, worker in seen.lane_pending.items()}
+    pending |= {_entry(token): worker for token, (_, worker) in seen.runs.items()}
     same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
-    same("entries of the active stream", set(seen.lane), set(seen.lane_pending))
+    others = {job.token: job.id for job in model.having("active") if job.stream != "p"}
+    same("runs outside of the stream", {token: job for token, (job, _) in seen.runs.items()}, others)
+    same("renewals of no run", seen.stray, [])
 
 
 def _compare_stopping(seen: Snapshot, model: Queue) -> None:

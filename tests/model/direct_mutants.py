@@ -51,30 +51,6 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "  local due = after_claim(base, caller, n, n == most",
         "  local due = after_claim(base, caller, 0, n == most",
     ),
-    "a direct claim of the active stream passes the limits of the queue": (
-        "not (seen.lane_lost or seen.limits)",
-        "not seen.lane_lost",
-    ),
-    "a direct claim of the active stream reads the texts of jobs with a record": (
-        "    if not line or #line > small then return nil end\n",
-        "    lines[i] = line or 'x' .. SEP .. 'x' .. SEP\n",
-    ),
-    "a direct claim of the active stream has no events": (
-        "    raws[i], line[noted + i] = raw, id\n",
-        "    raws[i] = raw\n",
-    ),
-    "the reply to a repeated direct claim of the active stream names one job": (
-        "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. table.concat(raws, ' ' .. prefix)\n",
-        "  out.n, out.tokens[#out.tokens + 1] = out.n + n, prefix .. raws[1]\n",
-    ),
-    "a finished direct claim of the active stream looks unfinished": (
-        "    redis.call('HDEL', base .. ':meta2', 'lane_lost')\n    return jobs\n",
-        "    return jobs\n",
-    ),
-    "a direct claim of the active stream stores a wrong lease": (
-        "digits(call.now) .. ' ' .. digits(call.lock)\n  local line = events.line(call.lines, 'active')",
-        "digits(call.now) .. ' ' .. digits(1)\n  local line = events.line(call.lines, 'active')",
-    ),
     "a direct claim stores no lease": (
         "  if jobs.n > 0 then push.note_lease(base, call.shortest, call) end\n  if begun.missed",
         "  if begun.missed",

@@ -54,7 +54,7 @@ STRUCTURES = (
     "keyed",
     "suspended",
     "fifo",
-    "lane",
+    "runs",
 )
 KEYS = ("x", "y")
 """The ordering keys of keyed jobs."""
@@ -63,7 +63,7 @@ SINGLE_KEYS = frozenset(
      "revoking", "sequence", "ready", "sleeping", "resting", "pauses", "limited", "limits", "rate", "deduped", "outbox",
      "moved", "results", "recorded", "started", "inbox", "schedules", "schedule_roles", "running",
      "stopping", "stopping_runs", "streamed", "signalled", "stepped", "failing", "failure_groups",
-     "settings", "event_rules", "compact", "compact_runs", "key_lines"}
+     "settings", "event_rules", "compact", "compact_runs", "renewed", "consumers", "key_lines"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
 """The length of the prefix of a delayed or prioritized job's id."""
@@ -145,8 +145,10 @@ class Snapshot:
     fifo_pending: dict[str, str]
     plain: set[str]
     """The jobs without a record. `records` has what their entries and results say."""
-    lane: dict[str, str]
-    lane_pending: dict[str, str]
+    runs: dict[str, tuple[str, str]]
+    """The runs of jobs that did not wait in `fifo`: token -> job, worker."""
+    stray: list[str]
+    """The tokens in `renewed` that belong to no run."""
     returned: list[str]
     scheduled: list[tuple[str, int]]
     completed: list[tuple[str, int]]
@@ -246,12 +248,6 @@ def _scores(flat: object) -> list[tuple[str, int]]:
     return [(member, int(score)) for member, score in _pairs(flat)]
 
 
-def _entries(rows: object) -> dict[str, str]:
-    """Return the entries of the active stream as entry -> job id. An entry with a text has the id as its field."""
-    named = {_text(entry): [_text(field) for field in _list(fields)] for entry, fields in map(_list, _list(rows))}
-    return {entry: fields[0] if fields[0].isdigit() else fields[1] for entry, fields in named.items()}
-
-
 def _fifo_job(entry: str, fields: list[str]) -> str:
     """Return the job of an entry of `fifo`."""
     return entry.partition("-")[0] if fields[0] else fields[1][1:]
@@ -341,7 +337,7 @@ class Driver:
         again = self.wire.send(*words)
         if function == "settleAndClaim":
             # The second reply may again report that the outbox has entries to relay.
-            assert _same(_list(first)[:POSTED], _list(again)[:POSTED]) or self.delivery == "lost"
+            assert _same(_claimed(first), _claimed(again)) or self.delivery == "lost", (first, again)
         elif self.delivery == "twice":
             assert _same(first, again), f"{function} sent twice returned {first!r}, then {again!r}"
         return again
@@ -444,8 +440,8 @@ class Driver:
             fifo={entry: _fifo_job(entry, fields) for entry, fields in fifo.items()},
             fifo_pending=fifo_pending,
             plain={*plain},
-            lane=_entries(raw[5]),
-            lane_pending=_pending(raw[6]),
+            runs={token: (job, worker) for token, job, worker in map(_texts, _list(raw[5]))},
+            stray=_texts(raw[6]),
             returned=[id_ for id_, _ in _pairs(raw[7])],
             scheduled=[(member[SEQUENCE_DIGITS:], due) for member, due in _scores(raw[8])],
             completed=sorted(
@@ -483,6 +479,32 @@ class Driver:
             event_rules=dict(_pairs(raw[38])),
             damaged={*_texts(raw[39])},
         )
+
+
+def _claimed(reply: object) -> list[object]:
+    """Return the part of a reply to a claim that is the same in a repeated call. Jobs that started together are single.
+
+    See the row of these jobs in settle.lua.
+    """
+    now, refused, jobs, *rest = _list(reply)[:POSTED]
+    values, flat = iter(_list(jobs)), list[object]()
+    for row in zip(*[values] * 4, strict=True):
+        flat += row
+        if row[3] != 1:
+            continue
+        ids, *more = (next(values) for _ in range(4))
+        if row[0]:
+            flat += [ids, *more]
+            continue
+        del flat[-4:]
+        for number, (job, text) in enumerate(zip(_text(ids).split(), _list(more[2]), strict=True)):
+            head, name, data = cast("bytes", text).split(b"\x1f", 2)
+            name, _, size = name.partition(b"\x1e")
+            at = int(size or 0)
+            since = head[17:] if b" p " in head and head[:1] != b"k" else head
+            flat += [f"{_text(row[1])}{number:03d}".encode(), name, data[at:], 1, job.encode()]
+            flat += [data[:at] or None, b"1", since]
+    return [now, refused, flat, *rest]
 
 
 def _same(first: object, again: object) -> bool:

@@ -7,14 +7,12 @@ here.
 
 from __future__ import annotations
 
-from typing import Final
-
 import hypothesis.strategies as st
 from hypothesis import note
 from hypothesis.stateful import initialize
 
 from glidemq_async.functions.lease import Held
-from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS, SettleReply, SettleRequest
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import ReplyError
 from tests.model.choices import DELIVERY, NUMBER, RUNS, WORKERS, action
 from tests.model.cleaning_actions import CleaningActions
@@ -27,12 +25,6 @@ from tests.model.users import ONE_OF, Users
 from tests.model.wakeups import SECOND_LATER_MS
 from tests.model.worker import Unanswered, Worker, as_claimed, claimed_fields, in_groups, settled_early, settled_run
 from tests.support.fake_worker import with_runs
-
-READS: Final = (PLAIN_JOBS, None, ACTIVE_STREAM, None)
-"""The jobs that successive calls try to claim directly. The number of calls decides.
-
-This number is the same in each repetition of a test.
-"""
 
 
 class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
@@ -99,7 +91,7 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
             idle=worker.registered,
             accepts_pushes=worker.accepts_pushes,
             has_push=worker.has_push,
-            reads=READS[self.driver.calls % len(READS)] if slots > 0 else None,
+            is_direct=slots > 0 and self.driver.calls % 2 == 0,
         )
         with_runs(request, map(settled_run, settled))
         self.driver.delivery = delivery

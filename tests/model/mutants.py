@@ -7,6 +7,7 @@ from typing import Final
 from tests.model.compact_mutants import MUTANTS_OF_COMPACT_JOBS
 from tests.model.direct_mutants import MUTANTS_OF_DIRECT_CLAIMS
 from tests.model.push_mutants import MUTANTS_OF_PUSHES
+from tests.model.run_mutants import MUTANTS_OF_RUNS
 from tests.model.signal_mutants import MUTANTS_OF_SIGNALS
 from tests.model.step_mutants import MUTANTS_OF_STEPS
 from tests.model.stream_mutants import MUTANTS_OF_STREAMS
@@ -14,8 +15,8 @@ from tests.model.waiter_mutants import MUTANTS_OF_WAITERS
 
 MUTANTS: Final[dict[str, tuple[str, str]]] = {
     "a settle with an old fencing token is accepted": (
-        "if release_entries(base, args, first, last, call) or not entries.fenced then",
-        "if release_entries(base, args, first, last, call) or true then",
+        "if release_leases(base, args, first, last, call) or not entries.fenced then",
+        "if release_leases(base, args, first, last, call) or true then",
     ),
     "a batch settles one run twice": (" or settled[entry] then", " then"),
     "an update with an old fencing token is accepted": (
@@ -23,21 +24,21 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "if false then",
     ),
     "a settled entry is not deleted": (
-        "  entries.delete_acknowledged(base .. ':lane', active, not valid or call.seen.lane_lost)\n",
+        "  entries.delete_acknowledged(base .. ':fifo', waited, not valid or call.seen.results)\n",
         "",
     ),
     "a settle deletes the entries of older runs": (
         "    if rows[1] then return rows[1][1] end\n",
         "",
     ),
-    "a dropped entry is not acknowledged": (
-        "  if #gone > 0 then entries.drop(entries.stream_of(base, batch.entries[1]), gone) end\n",
+    "a job that cannot start keeps its run": (
+        "  if gone[1] then drop(base, batch, gone) end\n",
         "",
     ),
     "the entry of a reclaimed job is not deleted": (
-        "  locations.give_up(base, stream, raw, call)\n  if active",
+        "  locations.give_up(base, row, call)\n  if active",
         (
-            "  local _, key = entries.find(stream, raw)\n  if key then keyed.release(base, id, key, call) end\n"
+            "  local _, key = runs.job_of(base, row)\n  if key then keyed.release(base, {key}, call) end\n"
             "  limits.freed(1, call)\n  if active"
         ),
     ),
@@ -61,7 +62,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the shortest lease is forgotten while jobs run": (
-        "  if entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane') > 0 then return end\n",
+        "  if runs.count(base) > 0 then return end\n",
         "",
     ),
     "a partial add loses the other jobs": (
@@ -152,7 +153,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "string.match(before, '^%d+') + 0",
     ),
     "one stall too many is allowed": ("stalls > max_stalled", "stalls > max_stalled + 1"),
-    "an outage counts as a stall": ("lease.counted(row[3], outage)", "row[3]"),
+    "an outage counts as a stall": ("row[3] >= shortest and lease.counted(row[3], outage) or 0", "row[3]"),
     "a renewal does not extend the lease": (
         "    command[n + 1] = 'JUSTID'",
         "    command[n + 1], command[n + 2], command[n + 3] = 'IDLE', 990000, 'JUSTID'",
@@ -220,7 +221,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the worker of a removed run is not notified": (
-        "if state == 'active' then notify_run(base, entry) end",
+        "if state == 'active' then notify_run(base, id, entry) end",
         "",
     ),
     "a claim omits progress that was set before the run": (
@@ -262,15 +263,12 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      counts[key] = 0\n",
     ),
     "a reclaimed job keeps the slot of its key": (
-        "  locations.give_up(base, stream, raw, call)\n  if active",
-        "  entries.drop(stream, {raw})\n  limits.freed(1, call)\n  if active",
+        "  locations.give_up(base, row, call)\n  if active",
+        "  runs.drop(base, row)\n  limits.freed(1, call)\n  if active",
     ),
     "the jobs of a closed worker keep the slots of their keys": (
-        "local id, entry = locations.give_up(base, stream, row[1], call)",
-        (
-            "local id, _, entry = entries.find(stream, row[1])\n      entries.drop(stream, {row[1]})\n"
-            "      limits.freed(1, call)"
-        ),
+        "local id, entry = locations.give_up(base, row, call)",
+        "local id, _, entry = runs.job_of(base, row)\n      runs.drop(base, row)\n      limits.freed(1, call)",
     ),
     "a job that cannot start keeps the slot of its key": (
         "    keyed.release(base, {key}, call)\n    keyed.refund(base, id, key, call)",
@@ -285,7 +283,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if true then return false end\n  return call.seen.limits",
     ),
     "a removed run does not count under the queue's limit": (
-        "\n    + redis.call('ZCARD', base .. ':stopping')\n",
+        " + redis.call('ZCARD', base .. ':stopping')\n",
         "\n",
     ),
     "the outcome of a removed run frees no slot": (
@@ -356,9 +354,9 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    for _, key in ipairs(keys) do keyed.touch(call, key) end\n    if #keys < KEYS_A_STEP",
         "    if #keys < KEYS_A_STEP",
     ),
-    "the limit of the queue ignores the runs of the active stream": (
-        "local running = entries.pending_count(base .. ':fifo') + entries.pending_count(base .. ':lane')\n    + redis",
-        "local running = entries.pending_count(base .. ':fifo')\n    + redis",
+    "the limit of the queue ignores the runs outside of the stream": (
+        "local running = runs.count(base) + redis",
+        "local running = entries.pending_count(base .. ':fifo') + redis",
     ),
     "the gate does not stop claims": ("  if gate > call.now then", "  if false then"),
     "a rate-limited keyed job stops the whole queue": (
@@ -544,6 +542,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
     **MUTANTS_OF_COMPACT_JOBS,
     **MUTANTS_OF_DIRECT_CLAIMS,
     **MUTANTS_OF_PUSHES,
+    **MUTANTS_OF_RUNS,
     **MUTANTS_OF_SIGNALS,
     **MUTANTS_OF_STREAMS,
     **MUTANTS_OF_WAITERS,

@@ -151,7 +151,7 @@ class Job:
     line: int = 0  # its position in the line; it grows with each entry into the line
     key_position: int = 0  # its position in its key's line, kept after a release; 0: none yet
     returned: bool = False  # released: waits before all other jobs of the line
-    from_active_stream: bool = False  # its last run was in the active stream
+    is_from_elsewhere: bool = False  # its last run did not begin in the stream
     resting: bool = False  # waits for its next attempt, and keeps its position in its key's line
     due: int = 0
     changes: int = 0  # how often it was moved: changed or restarted
@@ -216,5 +216,5 @@ class Job:
         if self.key is not None:
             return f"key {self.key}"
         if self.returned:
-            return "returned from the active stream" if self.from_active_stream else "returned from the line"
+            return "returned from another structure" if self.is_from_elsewhere else "returned from the line"
         return "prioritized" if self.priority else "lifo" if self.lifo else "plain"

@@ -56,16 +56,27 @@ local function pending_of(stream)
 end
 
 -- base ms grain: pending entries grow older by ms. The time that the server's own clock added is rounded off to the grain.
+-- The age of other runs follows from the clock of the model.
 register('modelAge', function(base, args)
-  local ms, grain = tonumber(args[1]), tonumber(args[2])
-  for _, name in ipairs({':fifo', ':lane'}) do
-    for _, row in ipairs(pending_of(base .. name)) do
-      local idle = math.floor(row[3] / grain) * grain + ms
-      redis.call('XCLAIM', base .. name, GROUP, row[2], 0, row[1], 'IDLE', digits(idle), 'JUSTID')
-    end
+  local ms, grain, fifo = tonumber(args[1]), tonumber(args[2]), base .. ':fifo'
+  for _, row in ipairs(pending_of(fifo)) do
+    local idle = math.floor(row[3] / grain) * grain + ms
+    redis.call('XCLAIM', fifo, GROUP, row[2], 0, row[1], 'IDLE', digits(idle), 'JUSTID')
   end
   return 'ok'
 end)
+
+-- Return the runs outside of `fifo` as { token job worker }…, and the tokens in `renewed` that belong to none.
+local function runs_of(base)
+  local flat, known, stray = {}, {}, {}
+  for _, row in ipairs(runs.rows_from(base, 0, 10000, stopped)) do
+    flat[#flat + 1], known[row[1]] = {row[1], row[5], row[2]}, true
+  end
+  for _, token in ipairs(redis.call('HKEYS', base .. ':renewed')) do
+    if not known[token] then stray[#stray + 1] = token end
+  end
+  return flat, stray
+end
 
 local function sorted_set(key)
   return redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')
@@ -120,6 +131,7 @@ local LINES = {keyrest = {'SMEMBERS'}, dedup = {'GET'},
 register('modelProbe', function(base, args)
   local keys = redis.call('KEYS', base .. ':*')
   local records, logs, lines = {}, {}, key_lines_of(base)
+  local runs_now, stray = runs_of(base)
   for _, key in ipairs(keys) do
     local id = string.match(key, ':job:(.*)$')
     if id then records[#records + 1] = {id, redis.call('HGETALL', key)} end
@@ -146,8 +158,8 @@ register('modelProbe', function(base, args)
     logs,
     redis.call('XRANGE', base .. ':fifo', '-', '+'),
     pending_of(base .. ':fifo'),
-    redis.call('XRANGE', base .. ':lane', '-', '+'),
-    pending_of(base .. ':lane'),
+    runs_now,
+    stray,
     sorted_set(base .. ':returned'),
     sorted_set(base .. ':scheduled'),
     sorted_set(base .. ':completed'),

@@ -15,7 +15,7 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
     ),
     "a lost push takes no slot": ("  caller.slots = math.max(0, caller.slots - out.n)\n", ""),
     "a lost push counts as a stall": (
-        "  for _, token in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = token end\n",
+        "  for _, text in ipairs(push.tokens_in(kept) or {}) do tokens[#tokens + 1] = text end\n",
         "",
     ),
     "a push passes over released jobs": (

@@ -8,9 +8,10 @@ import msgpack
 
 from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Sought
 from glidemq_async.functions.settings import Author
+from glidemq_async.worker.leases import MAX_HELD
 from tests.server_time.bench import MIB, Bench, largest
 
-STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "lane")
+STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "runs")
 
 
 async def every_state(b: Bench) -> None:
@@ -114,6 +115,15 @@ async def list_workers(b: Bench) -> None:
         await b.functions.leases.renew(f"worker{number}", b"x" * 500, [], 10)
     rows = await b.functions.reading.list_workers(60_000)
     assert len(rows) == 1_000
+
+
+@largest("listWorkers", "many runs outside of fifo")
+async def list_busy_workers(b: Bench) -> None:
+    for number in range(1_000):
+        await b.add(10, lifo=True)
+        await b.claim(10, f"worker{number}")
+        await b.functions.leases.renew(f"worker{number}", b"x" * 500, [], 10)
+    assert len(await b.functions.reading.list_workers(60_000)) == 1_000
 
 
 @largest("getLogs")
@@ -230,6 +240,15 @@ async def check_queue(b: Bench) -> None:
     await b.add(b.many, ttl=60_000)
     for job_id in await b.add(500):
         await b.functions.job_waiters.add(job_id, "channel")
+    await b.functions.check.queue()
+
+
+@largest("checkQueue", "renewed runs")
+async def check_renewed_runs(b: Bench) -> None:
+    await b.add(b.many, lifo=True)
+    held = await b.claim(b.many)
+    for start in range(0, len(held), MAX_HELD):
+        await b.functions.leases.renew("bench", b"x", held[start : start + MAX_HELD], 10)
     await b.functions.check.queue()
 
 

@@ -24,13 +24,13 @@ async def sweep(b: Bench, max_stalled: int = 3) -> None:
 
 async def vanish(b: Bench, held: list[Held]) -> None:
     """End the leases of these runs."""
-    for prefix, stream in (("p", "fifo"), ("l", "lane"), ("k", "lane")):
-        raw = [run.entry[1:] for run in held if run.entry[:1] == prefix]
-        for start in range(0, len(raw), 500):
-            some = raw[start : start + 500]
-            if some:
-                key = f"{b.base}:{stream}"
-                await b.command("XCLAIM", key, "workers", "bench", 0, *some, "IDLE", 9_000_000, "JUSTID")
+    waited = [run.entry[1:] for run in held if run.entry[0] == "p"]
+    others = [run.entry for run in held if run.entry[0] != "p"]
+    for start in range(0, len(waited), 500):
+        some = waited[start : start + 500]
+        await b.command("XCLAIM", f"{b.base}:fifo", "workers", "bench", 0, *some, "IDLE", 9_000_000, "JUSTID")
+    for token in others:
+        await b.command("HSET", f"{b.base}:renewed", token, LONG_AGO)
 
 
 @largest("renewLeases")
@@ -52,6 +52,19 @@ async def renew_plain(b: Bench) -> None:
         await b.functions.updates.write(run.id, run.entry, "log", "line")
     for _ in range(2):
         await b.functions.leases.renew("bench", b"x" * 500, held, 10)
+
+
+@largest("renewLeases", "many runs outside of fifo")
+async def renew_many_runs(b: Bench) -> None:
+    await b.add(5_000 + 2_000, lifo=True)
+    await b.claim(1_000, "before")
+    held = await b.claim(3_000)
+    await b.claim(1_000, "after")
+    held += await b.claim(2_000)
+    for some in [held[start : start + MAX_HELD] for start in range(0, len(held), MAX_HELD)] * 2:
+        assert await b.functions.leases.renew("bench", b"x" * 500, some, 10) == ([], [])
+    lost, _ = await b.functions.leases.renew("before", b"x", held[:MAX_HELD], 10)
+    assert lost == [run.entry for run in held[:MAX_HELD]]
 
 
 async def stopping_runs(b: Bench) -> list[Held]:
@@ -115,6 +128,41 @@ async def sweep_keyed(b: Bench) -> None:
     await b.add_keyed(b.many, b.many // 2)
     await b.crowd()
     await sweep(b)
+
+
+async def runs_of_several_workers(b: Bench, lock_ms: int = 30_000) -> list[Held]:
+    """Let each of ten workers run LIFO jobs and keyed ones."""
+    held: list[Held] = []
+    for number in range(10):
+        await b.add(b.many // 4, lifo=True)
+        await b.add_keyed(b.many // 4, b.many // 4)
+        held += await b.claim(b.many // 2, f"worker{number}", lock_ms)
+    return held
+
+
+@largest("sweep", "stalled, several workers")
+async def sweep_several_workers(b: Bench) -> None:
+    await b.functions.limits.set_key("", concurrency="100")
+    await vanish(b, await runs_of_several_workers(b))
+    await b.crowd()
+    await sweep(b)
+
+
+@largest("sweep", "healthy, several workers")
+async def sweep_healthy_workers(b: Bench) -> None:
+    await b.functions.limits.set_key("", concurrency="100")
+    held = await runs_of_several_workers(b, 3_600_000)
+    await b.functions.leases.renew("worker0", b"x", held[:MAX_HELD], 10)
+    await b.command("HSET", f"{b.base}:meta2", "settled_since", 1)
+    await sweep(b)
+
+
+@largest("sweep", "runs from the future")
+async def sweep_future_runs(b: Bench) -> None:
+    claimed = int((await b.command("TIME"))[0]) * 1_000 + 9_000_000
+    await b.fill("ZADD", "runs", [word for n in range(5 * b.many) for word in (1, f"{claimed}-{n:09}l job{n}")])
+    for _ in range(2):
+        await sweep(b)
 
 
 @largest("sweep", "stalled too often")
@@ -185,14 +233,14 @@ async def sweep_dead(b: Bench) -> None:
     await sweep(b)
 
 
-@largest("sweep", "destroyed group")
-async def sweep_active_stream(b: Bench) -> None:
+@largest("sweep", "runs of an earlier build")
+async def sweep_old_runs(b: Bench) -> None:
     await b.functions.limits.set_key("", concurrency="1000")
     await b.add_keyed(b.many, 500)
-    await b.claim(b.many)
-    await b.add(b.many, lifo=True)
-    await b.claim(b.many)
-    await b.command("XGROUP", "DESTROY", f"{b.base}:lane", "workers")
+    held = await b.claim(b.many)
+    for run in held:
+        raw = (await b.command("XADD", f"{b.base}:lane", "*", "h", run.id)).decode()
+        await b.command("HSET", f"{b.base}:job:{run.id}", "place", f"active l{raw}")
     await sweep(b)
 
 
@@ -222,6 +270,17 @@ async def close_worker(b: Bench) -> None:
     await b.functions.stalled.close_worker("bench")
 
 
+@largest("closeWorker", "many runs outside of fifo")
+async def close_many(b: Bench) -> None:
+    await b.functions.limits.set_key("", concurrency="1000")
+    await b.add(b.many, lifo=True)
+    await b.add_keyed(b.many, 200)
+    held = await b.claim(2 * b.many)
+    await b.functions.leases.renew("bench", b"x", held[:MAX_HELD], 10)
+    await b.crowd()
+    await b.functions.stalled.close_worker("bench")
+
+
 @largest("closeWorker", "payloads of 1 MB")
 async def close_large(b: Bench) -> None:
     await b.add(20, b"x" * MIB)
@@ -245,7 +304,11 @@ async def migrate_queue(b: Bench) -> None:
     try:
         await old.functions.queue.open(None)
         await old.add([OldJob(number) for number in range(3 * b.many)])
-        await old.settle("old", (await old.claim("old", 2 * b.many))[b.many :])
+        leases = await old.claim("old", 2 * b.many)
+        await old.settle("old", leases[b.many :])
+        for start in range(0, b.many, 500):
+            tokens = [word for run in leases[start : min(start + 500, b.many)] for word in (run.id, run.token)]
+            await old.store.call("renewLeases", old.base, ["old", b"\x80", 0, 0, *tokens])
         await old.add([OldJob("x" * MIB) for _ in range(10)])
         for extra in (options(delay=60_000), options(priority=3), options(lifo=True), options(key="k")):
             await old.add([OldJob(number, extra=extra) for number in range(b.many)])

@@ -12,7 +12,7 @@ import msgpack
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed, Failed, Outcome, Retention, Retry
-from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS, DirectRead, SettleReply
+from glidemq_async.functions.settle import SettleReply
 from tests.server_time.bench import MIB, NIL, Bench, largest
 from tests.support.fake_worker import SettledRun, in_groups, key_of, with_runs
 
@@ -36,7 +36,7 @@ class Claimant:
         self.settled = 0
         self.since: dict[str, int] = {}
 
-    async def call(self, *, slots: int = MOST, reads: DirectRead | None = None) -> SettleReply:
+    async def call(self, *, slots: int = MOST, is_direct: bool = False) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
         sent = in_groups(map(self._run_of, self.held))
         held = {job.entry: job for job in self.held}
@@ -49,7 +49,7 @@ class Claimant:
             LEASE_MS,
             subscribed=True,
             idle=True,
-            reads=reads,
+            is_direct=is_direct,
             ran_ms=(len(runs), 0),
         )
         with_runs(request, runs)
@@ -176,31 +176,8 @@ async def direct_claims(b: Bench) -> None:
     await b.add(2 * MOST, b"x" * 4_096)
     worker, claims = Claimant(b, COMPLETED), 0
     while worker.settled < 2 * MOST:
-        claims += (await worker.call(reads=PLAIN_JOBS)).is_direct
+        claims += (await worker.call(is_direct=True)).is_direct
     assert claims > 3
-
-
-async def work_directly(b: Bench, fill: Fill) -> None:
-    await fill(b)
-    worker, claims = Claimant(b, COMPLETED), 0
-    while worker.settled < MOST:
-        claims += (await worker.call(reads=ACTIVE_STREAM)).is_direct
-    assert claims > 1
-
-
-@largest("finishClaim", "prioritized")
-async def direct_claims_of_prioritized_jobs(b: Bench) -> None:
-    await work_directly(b, prioritized)
-
-
-@largest("finishClaim", "LIFO")
-async def direct_claims_of_lifo_jobs(b: Bench) -> None:
-    await work_directly(b, lifo)
-
-
-@largest("finishClaim", "keyed")
-async def direct_claims_of_keyed_jobs(b: Bench) -> None:
-    await work_directly(b, keyed)
 
 
 @largest("settleAndClaim", "prioritized")

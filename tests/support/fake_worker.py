@@ -23,7 +23,7 @@ from glidemq_async.functions.outcomes import (
     Retry,
     WaitsForChildren,
 )
-from glidemq_async.functions.settle import PLAIN_JOBS, DirectRead, SettleReply, SettleRequest, group_kind
+from glidemq_async.functions.settle import SettleReply, SettleRequest, group_kind
 from glidemq_async.functions.steps import StepGroup, StoredJournal
 from glidemq_async.functions.streaming import ChunkGroup
 from tests.support.helpers import AnyQueue
@@ -31,6 +31,8 @@ from tests.support.stores import RunningStore
 
 NOTHING = b"\xc0"
 LONG_AGO = 10**9
+RENEWED_FLAG = "A"
+"""The flag of `renewed`, see queue_flags.lua."""
 
 
 class Lease(NamedTuple):
@@ -112,11 +114,11 @@ class FakeWorker:
         self._last = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False)
         return await self._functions.settle.send(self._last)
 
-    async def claim_directly(
-        self, slots: int = 1, lock_ms: int = 30_000, *leases: Lease, reads: DirectRead = PLAIN_JOBS
-    ) -> SettleReply:
+    async def claim_directly(self, slots: int = 1, lock_ms: int = 30_000, *leases: Lease) -> SettleReply:
         """Complete these runs, and try to claim up to this many jobs with a direct claim."""
-        request = self._functions.settle.request(self.channel, self.name, slots, lock_ms, subscribed=False, reads=reads)
+        request = self._functions.settle.request(
+            self.channel, self.name, slots, lock_ms, subscribed=False, is_direct=True
+        )
         self._last = with_runs(request, [run_of(lease, Completed(NOTHING)) for lease in leases])
         return await self._functions.settle.send(self._last)
 
@@ -207,10 +209,24 @@ class FakeWorker:
     async def vanish(self, *leases: Lease, for_ms: int = 60_000) -> None:
         """Let the leases age as if this worker had not renewed them for this time."""
         for lease in leases:
-            stream = "fifo" if lease.entry[0] == "p" else "lane"
-            await self._store.ask(
-                "XCLAIM", f"{self.base}:{stream}", "workers", self.name, 0, lease.entry[1:], "IDLE", for_ms, "JUSTID"
-            )
+            if lease.entry[0] == "p":
+                entry = (f"{self.base}:fifo", "workers", self.name, 0, lease.entry[1:])
+                await self._store.ask("XCLAIM", *entry, "IDLE", for_ms, "JUSTID")
+            else:
+                await self._age(lease.entry, for_ms)
+
+    async def _age(self, token: str, for_ms: int) -> None:
+        """Change the last renewal of a run outside of `fifo`, see runs.lua. A run that has ended stays as it is."""
+        members = cast("list[bytes]", await self._store.ask("ZRANGE", f"{self.base}:runs", 0, -1))
+        if not any(member.decode().startswith(f"{token[1:]}{token[0]} ") for member in members):
+            return
+        seconds, microseconds = cast("list[bytes]", await self._store.ask("TIME"))
+        renewed = cast("bytes", await self._store.ask("HGET", f"{self.base}:renewed", token) or b"")
+        since = int(seconds) * 1000 + int(microseconds) // 1000 - for_ms
+        await self._store.ask("HSET", f"{self.base}:renewed", token, f"{since}{' r' if renewed.endswith(b'r') else ''}")
+        flags = cast("bytes", await self._store.ask("HGET", f"{self.base}:meta2", "features")).decode()
+        if RENEWED_FLAG not in flags:
+            await self._store.ask("HSET", f"{self.base}:meta2", "features", flags + RENEWED_FLAG)
 
     async def sweep(self, max_stalled: int = 3) -> list[str]:
         """Recover stalled jobs as after a long time without sweeps; return their ids."""

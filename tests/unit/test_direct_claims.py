@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from glidemq_async.functions.claimed_jobs import ClaimedJob
-from glidemq_async.functions.settle import ACTIVE_STREAM, PLAIN_JOBS
 from glidemq_async.worker.direct_claims import FEWEST, REFUSED_CALLS, DirectClaims
 
 
@@ -17,22 +16,22 @@ def test_a_claim_is_direct_after_a_large_one() -> None:
     claims.note_reply(claimed(FEWEST - 1), was_refused=False)
     assert not claims.begin()
     claims.note_reply(claimed(FEWEST), was_refused=False)
-    assert claims.begin() is PLAIN_JOBS
-    assert claims.begin() is PLAIN_JOBS
+    assert claims.begin()
+    assert claims.begin()
 
 
-def test_the_kind_of_the_last_claimed_job_decides_which_entries_the_worker_reads() -> None:
+def test_a_claim_is_direct_if_the_last_claimed_job_was_plain() -> None:
     claims = DirectClaims(are_possible=True)
     claims.note_reply(claimed(FEWEST) + claimed(1, is_plain=False), was_refused=False)
-    assert claims.begin() is ACTIVE_STREAM
+    assert not claims.begin()
     claims.note_reply(claimed(1, is_plain=False) + claimed(FEWEST), was_refused=False)
-    assert claims.begin() is PLAIN_JOBS
+    assert claims.begin()
 
 
 def test_a_refusal_is_remembered_for_some_calls() -> None:
     claims = DirectClaims(are_possible=True)
     claims.note_reply(claimed(FEWEST), was_refused=True)
-    assert [claims.begin() for _ in range(REFUSED_CALLS + 1)] == [None] * REFUSED_CALLS + [PLAIN_JOBS]
+    assert [claims.begin() for _ in range(REFUSED_CALLS + 1)] == [False] * REFUSED_CALLS + [True]
 
 
 def test_a_storage_without_transactions_gets_no_direct_claim() -> None:

@@ -27,7 +27,7 @@ def groups_of(request: SettleRequest) -> Sequence[object]:
 def test_runs_of_one_claim_are_sent_with_their_start(request_of_worker: SettleRequest) -> None:
     for number in range(3):
         request_of_worker.settle(f"{number}", f"l7-{number}", None, DONE, claimed_at=1_000)
-    assert groups_of(request_of_worker) == [1, "l1000", "", 3, "7-0", "7-1", "7-2", "0", "1", "2", 1, b"\xc0"]
+    assert groups_of(request_of_worker) == [1, "l1000", "", 3, "7-0l 0", "7-1l 1", "7-2l 2", "0", "1", "2", 1, b"\xc0"]
 
 
 @pytest.mark.parametrize("starts", [(1_000, 1_001), (1_000, None), (None, 1_000), (None, None)])
@@ -36,13 +36,14 @@ def test_runs_that_began_at_different_times_are_one_group_without_a_start(
 ) -> None:
     for number, start in enumerate(starts):
         request_of_worker.settle(f"{number}", f"l7-{number}", None, DONE, claimed_at=start)
-    assert groups_of(request_of_worker) == [1, "l", "", 2, "7-0", "7-1", "0", "1", 1, b"\xc0"]
+    assert groups_of(request_of_worker) == [1, "l", "", 2, "7-0l 0", "7-1l 1", "0", "1", 1, b"\xc0"]
 
 
 def test_keys_follow_the_ids_of_keyed_jobs(request_of_worker: SettleRequest) -> None:
     for number, result in enumerate([b"\x01", b"\x02"]):
         request_of_worker.settle(f"{number}", f"k7-{number}", f"key{number}", Completed(result), claimed_at=1_000)
-    expected = [1, "k1000", "", 2, "7-0", "7-1", "0", "1", "key0", "key1", 2, b"\x01", b"\x02"]
+    members = ["7-0k 0\x1fkey0", "7-1k 1\x1fkey1"]
+    expected = [1, "k1000", "", 2, *members, "0", "1", "key0", "key1", 2, b"\x01", b"\x02"]
     assert groups_of(request_of_worker) == expected
 
 

@@ -1,0 +1,40 @@
+-- compact_claims: starts the compact jobs of a batch together, see compact.lua. A few commands write all of their runs,
+-- and the reply contains their texts as they are stored.
+
+local compact_claims = {}
+
+-- Return the bytes of the jobs of a batch if they start together, otherwise nil. They do if all of them are compact and
+-- set no lease. In a queue with signals a job may have a hand-over, and a job may have expired in a queue with times to
+-- live.
+function compact_claims.size_of(batch, call)
+  local lines, seen, bytes = batch.lines, call.seen, 0
+  if not lines or seen.own_leases or seen.signalled or seen.expiry then return nil end
+  for i = 1, #batch.ids do
+    local line = lines[i]
+    if not line then return nil end
+    bytes = bytes + #line
+  end
+  return bytes
+end
+
+-- Start the jobs of a batch for which compact_claims.size_of returns a number.
+function compact_claims.start(base, consumer, batch, call, out)
+  local ids, lines, keys = batch.ids, batch.lines, batch.keys
+  local worker, n, prefix = runs.number_of(base, consumer, call), #ids, keys and 'k' or 'l'
+  local now = digits(call.now)
+  local head, rest = now .. '-' .. runs.block(base), ' ' .. now .. ' ' .. digits(call.lock)
+  local started, texts, at, line = {}, {}, 0, events.line(call.lines, 'active')
+  local noted, token = #line, prefix .. head
+  for i = 1, n do
+    local id, nth = ids[i], three_digits(i - 1)
+    texts[at + 1], texts[at + 2] = id, token .. nth .. rest
+    started[at + 1] = worker
+    started[at + 2] = keys and head .. nth .. 'k ' .. id .. SEP .. keys[i] or head .. nth .. 'l ' .. id
+    line[noted + i], at = id, at + 2
+  end
+  runs.add(base, started)
+  compact.start(base, texts, call.seen)
+  local names = table.concat(ids, ' ')
+  claimed_rows.put_lines(out, token, names, lines)
+  out.n, out.tokens[#out.tokens + 1] = out.n + n, claim_tokens.series(token, names)
+end

@@ -1,0 +1,105 @@
+"""Small defects of runs outside of the stream in the Lua, as pairs of texts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MUTANTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
+    "a group ends the runs of any lease": (
+        "  local valid = found == #members\n",
+        "  local valid = true\n",
+    ),
+    "a run is found without its job": (
+        "  local elsewhere = ids[1] and runs.remove(base, ids, tokens, of_keys) or 0\n",
+        "  local elsewhere = #ids\n",
+    ),
+    "the end of lost leases releases their keys": (
+        "  if elsewhere < #ids then keys = runs.held_keys(base, ids, tokens, of_keys, elsewhere) end\n",
+        "",
+    ),
+    "a key of a run whose job has lost its record stays busy": (
+        "  for _, key in ipairs(lost) do held[#held + 1] = key end\n",
+        "",
+    ),
+    "a run whose job has lost its record is not found": (
+        "  return member and select(3, runs.parts_of(member))\n",
+        "  return nil\n",
+    ),
+    "a renewal is not stored": (
+        "  runs.note_renewals(base, renewed, received, now)\n  return renewed\n",
+        "  return renewed\n",
+    ),
+    "a renewal does not say that the worker has named the run": (
+        "local flat, mark = {}, digits(now) .. (received and ' r' or '')\n",
+        "local flat, mark = {}, digits(now)\n",
+    ),
+    "a worker renews runs that it does not hold": (
+        "    if named[token] then renewed[#renewed + 1] = token end\n",
+        "    renewed[#renewed + 1] = token\n",
+    ),
+    "a renewal is read as the claim": (
+        "    local idle = now - (since or string.match(row[1], '^.(%d+)'))\n",
+        "    local idle = now - string.match(row[1], '^.(%d+)')\n",
+    ),
+    "an ended run keeps its renewal": (
+        "  in_chunks('HDEL', base .. ':renewed', nil, tokens)\n  return",
+        "  return",
+    ),
+    "a completed run keeps its renewal": ("  if seen.renewed then\n", "  if false then\n"),
+    "an outage counts as a stall of a run outside of the stream": (
+        "      local idle = lease.counted(row[3], outage)\n      local is_old",
+        "      local idle = row[3]\n      local is_old",
+    ),
+    "a sweep ends with the runs of the first worker": (
+        "    from = is_last and digits(worker + 1) .. ' 0' or digits(worker) .. ' ' .. digits(passed)\n",
+        "    from = is_last and '' or digits(worker) .. ' ' .. digits(passed)\n",
+    ),
+    "a sweep passes over the run behind one that it has ended": (
+        "report)) then passed = passed + 1 end\n",
+        "report)) then passed = passed + 1 else passed = passed + 1 end\n",
+    ),
+    "a sweep looks at one run of each worker": (
+        "  return rows, tonumber(found), tonumber(passed), is_last\n",
+        "  return {rows[1]}, tonumber(found), tonumber(passed), true\n",
+    ),
+    "two workers have the same number": (
+        "    number = digits(redis.call('HINCRBY', base .. ':meta2', 'consumers', '1'))\n",
+        "    number = '1'\n",
+    ),
+    "the number of a worker is forgotten while it has runs": (
+        "#pending(base .. ':fifo', '-', consumer) == 0 and runs.count_of(base, consumer) == 0 then\n",
+        "#pending(base .. ':fifo', '-', consumer) == 0 then\n",
+    ),
+    "a closed worker keeps its runs": (
+        ", runs.rows_of_worker(base, consumer, STEP, call.now)\n",
+        ", {}\n",
+    ),
+    "compact jobs that start together have no events": (
+        "    line[noted + i], at = id, at + 2\n",
+        "    at = at + 2\n",
+    ),
+    "compact jobs that start together have a wrong lease": (
+        "' ' .. now .. ' ' .. digits(call.lock)\n  local started",
+        "' ' .. now .. ' 1'\n  local started",
+    ),
+    "compact jobs with a lease of their own start with others": (
+        "  if not lines or seen.own_leases or seen.signalled",
+        "  if not lines or seen.signalled",
+    ),
+    "compact jobs that start together lose signals": (
+        "seen.own_leases or seen.signalled or seen.expiry",
+        "seen.own_leases or seen.expiry",
+    ),
+    "compact jobs that have expired start with others": (
+        "seen.own_leases or seen.signalled or seen.expiry",
+        "seen.own_leases or seen.signalled",
+    ),
+    "the reply to a repeated claim names one of the jobs that started together": (
+        "  return RS .. head .. SEP .. names\n",
+        "  return RS .. head .. SEP .. string.match(names, '^%d+')\n",
+    ),
+    "returned jobs of a claim start in any order": (
+        "  return digits(ms * 4096 + seq % 4000)",
+        "  return digits(ms * 4096 + (7 * seq) % 4000)",
+    ),
+}
