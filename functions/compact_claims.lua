@@ -4,11 +4,10 @@
 local compact_claims = {}
 
 -- Return the bytes of the jobs of a batch if they start together, otherwise nil. They do if all of them are compact and
--- set no lease. In a queue with signals a job may have a hand-over, and a job may have expired in a queue with times to
--- live.
+-- set no lease. A compact job has neither a time to live nor signals, because these give it a record.
 function compact_claims.size_of(batch, call)
-  local lines, seen, bytes = batch.lines, call.seen, 0
-  if not lines or seen.own_leases or seen.signalled or seen.expiry then return nil end
+  local lines, bytes = batch.lines, 0
+  if not lines or call.seen.own_leases then return nil end
   for i = 1, #batch.ids do
     local line = lines[i]
     if not line then return nil end

@@ -1,15 +1,18 @@
 -- returned: jobs whose run ended without an outcome, in their original order. Claims take them before all others.
 --   returned  zset  id -> order: the number of the job's entry in `fifo`; for a job that was claimed from elsewhere,
---             ms * 4096 + the last digits of the number of its run, which is higher (exact below 2^53). Jobs of
---             layout 1 have negative orders, see migration.lua.
+--             the number of its run plus RUNS, which is higher (exact below 2^53). Jobs of layout 1 have negative
+--             orders, see migration.lua.
 -- A keyed job returns to its position in its key's line instead, because the limits of its key apply to it too.
 
 local returned = {}
+local RUNS = 8e15                -- above ms * 4096 of the runs of earlier builds, until the year 2031
+local OF_LANE = 1000             -- the entries of one ms in `lane` have numbers below this, and runs have higher ones
 
 local function order_of(entry)
   local ms, seq = string.match(entry, '^%a(%d+)-(%d+)$')
   if string.sub(entry, 1, 1) == 'p' then return ms end
-  return digits(ms * 4096 + seq % 4000)    -- four blocks of numbers, see runs.lua
+  if tonumber(seq) < OF_LANE then return digits(ms * 4096 + seq) end
+  return digits(RUNS + seq)
 end
 
 -- Return a job to the queue. The caller has ended its run, and has released its key.

@@ -19,9 +19,7 @@ MANY = 250
 
 
 async def add(timed: Timed, kind: str, count: int) -> None:
-    seconds = LEASE_MS // 1000
-    jobs = [("n", n, JobOptions(**options_of(kind, n), lock_duration=seconds)) for n in range(count)]
-    await timed.queue.add_bulk(jobs)
+    await timed.queue.add_bulk([("n", number, JobOptions(**options_of(kind, number))) for number in range(count)])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -63,6 +61,16 @@ async def test_a_worker_renews_no_run_of_another_one(timed: Timed, kind: str) ->
     assert await other.renew(lease) == [lease.entry]
     await timed.pass_time(LEASE_MS)
     assert await timed.fake_worker.sweep() == [lease.id]
+    await other.leave()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_verified_call_ends_no_run_of_another_worker(timed: Timed, kind: str) -> None:
+    await add(timed, kind, 1)
+    [lease] = await timed.fake_worker.claim(1)
+    other = FakeWorker(timed.queue, timed.store)
+    assert (await other.complete(lease, verify=True)).refused == {0: "stale"}
+    assert (await timed.fake_worker.complete(lease, verify=True)).refused == {}
     await other.leave()
 
 

@@ -9,7 +9,7 @@ import msgpack
 
 from glidemq_async.queues.events import WITH_CONTENT, WITH_DETAIL
 from tests.model.claims import RETURNED
-from tests.model.driver import AGE_GRAIN_MS, SINGLE_KEYS, Snapshot
+from tests.model.driver import AGE_GRAIN_MS, SINGLE_KEYS, SeenRun, Snapshot
 from tests.model.event_rules import OF_LIVES
 from tests.model.lines import SEP
 from tests.model.lines import Lines as Queue
@@ -231,10 +231,14 @@ def _compare_locations(seen: Snapshot, model: Queue) -> None:
     same("completed", seen.completed, [(job.id, job.position) for job in model.ended("completed")])
     same("failed", seen.failed, [(job.id, job.position) for job in model.ended("failed")])
     pending = {f"p{entry}": worker for entry, worker in seen.fifo_pending.items()}
-    pending |= {_entry(token): worker for token, (_, worker) in seen.runs.items()}
+    pending |= {_entry(token): one.worker for token, one in seen.runs.items()}
     same("running", pending, {_entry(job.token): job.worker for job in model.having("active")})
-    others = {job.token: job.id for job in model.having("active") if job.stream != "p"}
-    same("runs outside of the stream", {token: job for token, (job, _) in seen.runs.items()}, others)
+    others = {
+        job.token: SeenRun(job.id, job.worker, job.idle, job.renewed)
+        for job in model.having("active")
+        if job.stream != "p"
+    }
+    same("runs outside of the stream", seen.runs, others)
     same("renewals of no run", seen.stray, [])
 
 

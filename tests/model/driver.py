@@ -14,7 +14,7 @@ from collections.abc import Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar, cast
+from typing import Final, Literal, NamedTuple, TypeVar, cast
 
 import hiredis
 
@@ -134,6 +134,18 @@ class Connection:
         ]
 
 
+WAS_NAMED: Final = "2"  # the deliveries of a run that its worker has named
+
+
+class SeenRun(NamedTuple):
+    """A run outside of `fifo`: its job, its worker, the age of its lease in ms, and whether the worker has named it."""
+
+    job: str
+    worker: str
+    idle: int
+    was_named: bool
+
+
 @dataclass
 class Snapshot:
     """The stored data of the queue, unchanged."""
@@ -145,8 +157,8 @@ class Snapshot:
     fifo_pending: dict[str, str]
     plain: set[str]
     """The jobs without a record. `records` has what their entries and results say."""
-    runs: dict[str, tuple[str, str]]
-    """The runs of jobs that did not wait in `fifo`: token -> job, worker."""
+    runs: dict[str, SeenRun]
+    """The runs of jobs that did not wait in `fifo`, by token."""
     stray: list[str]
     """The tokens in `renewed` that belong to no run."""
     returned: list[str]
@@ -440,7 +452,10 @@ class Driver:
             fifo={entry: _fifo_job(entry, fields) for entry, fields in fifo.items()},
             fifo_pending=fifo_pending,
             plain={*plain},
-            runs={token: (job, worker) for token, job, worker in map(_texts, _list(raw[5]))},
+            runs={
+                token: SeenRun(job, worker, int(idle), mark == WAS_NAMED)
+                for token, job, worker, idle, mark in map(_texts, _list(raw[5]))
+            },
             stray=_texts(raw[6]),
             returned=[id_ for id_, _ in _pairs(raw[7])],
             scheduled=[(member[SEQUENCE_DIGITS:], due) for member, due in _scores(raw[8])],

@@ -188,6 +188,8 @@ class QueueMachine(Users, DeadLetterActions, CleaningActions, ScheduleActions):
     def renew(self, name: str, number: int) -> None:
         worker, stale = self.workers[name], self.stale_tokens()
         held = [self.lease_of(id_, token) for token, id_ in worker.held.items()]
+        if number % 4 == 1:
+            held = held[::2]  # the other leases go on as they are
         if number % 3 == 0 and stale:
             held.append(self.lease_of(*stale[number // 3 % len(stale)]))
         last, waiting = worker.channel.number, worker.unanswered

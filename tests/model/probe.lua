@@ -66,11 +66,11 @@ register('modelAge', function(base, args)
   return 'ok'
 end)
 
--- Return the runs outside of `fifo` as { token job worker }…, and the tokens in `renewed` that belong to none.
+-- Return the runs outside of `fifo` as { token job worker idle mark }…, and the tokens in `renewed` that belong to none.
 local function runs_of(base)
   local flat, known, stray = {}, {}, {}
   for _, row in ipairs(runs.rows_from(base, 0, 10000, stopped)) do
-    flat[#flat + 1], known[row[1]] = {row[1], row[5], row[2]}, true
+    flat[#flat + 1], known[row[1]] = {row[1], row[5], row[2], digits(row[3]), digits(row[4])}, true
   end
   for _, token in ipairs(redis.call('HKEYS', base .. ':renewed')) do
     if not known[token] then stray[#stray + 1] = token end

@@ -136,6 +136,16 @@ def test_a_queue_works_on_after_its_consumer_group_was_destroyed(driver: Driver,
     assert driver.findings(ids) == []
 
 
+def test_jobs_that_one_millisecond_started_return_in_the_order_of_their_starts(driver: Driver, call: Call) -> None:
+    add(driver, 12, lifo=True)
+    replies = [call("w1", 1) for _ in range(12)]
+    started = [job for reply in replies for job in reply.jobs]
+    call("w1", 0, *(ended(job, Released()) for job in reversed(started)))
+    again = [job.id for _ in range(12) for job in call("w1", 1).jobs]
+    assert again == [job.id for job in started]
+    assert len(again) == 12
+
+
 def test_an_expired_job_does_not_hide_the_next_one_of_its_key(driver: Driver, call: Call) -> None:
     add(driver, 1, key="x", ttl=1_000)
     second = add(driver, 1, key="x")

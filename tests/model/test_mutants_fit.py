@@ -8,12 +8,13 @@ from glidemq_async.functions import loader
 from tests.crash.limit_stress import DEFECTS
 from tests.model.mutant_lists import DAILY, RARE
 from tests.model.mutants import MUTANTS
+from tests.model.run_mutants import DEFECTS_OF_RUNS
 from tests.model.running import library
 
 
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", MUTANTS | DEFECTS_OF_RUNS)
 def test_the_text_of_a_mutant_occurs_in_the_lua_once(name: str) -> None:
-    old, new = MUTANTS[name]
+    old, new = (MUTANTS | DEFECTS_OF_RUNS)[name]
     assert old != new
     assert library().count(old) == 1, old
 
