@@ -300,7 +300,8 @@ end
 -- began in the future.
 local function is_out_of_order(base, number, now)
   if exists(base .. ':renewed') then return true end
-  local newest = redis.call('ZREVRANGEBYSCORE', base .. ':runs', number, number, 'LIMIT', '0', '1')[1]
+  local last = digits(redis.call('ZCOUNT', base .. ':runs', '-inf', number) - 1)
+  local newest = redis.call('ZRANGE', base .. ':runs', last, last)[1]
   return newest and tonumber(string.match(newest, '^%d+') or 0) > now
 end
 

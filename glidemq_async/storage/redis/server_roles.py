@@ -28,7 +28,7 @@ _READS: Final = frozenset({
     "exists", "get", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hstrlen", "lindex", "llen",
     "lrange", "memory|usage", "pttl", "sismember", "smismember", "sscan", "time", "type", "xinfo|groups",
     "xinfo|stream", "xlen", "xpending", "xrange", "xrevrange", "zcard", "zcount", "zmscore", "zrange", "zrangebyscore",
-    "zrank", "zrevrange", "zrevrangebyscore", "zrevrank", "zscan", "zscore",
+    "zrank", "zrevrange", "zrevrank", "zscan", "zscore",
 })  # fmt: skip
 """Commands of functions that change nothing."""
 
