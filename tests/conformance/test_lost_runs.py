@@ -34,3 +34,16 @@ async def test_an_outcome_frees_the_key_of_a_lost_job_and_not_the_one_of_a_remov
     assert (await other.complete(successor, freed)).refused == {}
     assert (await counts(queue)).get("active", 0) == 0
     await other.leave()
+
+
+@pytest.mark.everywhere
+async def test_an_outcome_without_the_key_frees_the_key_of_a_lost_job(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    await queue.add_bulk([("n", number, JobOptions(key="k")) for number in range(2)])
+    [lost] = await fake_worker.claim(1)
+    await store.ask("HDEL", f"{fake_worker.base}:compact", lost.id)
+    await store.ask("HDEL", f"{fake_worker.base}:compact_runs", lost.id)
+    reply = await fake_worker.settle_as(lost._replace(key=None), Released())
+    assert reply.refused == {0: "missing"}
+    assert [lease.key for lease in await fake_worker.claim(1)] == ["k"]

@@ -26,6 +26,12 @@ async def lost_run(timed: Timed) -> None:
     )
 
 
+async def lost_run_without_key(timed: Timed) -> None:
+    await test_lost_runs.test_an_outcome_without_the_key_frees_the_key_of_a_lost_job(
+        timed.queue, timed.store, timed.fake_worker
+    )
+
+
 async def old_run(timed: Timed) -> None:
     await test_old_runs.test_a_sweep_returns_the_runs_of_an_earlier_build(
         timed.queue, timed.store, timed.fake_worker, "keyed", has_text=False
@@ -72,6 +78,7 @@ async def clock_set_back(timed: Timed) -> None:
 
 SCENARIOS: dict[str, Scenario] = {
     "the end of lost leases releases their keys": stale_outcome,
+    "a run whose job has lost its record is not found": lost_run_without_key,
     "a key of a run whose job has lost its record stays busy": lost_run,
     "a sweep passes over the run behind one that it has ended": (
         test_runs.test_a_sweep_ends_every_expired_run_of_every_worker_once

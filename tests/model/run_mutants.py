@@ -13,10 +13,6 @@ MUTANTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
         "  local elsewhere = ids[1] and runs.remove(base, ids, tokens, of_keys) or 0\n",
         "  local elsewhere = #ids\n",
     ),
-    "a run whose job has lost its record is not found": (
-        "  return member and select(3, runs.parts_of(member))\n",
-        "  return nil\n",
-    ),
     "a renewal is not stored": (
         "  runs.note_renewals(base, renewed, received, now)\n  return renewed\n",
         "  return renewed\n",
@@ -64,6 +60,10 @@ DEFECTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
     "the end of lost leases releases their keys": (
         "  if elsewhere < #ids then keys = runs.held_keys(base, ids, tokens, of_keys, elsewhere) end\n",
         "",
+    ),
+    "a run whose job has lost its record is not found": (
+        "  return member and select(3, runs.parts_of(member))\n",
+        "  return nil\n",
     ),
     "a key of a run whose job has lost its record stays busy": (
         "  for _, key in ipairs(lost) do held[#held + 1] = key end\n",
