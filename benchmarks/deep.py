@@ -31,7 +31,7 @@ FIRST_ID: Final = 1_000_000
 async def _turns(bench: Bench, shape: str, queues: Sequence[tuple[str, Driven]], chunks: int) -> Rows:
     """Let the queues take turns at working and adding; return the medians of the turns' costs.
 
-    The added jobs get the keys of those that were completed, so each queue keeps its shape.
+    Each new job gets the key of a completed job, so each queue keeps its shape.
     """
     found: dict[str, list[ServerCost]] = {}
     for _ in range(chunks):

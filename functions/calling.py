@@ -60,7 +60,7 @@ class FunctionStore(Protocol):
 
 @runtime_checkable
 class PromptStore(FunctionStore, Protocol):
-    """A storage that can tell if it would send a call without waiting first."""
+    """A storage that knows whether it can send a call immediately."""
 
     def sends_at_once(self, key: str) -> bool:
         """Return whether a call would send its request now. False if it would first connect or wait for the network."""

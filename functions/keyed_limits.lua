@@ -31,7 +31,7 @@ do
     return parsed(own)
   end
 
-  -- Return true if all keys have the default limits. In `limited`, the empty key stands for these.
+  -- Return true if all keys have the default limits. The member '' of `limited` stands for the default.
   local function are_uniform(base)
     local found = redis.call('SSCAN', base .. ':limited', '0', 'COUNT', '2')
     local names = found[2]

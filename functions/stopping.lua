@@ -91,9 +91,9 @@ function stopping.by_key(base)
   return keys
 end
 
--- Return those of these keys whose counts of running jobs are too high, each as often as its count is too high. held:
--- the keys whose counts the caller lowers. Nothing is known if the queue has too many runs to read. The count of a key
--- may then stay too high, and a check reports that.
+-- Compare the stored counts of running jobs with the runs of these keys. Return each key as often as its count must be
+-- lowered. held: the keys whose counts the caller lowers already. In a queue with too many runs to read, return no key.
+-- The count of a key may then stay too high, and a check reports that.
 function runs.uncounted(base, keys, held)
   local actual, found, most = stopping.by_key(base), {}, 1000
   if not actual or redis.call('ZCARD', base .. ':runs') > most then return found end
