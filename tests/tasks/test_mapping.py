@@ -116,11 +116,12 @@ async def test_a_caller_that_stops_leaves_no_job(mq: GlideMQ[Any], name: str, ho
             await asyncio.sleep(PATIENCE)
         return number
 
-    def items() -> Iterator[int]:
-        yield from range(10)
-        if how == "raise":
-            raise LookupError("no more items")
-        yield from range(10, ITEMS)
+    async def items() -> AsyncIterator[int]:
+        for number in range(10 if how == "raise" else ITEMS):
+            yield number
+        # Only "raise" comes here. Without a wait, the source could fail before the worker has started a job.
+        await started.wait()
+        raise LookupError("no more items")
 
     async def use() -> None:
         outcomes = work.map(items(), at_once=40).outcomes()
