@@ -32,6 +32,10 @@ def _groups(runs: Sequence[Settled]) -> dict[tuple[object, ...], list[int]]:
     return groups
 
 
+Ended = dict[tuple[Final, "Retention | None", "int | None"], list[Job]]
+"""The jobs that ended in a call, by their final state, retention policy and time to live."""
+
+
 class Queue(PostingQueue):
     """One queue."""
 
@@ -175,29 +179,18 @@ class Queue(PostingQueue):
         A refused run changes nothing, but it proves that the run of a removed job has ended.
         """
         refused, named, self.settling = dict[int, str](), set[str](), worker
-        ended: dict[tuple[Final, Retention | None, int | None], list[Job]] = {}
+        ended: Ended = {}
         awaited = 0
-        alone = list[int]()
         for group, positions in _groups(runs).items():
             refused |= self._refusals(runs, positions, named)
             if isinstance(group[0], int):
                 awaited += self._complete_group(runs, positions, refused, ended)
             else:
-                alone += positions
+                self._settle_each(runs, positions, refused, ended)
         others = [position for position, run in enumerate(runs) if not run.group]
         refused |= self._refusals(runs, others, named)
         self.end_runs(worker, [runs[position].token for position in refused])
-        for position in alone + others:
-            run = runs[position]
-            if position not in refused:
-                job = self.jobs[run.id]
-                job.plain = False
-                state = self._apply(job, run)
-                if state:
-                    # A run that was revoked did not state a retention.
-                    stated = run.code in "cf"
-                    policy = run.retention if stated else None, run.ttl if stated else job.result_ttl
-                    ended.setdefault((state, *policy), []).append(job)
+        self._settle_each(runs, others, refused, ended)
         for jobs in ended.values():
             for job in jobs:
                 job.ending = True
@@ -207,12 +200,29 @@ class Queue(PostingQueue):
             self._store(state, retention, ttl, jobs)
         return refused
 
+    def _settle_each(
+        self, runs: Sequence[Settled], positions: Sequence[int], refused: Collection[int], ended: Ended
+    ) -> None:
+        """Apply the outcomes of these runs that are not refused. Collect the jobs that ended, by their policy."""
+        for position in positions:
+            run = runs[position]
+            if position in refused:
+                continue
+            job = self.jobs[run.id]
+            job.plain = False
+            state = self._apply(job, run)
+            if state:
+                # A run that was revoked did not state a retention.
+                stated = run.code in "cf"
+                policy = run.retention if stated else None, run.ttl if stated else job.result_ttl
+                ended.setdefault((state, *policy), []).append(job)
+
     def _complete_group(
         self,
         runs: Sequence[Settled],
         positions: Sequence[int],
         refused: Collection[int],
-        ended: dict[tuple[Final, Retention | None, int | None], list[Job]],
+        ended: Ended,
     ) -> int:
         """Complete jobs that were plain when they were claimed. Most of them are stored without a record.
 
