@@ -314,30 +314,58 @@ local function members_after(base, number, passed, n)
   return redis.call('ZRANGE', key, digits(first + passed), digits(first + passed + count - 1))
 end
 
--- Return up to n rows of the next worker whose runs may have lost their lease; the number of that worker, nil if there
--- is none; how many of its runs were passed before; and true if these are its last old runs. position: "<number of a
--- worker> <number of its runs to pass>", '' at the beginning. shortest: no lease is shorter, ms.
+-- Return the positions of those members whose lease began `shortest` ms ago or earlier, or begins in the future.
+local function positions_to_check(base, members, shortest, now)
+  local tokens, positions = {}, {}
+  for i, member in ipairs(members) do tokens[i] = runs.token_in(member) end
+  for i, mark in ipairs(tokens[1] and redis.call('HMGET', base .. ':renewed', unpack(tokens)) or {}) do
+    local idle = now - (string.match(mark or members[i], '^%d+') or 0)
+    if idle >= shortest or idle < 0 then positions[#positions + 1] = i end
+  end
+  return positions
+end
+
+-- Return the positions of the members before the first one that was claimed less than `shortest` ms ago.
+local function positions_of_oldest(members, shortest, now)
+  local positions = {}
+  for i, member in ipairs(members) do
+    if now - (string.match(member, '^%d+') or 0) < shortest then break end
+    positions[i] = i
+  end
+  return positions
+end
+
+-- Return up to n rows of the next worker whose runs may have lost their lease, and nil as the second value if there is
+-- none. Otherwise return also: the number of that worker; how many of its runs were passed before; how many were read;
+-- and true if these are its last old runs. row.at: the position of a run among those that were read. position: "<number
+-- of a worker> <number of its runs to pass>", '' at the beginning. shortest: no lease is shorter, ms.
 function runs.old_ones(base, position, n, shortest, now)
   local number, passed = string.match(position, '^(%d+) (%d+)$')
   local first = redis.call('ZRANGEBYSCORE', base .. ':runs', number or '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
   if not first[1] then return {}, nil end
-  local found, old = digits(tonumber(first[2])), {}
+  local found = digits(tonumber(first[2]))
   if found ~= number then passed = '0' end
   local members = members_after(base, found, tonumber(passed), n)
-  local looks_at_all, is_last = is_out_of_order(base, found, now), #members < n
-  for _, member in ipairs(members) do
-    if not runs.parts_of(member) then
-      redis.call('ZREM', base .. ':runs', member)
-    elseif looks_at_all or now - string.match(member, '^%d+') >= shortest then
-      old[#old + 1] = member
+  local is_last, positions = #members < n, nil
+  if is_out_of_order(base, found, now) then
+    positions = positions_to_check(base, members, shortest, now)
+  else
+    positions = positions_of_oldest(members, shortest, now)
+    is_last = is_last or #positions < #members
+  end
+  local old, at, dropped = {}, {}, 0
+  for _, i in ipairs(positions) do
+    if runs.parts_of(members[i]) then
+      old[#old + 1], at[#at + 1] = members[i], i - dropped
     else
-      is_last = true
-      break
+      redis.call('ZREM', base .. ':runs', members[i])
+      dropped = dropped + 1
     end
   end
   local rows = rows_of(base, old, consumer_named(base, found), now)
+  for i, row in ipairs(rows) do row.at = at[i] end
   mend_instants(base, rows, now)
-  return rows, tonumber(found), tonumber(passed), is_last
+  return rows, tonumber(found), tonumber(passed), #members - dropped, is_last
 end
 
 -- Return the tokens of all runs, as a set.

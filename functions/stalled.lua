@@ -204,15 +204,17 @@ end
 local function sweep_runs(base, from, outage, max_stalled, call, report, call_budget)
   local shortest, steps = call.seen.shortest_lease or SHORTEST_LEASE_MS, 0
   repeat
-    local rows, worker, passed, is_last = runs.old_ones(base, from, STEP, shortest, call.now)
+    local rows, worker, passed, read, is_last = runs.old_ones(base, from, STEP, shortest, call.now)
     if not worker then return '' end
+    local ended = 0
     for _, row in ipairs(rows) do
       local idle = lease.counted(row[3], outage)
-      local is_old = idle >= shortest
-      if not (is_old and sweep_row(base, row, idle, max_stalled, call, report)) then passed = passed + 1 end
-      if is_old and is_enough(call_budget, call) then return digits(worker) .. ' ' .. digits(passed) end
+      if idle >= shortest then
+        if sweep_row(base, row, idle, max_stalled, call, report) then ended = ended + 1 end
+        if is_enough(call_budget, call) then return digits(worker) .. ' ' .. digits(passed + row.at - ended) end
+      end
     end
-    from = is_last and digits(worker + 1) .. ' 0' or digits(worker) .. ' ' .. digits(passed)
+    from = is_last and digits(worker + 1) .. ' 0' or digits(worker) .. ' ' .. digits(passed + read - ended)
     steps, call_budget.has_worked = steps + 1, true
   until steps == MOST_STEPS or is_enough(call_budget, call)
   return from

@@ -76,13 +76,30 @@ async def clock_set_back(timed: Timed) -> None:
     )
 
 
+IS_ENOUGH = "local function is_enough(call_budget, call)\n"
+ENDS_EARLY = (IS_ENOUGH, f"{IS_ENOUGH}  if true then return true end\n")
+"""A call of a sweep has no time left after the first run that it looks at."""
+ENDS_LATE = (IS_ENOUGH, f"{IS_ENOUGH}  if true then return false end\n")
+"""A call of a sweep has time for everything."""
+
+
+async def interrupted_sweeps(timed: Timed) -> None:
+    await test_runs.test_a_sweep_ends_the_expired_runs_among_renewed_ones(timed)
+
+
+async def complete_sweeps(timed: Timed) -> None:
+    await test_runs.test_a_sweep_ends_the_expired_runs_among_renewed_ones(timed)
+
+
+CONDITIONS: dict[Scenario, tuple[str, str]] = {interrupted_sweeps: ENDS_EARLY, complete_sweeps: ENDS_LATE}
+
 SCENARIOS: dict[str, Scenario] = {
     "the end of lost leases releases their keys": stale_outcome,
     "a run whose job has lost its record is not found": lost_run_without_key,
     "a key of a run whose job has lost its record stays busy": lost_run,
-    "a sweep passes over the run behind one that it has ended": (
-        test_runs.test_a_sweep_ends_every_expired_run_of_every_worker_once
-    ),
+    "a sweep passes over the run behind one that it has ended": complete_sweeps,
+    "an interrupted sweep passes over the run behind one that it has ended": interrupted_sweeps,
+    "an interrupted sweep passes over the run behind a member that was written by hand": interrupted_sweeps,
     "the number of a worker is forgotten while it has runs": (
         test_runs.test_a_silent_worker_is_known_as_long_as_it_has_a_run
     ),
@@ -100,7 +117,9 @@ SCENARIOS: dict[str, Scenario] = {
 
 async def play(scenario: Scenario, name: str, *changes: tuple[str, str]) -> None:
     source = loader.source(testing=True)
-    for old, new in changes:
+    condition = CONDITIONS.get(scenario)
+    for old, new in (*changes, condition) if condition else changes:
+        assert old in source
         source = source.replace(old, new)
     library = Library(source, loader.build_version(testing=True))
     async with MemoryStorage(library=library) as storage:

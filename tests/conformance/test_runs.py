@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import JobOptions
 from glidemq_async.functions.callers import Functions
 from tests.support.clocked_queue import Timed
-from tests.support.fake_worker import LONG_AGO, FakeWorker
+from tests.support.fake_worker import LONG_AGO, FakeWorker, Lease
 from tests.support.helpers import counts
 from tests.support.kinds import KINDS, options_of
 
@@ -20,6 +20,19 @@ MANY = 250
 
 async def add(timed: Timed, kind: str, count: int) -> None:
     await timed.queue.add_bulk([("n", number, JobOptions(**options_of(kind, number))) for number in range(count)])
+
+
+async def swept(timed: Timed) -> list[str]:
+    """Sweep until nothing is left to do. Return the recovered jobs."""
+    functions, recovered = Functions(timed.queue.storage, timed.fake_worker.base), list[str]()
+    more = False
+    while True:
+        reply: Any = await functions.stalled.sweep(3, 0, LONG_AGO, resume=more)
+        recovered += reply.recovered
+        more = reply.more
+        if not more:
+            break
+    return recovered
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -76,26 +89,41 @@ async def test_a_verified_call_ends_no_run_of_another_worker(timed: Timed, kind:
 
 async def test_a_sweep_ends_every_expired_run_of_every_worker_once(timed: Timed) -> None:
     await timed.queue.add_bulk([("n", n, JobOptions(lifo=True)) for n in range(2 * MANY + 1)])
-    other, functions = FakeWorker(timed.queue, timed.store), Functions(timed.queue.storage, timed.fake_worker.base)
+    other = FakeWorker(timed.queue, timed.store)
     for worker in (timed.fake_worker, other):
         left = MANY
         while left:
             left -= len(await worker.claim(left))
     await timed.pass_time(LEASE_MS + 1)
     [young] = await other.claim(1)
-    recovered: list[str] = []
-    resume = False
-    while True:
-        reply: Any = await functions.stalled.sweep(3, 0, LONG_AGO, resume=resume)
-        recovered += reply.recovered
-        if not reply.more:
-            break
-        resume = True
+    recovered = await swept(timed)
     assert len(recovered) == len(set(recovered)) == 2 * MANY
     assert young.id not in recovered
     assert await counts(timed.queue) == {"waiting": 2 * MANY, "active": 1}
     assert await timed.queue.check() == []
     await other.leave()
+
+
+async def test_a_sweep_ends_the_expired_runs_among_renewed_ones(timed: Timed) -> None:
+    """Sweeps read the renewals of all runs, and continue at the right one after a call that had no time left."""
+    await timed.queue.add_bulk([("n", n, JobOptions(lifo=True)) for n in range(MANY)])
+    leases: list[Lease] = []
+    while len(leases) < MANY:
+        leases += await timed.fake_worker.claim(MANY - len(leases))
+    assert await timed.fake_worker.claim(1) == []  # proves that the replies before it have arrived
+    expired = [lease.id for lease in leases[::3]]
+    for job in ("one", "two", "three"):  # members without a key, before the first run
+        await timed.store.ask("ZADD", f"{timed.fake_worker.base}:runs", 1, f"{leases[0].entry[1:]}k {job}")
+    await timed.pass_time(LEASE_MS * 2 // 3)
+    assert await timed.fake_worker.renew(*(lease for lease in leases if lease.id not in expired)) == []
+    await timed.pass_time(LEASE_MS * 2 // 3)
+    assert sorted(await swept(timed)) == sorted(expired)
+    assert await swept(timed) == []
+    assert await timed.queue.check() == []
+    await timed.pass_time(LEASE_MS)
+    assert len(await swept(timed)) == MANY - len(expired)
+    assert await counts(timed.queue) == {"waiting": MANY}
+    await timed.fake_worker.leave()
 
 
 async def test_a_silent_worker_is_known_as_long_as_it_has_a_run(timed: Timed) -> None:

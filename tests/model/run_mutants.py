@@ -35,16 +35,16 @@ MUTANTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
     ),
     "a completed run keeps its renewal": ("  if seen.renewed then\n", "  if false then\n"),
     "an outage counts as a stall of a run outside of the stream": (
-        "      local idle = lease.counted(row[3], outage)\n      local is_old",
-        "      local idle = row[3]\n      local is_old",
+        "      local idle = lease.counted(row[3], outage)\n      if idle >= shortest then\n",
+        "      local idle = row[3]\n      if idle >= shortest then\n",
     ),
     "a sweep ends with the runs of the first worker": (
-        "    from = is_last and digits(worker + 1) .. ' 0' or digits(worker) .. ' ' .. digits(passed)\n",
-        "    from = is_last and '' or digits(worker) .. ' ' .. digits(passed)\n",
+        "    from = is_last and digits(worker + 1) .. ' 0' or",
+        "    from = is_last and '' or",
     ),
     "a sweep looks at one run of each worker": (
-        "  return rows, tonumber(found), tonumber(passed), is_last\n",
-        "  return {rows[1]}, tonumber(found), tonumber(passed), true\n",
+        "  return rows, tonumber(found), tonumber(passed), #members - dropped, is_last\n",
+        "  return {rows[1]}, tonumber(found), tonumber(passed), #members - dropped, true\n",
     ),
     "two workers have the same number": (
         "    number = digits(redis.call('HINCRBY', base .. ':meta2', 'consumers', '1'))\n",
@@ -70,8 +70,16 @@ DEFECTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "a sweep passes over the run behind one that it has ended": (
-        "report)) then passed = passed + 1 end\n",
-        "report)) then passed = passed + 1 else passed = passed + 1 end\n",
+        "digits(passed + read - ended)\n",
+        "digits(passed + read)\n",
+    ),
+    "an interrupted sweep passes over the run behind one that it has ended": (
+        "digits(passed + row.at - ended) end\n",
+        "digits(passed + row.at) end\n",
+    ),
+    "an interrupted sweep passes over the run behind a member that was written by hand": (
+        "members[i], i - dropped\n",
+        "members[i], i\n",
     ),
     "the number of a worker is forgotten while it has runs": (
         "#pending(base .. ':fifo', '-', consumer) == 0 and runs.count_of(base, consumer) == 0 then\n",
