@@ -75,11 +75,13 @@ def stores() -> Iterator[RunningStores]:
 
 
 @pytest.fixture
-def store(request: pytest.FixtureRequest, stores: RunningStores) -> RunningStore:
-    """The store of this test; pytest runs the test once per store."""
+def store(request: pytest.FixtureRequest, stores: RunningStores) -> Iterator[RunningStore]:
+    """The store of this test; pytest runs the test once per store. At the end all data is deleted."""
     if request.param == "redis7" and redis7_binary() is None:
         pytest.skip("no redis-server on the PATH: install Debian's redis-server, or set GLIDEMQ_TEST_REDIS7")
-    return stores.get(request.param)
+    yield stores.get(request.param)
+    if "storage" not in request.fixturenames:  # `storage` has deleted the data
+        stores.clear(request.param)
 
 
 @pytest.fixture

@@ -160,6 +160,10 @@ class RunningStores:
             store = self._started[name] = self._runner.run(self._start(name))
         return store
 
+    def clear(self, name: str) -> None:
+        """Delete all data of a store that has been started."""
+        self._runner.run(self._started[name].command("FLUSHALL"))
+
     async def _start(self, name: str) -> RunningStore:
         opening = _OPENERS[name]
         return await self._stack.enter_async_context(opening())
