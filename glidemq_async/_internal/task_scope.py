@@ -42,11 +42,11 @@ class TaskScope:
     @property
     def is_open(self) -> bool:
         """True if tasks can be started."""
-        return self._group is not None and self._entered.is_set()
+        return self._group is not None and self._entered.is_set() and not self._is_cancelled()
 
     async def open(self) -> None:
-        """Enter the group, unless it is open."""
-        if self._group is None:
+        """Enter the group, unless it is open. A new group replaces a cancelled one, whose tasks may still be ending."""
+        if self._group is None or self._is_cancelled():
             self._group, self._entered, self._over = asyncio.TaskGroup(), asyncio.Event(), asyncio.Event()
             self._eager = set()
             self._host = asyncio.create_task(_hold(self._group, self._entered, self._over, self._eager))
@@ -57,7 +57,11 @@ class TaskScope:
         if self._group is None:
             work.close()
             raise RuntimeError("the task scope is not open; call open() first")
-        return self._group.create_task(work, context=context)
+        try:
+            return self._group.create_task(work, context=context)
+        except RuntimeError:  # it was cancelled
+            work.close()
+            raise
 
     def start_eagerly(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a coroutine as a child, up to its first real wait before this method returns.
@@ -73,6 +77,10 @@ class TaskScope:
                 task.add_done_callback(self._eager.discard)
             return task
         return self.start(work)
+
+    def _is_cancelled(self) -> bool:
+        """Return True if the group accepts no more tasks, because its host was cancelled or a child has failed."""
+        return self._host is not None and (self._host.cancelling() > 0 or self._host.done())
 
     def end(self) -> None:
         """Leave the group. The host ends after the last child. `open` begins a new group."""

@@ -437,7 +437,9 @@ class Session:
             task.cancel()
         try:
             with anyio.fail_after(RELEASE_SECONDS):
-                await asyncio.shield(claiming)
+                await asyncio.wait([claiming])
+                if claiming.cancelled():  # with all tasks of the event loop, so its last call may still be executed
+                    raise GlideMQError("the claim loop was cancelled")
                 await asyncio.gather(*others, return_exceptions=True)
                 # If this fails, the next worker of the queue relays the entries.
                 await self._relay.finish()

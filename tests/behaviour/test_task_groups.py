@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import asyncio
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
 import glidemq_async.worker
+from glidemq_async import GlideMQ, Queue
 from glidemq_async.worker.claim_loop import ClaimLoop
 from glidemq_async.worker.sweeper import Sweeper
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
+from tests.support.stores import RunningStore
 
 
 async def test_a_cancelled_scope_waits_until_the_jobs_have_ended(queue: AnyQueue) -> None:
@@ -63,6 +67,60 @@ async def test_an_error_of_a_background_service_closes_the_worker(
     with pytest.raises(AssertionError, match="a defect"):
         await soon(worker.run())
     assert await queue.get_workers() == []
+
+
+@pytest.mark.only_on("memory")
+@pytest.mark.parametrize("how", ["the loop shuts down", "all tasks are cancelled"])
+@pytest.mark.parametrize("part", ["worker", "worker of an app"])
+def test_a_worker_whose_tasks_were_all_cancelled_closes(store: RunningStore, name: str, part: str, how: str) -> None:
+    """The cancellation reaches the tasks of the worker before its close begins."""
+    reports: list[dict[str, Any]] = []
+    ended: list[str] = []
+
+    async def serve(running: asyncio.Event) -> None:
+        async with GlideMQ(store.url) as app, app.queue(name) as queue:
+
+            @app.task(name="hold", queue=name)
+            async def hold(_data: int) -> None:
+                running.set()
+                await asyncio.Event().wait()
+
+            async def handle(job: AnyJob) -> None:
+                await hold(job.data)
+
+            await hold.add(1)
+            worker = app.worker(lock_duration=1) if "app" in part else worker_of(queue, handle, lock_duration=1)
+            try:
+                async with worker:
+                    await running.wait()  # not `soon`: on Python 3.11, `wait_for` can lose a cancellation
+                    if how == "all tasks are cancelled":
+                        for task in asyncio.all_tasks():
+                            task.cancel()
+                    await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                ended.append("worker")
+                raise
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reports.append(context))
+        running = asyncio.Event()
+        serving = asyncio.create_task(serve(running))
+        await running.wait()
+        if how == "all tasks are cancelled":
+            await serving
+
+    async def run_again() -> None:
+        async with Queue[Any, Any](name, store.url) as queue:
+            gate = Gate()
+            async with worker_of(queue, gate, lock_duration=1):
+                await gate.running()
+                gate.release()
+
+    with nullcontext() if how == "the loop shuts down" else pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert ended == ["worker"]
+    assert reports == []
+    asyncio.run(run_again())
 
 
 async def test_a_listener_that_fails_later_stops_nothing(queue: AnyQueue) -> None:

@@ -77,6 +77,37 @@ async def test_a_closed_scope_starts_nothing(method: str) -> None:
         start(work())
 
 
+async def test_a_cancelled_scope_starts_nothing_until_it_is_opened_again(method: str) -> None:
+    scope = TaskScope()
+    await scope.open()
+    cancelled = host_of(scope)
+    cancelled.cancel()
+    assert [scope.is_open] == [False]
+    await asyncio.wait([cancelled])
+    if method == "start":  # an eager task ends with its group, which it enters only if it waits
+        with pytest.raises(RuntimeError):
+            scope.start(asyncio.sleep(0))
+    await scope.open()
+    assert [scope.is_open] == [True]
+    start: Start = getattr(scope, method)
+    await soon(start(asyncio.sleep(0)))
+    host = host_of(scope)
+    scope.end()
+    await soon(host)
+
+
+async def test_a_scope_that_is_cancelled_before_it_is_open_can_be_opened() -> None:
+    scope = TaskScope()
+    opening = asyncio.create_task(scope.open())
+    await asyncio.sleep(0)
+    host_of(scope).cancel()
+    await asyncio.sleep(0)
+    opening.cancel()
+    await soon(scope.open())
+    assert scope.is_open
+    scope.end()
+
+
 async def test_an_eager_task_that_does_not_wait_ends_before_its_start_returns() -> None:
     scope = TaskScope()
     await scope.open()
