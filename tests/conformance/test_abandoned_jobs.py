@@ -60,11 +60,16 @@ async def left(task: asyncio.Task[Any]) -> None:
         await task
 
 
-async def waiting(queue: AnyQueue, store: RunningStore, job_id: str = "mine") -> None:
-    """Wait until a client waits for the job."""
+async def waiting(queue: AnyQueue, store: RunningStore, job_id: str = "mine", *, clients: int = 1) -> None:
+    """Wait until this many clients wait for the job."""
     async with asyncio.timeout(PATIENCE):
-        while await store.ask("HGET", f"glide:{{{queue.name}}}:waiters", job_id) is None:  # noqa: ASYNC110
+        while len(await _channels(queue, store, job_id)) < clients:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def _channels(queue: AnyQueue, store: RunningStore, job_id: str) -> list[bytes]:
+    channels = await store.ask("HGET", f"glide:{{{queue.name}}}:waiters", job_id)
+    return channels.split() if isinstance(channels, bytes) else []
 
 
 async def test_a_caller_that_leaves_before_the_add_stores_nothing(
@@ -251,12 +256,15 @@ async def test_a_result_that_arrives_with_a_cancellation_revokes_nothing(
     await queue.remove("mine")
 
 
-async def test_a_job_that_another_caller_waits_for_continues(queue: AnyQueue, storage: Storage) -> None:
+async def test_a_job_that_another_caller_waits_for_continues(
+    queue: AnyQueue, storage: Storage, store: RunningStore
+) -> None:
     gate = Gate()
     async with Queue[Any, Any](queue.name, storage) as other, worker_of(queue, gate):
         first = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
         await gate.running()
         second = asyncio.create_task(other.add_and_wait("n", 2, job_id="mine", wait_timeout=PATIENCE))
+        await waiting(queue, store, clients=2)
         third = asyncio.create_task(queue.add_and_wait("n", 3, job_id="mine", wait_timeout=PATIENCE))
         await asyncio.sleep(0.1)
         await left(first)

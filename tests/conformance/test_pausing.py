@@ -127,9 +127,11 @@ async def test_retries_wait_for_the_end_of_a_pause(queue: AnyQueue) -> None:
             raise ValueError("once")
         return "done"
 
-    async with worker_of(queue, fail_once):
+    async with worker_of(queue, fail_once) as worker:
+        retrying = Heard(worker, "retrying")
         job = await queue.add("n", attempts=2)
-        await asyncio.sleep(0.15)
+        await retrying.next()
+        await asyncio.sleep(0.1)
         assert runs == [0]
         await queue.resume()
         assert await job.result(5) == "done"

@@ -69,9 +69,9 @@ async def test_a_run_sleeps_and_continues(mq: GlideMQ[Any], monkeypatch: pytest.
     @mq.workflow
     async def order() -> int:
         calls.append("started")
-        await workflows.sleep(0.1)
+        await workflows.sleep(0.5)
         with pytest.raises(TimeoutError):
-            await workflows.receive("never", timeout=0.1)
+            await workflows.receive("never", timeout=0.5)
         return current_job().fence
 
     async with mq, mq.worker():
@@ -85,7 +85,7 @@ async def test_a_signal_for_a_wait_that_was_cancelled_in_the_same_turn_is_kept(
     mq: GlideMQ[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "SHORT", 0.0)
-    seconds = 0.3
+    seconds = 1.0  # the worker is paused before the end of the sleep
 
     @mq.workflow
     async def order() -> list[Any]:

@@ -148,12 +148,12 @@ async def test_the_server_resumes_a_run_at_its_deadline(mq: GlideMQ[Any], monkey
     @mq.workflow
     async def waits() -> list[Any]:
         # A loop that is held up for longer than a wait does not suspend the run.
-        await workflows.sleep("500ms")
+        await workflows.sleep("1000ms")
         with pytest.raises(TimeoutError):
-            await workflows.receive(timeout=timedelta(seconds=0.5))
+            await workflows.receive(timeout=timedelta(seconds=1))
         async with asyncio.TaskGroup() as group:
             late = group.create_task(workflows.sleep(3_600))
-            soon = group.create_task(workflows.sleep(0.5))
+            soon = group.create_task(workflows.sleep(1))
             soon.add_done_callback(lambda _: late.cancel())
         return [current_job().resumed_by, current_job().fence]
 
