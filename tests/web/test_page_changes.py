@@ -293,6 +293,7 @@ async def place(storage: Storage) -> AsyncIterator[Place]:
             yield Place(mq, ops)
 
 
+@pytest.mark.timeout(180)  # some 500 requests
 async def test_each_form_is_open_to_its_roles_and_does_what_it_says(place: Place) -> None:
     assert CASES.keys() == CHANGES.keys() == CHANGE_KINDS.keys()
     for name, case in CASES.items():
