@@ -86,8 +86,9 @@ async def test_every_end_of_the_job_sets_the_next_fire_time(queue: AnyQueue, way
 
 async def test_no_fire_time_comes_after_the_end_of_the_schedule(queue: AnyQueue) -> None:
     async with worker_of(queue, echo):
-        end = datetime.now(UTC) + timedelta(seconds=2)
-        await queue.upsert_job_scheduler("s", every=1.5, immediately=True, after_completion=True, end=end)
+        # The first job may end 1.5 s late, and the second fire time still comes before the end.
+        end = datetime.now(UTC) + timedelta(seconds=3.5)
+        await queue.upsert_job_scheduler("s", every=2, immediately=True, after_completion=True, end=end)
         await _fired(queue, 2)
         last = await ended(await _job(queue, f"s@{(await fire_times(queue))[-1]}"))
     assert last.state == "completed"
