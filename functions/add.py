@@ -7,6 +7,8 @@ from itertools import count, groupby
 from operator import attrgetter
 from typing import Final, NamedTuple, cast
 
+import msgpack
+
 from glidemq_async.functions.calling import Arg, Caller, Calls, Wait, text, texts
 from glidemq_async.functions.grouped_adds import PUSHED, AddReply, GroupedAddCalls
 
@@ -109,19 +111,29 @@ def _forms_group(extra: bytes) -> bool:
     return not extra or extra[:1] == b"k" or extra == _LIFO or (extra.startswith(_PRIORITY) and extra != _NO_PRIORITY)
 
 
+def _priorities(jobs: Sequence[AddRequest]) -> dict[bytes, bytes]:
+    """Return the priorities by `extra`; none if all jobs have the same one, or if the first job has none."""
+    first = jobs[0].extra
+    if not first.startswith(_PRIORITY) or all(job.extra == first for job in jobs):
+        return {}
+    found = {job.extra for job in jobs if job.extra.startswith(_PRIORITY) and job.extra != _NO_PRIORITY}
+    return {extra: b"%d" % cast("dict[str, int]", msgpack.unpackb(extra))["priority"] for extra in found}
+
+
 def _groups_with_extra(jobs: Sequence[AddRequest]) -> list[Arg] | None:
     """Return the arguments for plain, LIFO, prioritized and keyed jobs; None if there is another job.
 
     A group begins with the name, options, `extra` and number of its jobs. The data of each job follow, after its key if
-    it has one.
+    it has one, or its priority if the jobs of the call have several.
     """
     args: list[Arg] = []
     last: tuple[str, bytes, bytes] | None = None
     at = size = 0
+    priorities = _priorities(jobs)
     # groupby would take three times as long for groups of one job.
     for id_, name, data, opts, extra in jobs:
-        has_key = extra[:1] == b"k"
-        kind = (name, opts, b"k" if has_key else extra)
+        lead = extra[1:] if extra[:1] == b"k" else priorities.get(extra)
+        kind = (name, opts, extra if lead is None else b"k" if extra[:1] == b"k" else b"p")
         if kind != last:
             if not _forms_group(extra):
                 return None
@@ -132,8 +144,8 @@ def _groups_with_extra(jobs: Sequence[AddRequest]) -> list[Arg] | None:
             args.append(0)
         if id_:
             return None
-        if has_key:
-            args.append(extra[1:])
+        if lead is not None:
+            args.append(lead)
         args.append(data)
         size += 1
     args[at] = size

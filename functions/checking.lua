@@ -48,9 +48,9 @@ local function check_zset(base, structure, cursor, count, report)
   local ids = redis.call('ZRANGE', base .. ':' .. structure, from, from + count - 1)
   for i, member in ipairs(ids) do
     if i > 1 and budget.is_spent(call_budget) then return digits(from + i - 1) end
-    local id = locations.id_of(structure, member)
+    local id, named = locations.parts_of(structure, member)
     local state, entry = location_of(base, id)
-    local expected = id ~= member and string.sub(member, 1, 16) or ENTRY_OF[structure] or entry
+    local expected = named or ENTRY_OF[structure] or entry
     if not state then
       found(report, 'I2', id, 'in ' .. structure .. ' but has no record')
     elseif state ~= STATE_OF[structure] or entry ~= expected then

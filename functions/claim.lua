@@ -86,7 +86,7 @@ end
 
 -- Start the jobs that now run under these tokens. Bad jobs are dropped from the batch and never block it.
 -- batch: { ids, entries } and, if the source has them, { whats, orders, keys, lines }, all by position; `what` applies
--- to all jobs. lines: the texts of the compact jobs; head: see put_compact.
+-- to all jobs. lines: the texts of the compact jobs.
 local function start_batch(base, batch, call, out)
   local ids, whats, orders, keys = batch.ids, batch.whats, batch.orders, batch.keys
   local expired, gone, bytes = expired_among(base, ids, call.now, call.seen), {}, 0
@@ -106,7 +106,7 @@ local function start_batch(base, batch, call, out)
       text = not size and not lines and compact.line_of(base, id)
     end
     if text then
-      size, run = put_compact(out, id, entry, text, batch.head or 0, rest, call)
+      size, run = put_compact(out, id, entry, text, rest, call)
       texts = texts or {}
       texts[#texts + 1], texts[#texts + 2] = id, run
     end
@@ -256,9 +256,8 @@ function source.lifo(base, consumer, count, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
-  local batch = {ids = take_lowest(base .. ':prioritized', count), what = 'w', head = compact.SEQUENCE_BYTES}
-  for i, member in ipairs(batch.ids) do batch.ids[i] = string.sub(member, 17) end
-  batch.lines = compact.lines(base, batch.ids, call.seen)
+  local batch = {what = 'w'}
+  batch.ids, batch.lines = prioritized.take(base, count, call.seen)
   return start_elsewhere(base, consumer, batch, call, out)
 end
 

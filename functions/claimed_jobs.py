@@ -28,10 +28,8 @@ NAME_AND_DATA: Final = 2
 """The number of fields of the entry of a plain job without options."""
 _SEPARATOR, _SIZE_FOLLOWS = b"\x1f", b"\x1e"
 """The separators of the parts of the text of a compact job, and of its name and the number of bytes of its options."""
-_LIFO = b" l"
-"""The end of the head of a LIFO job."""
-_SEQUENCE_BYTES = 17
-"""The bytes of the head of a prioritized job before its history."""
+_ROUTES = b"lp"
+"""The first letters of the routes in the heads of LIFO and prioritized jobs, after the time of creation."""
 _KEYED = b"k "
 """The beginning of the head of a keyed job."""
 
@@ -159,7 +157,9 @@ def _compact_jobs(head: str, ids: Iterable[str], texts: Iterable[bytes]) -> list
         if start.startswith(_KEYED):
             history = JobHistory(start)
         else:
-            since, _, route = (start if start.endswith(_LIFO) else start[_SEQUENCE_BYTES:]).partition(b" ")
+            since, _, route = start.partition(b" ")
+            if route[0] not in _ROUTES:  # an earlier build wrote a number before the time
+                since, _, route = route.partition(b" ")
             history = JobHistory(route, since)
         jobs.append(
             new(kind, (job_id, f"{head}{number:03d}", 1, name.decode(errors="replace"), data, opts, history, False))

@@ -75,13 +75,11 @@ local function put(out, id, entry, name, data, opts, fence, history)
   out[at + 5], out[at + 6], out[at + 7], out[at + 8] = id, opts, fence, history
 end
 
--- Append a compact job that starts for the first time. head: how many bytes before its history its text has; run: the
--- rest of the text of its run, "<started ms> <lease ms>" after a blank, if it has no lease of its own. Return its
--- bytes and the text of its run.
-local function put_compact(out, id, entry, line, head, run, call)
-  local history, name, data, opts = compact.parts(line)
-  if head > 0 then history = string.sub(history, head + 1) end
-  put(out, id, entry, name, data, opts, '1', history)
+-- Append a compact job that starts for the first time. run: the rest of the text of its run, "<started ms> <lease ms>"
+-- after a blank, if it has no lease of its own. Return its bytes and the text of its run.
+local function put_compact(out, id, entry, line, run, call)
+  local head, name, data, opts = compact.parts(line)
+  put(out, id, entry, name, data, opts, '1', compact.history_of(head))
   local own = opts and own_lease(opts, call)
   if own then run = string.match(run, '^ %d+ ') .. digits(own) end
   return #data, entry .. run

@@ -3,7 +3,8 @@
 --   compact       hash  id -> "<head>" SEP "<name>" SEP "<data>", with options "<head>" SEP "<name>" RS "<number of
 --                       bytes of opts>" SEP "<opts><data>". The head is
 --                         "<added ms> l"                                  of a LIFO job
---                         "<16 digits of sequence> <added ms> p <priority>"   of a prioritized job
+--                         "<added ms> p <priority>"               of a prioritized job. Earlier builds wrote the 16
+--                                                                 digits of prioritized.lua and a blank before it.
 --                         its route, see keyed.lua                        of a keyed job
 --   compact_runs  hash  id -> "<token> <started ms> <lease ms>" while the job runs, and
 --                             "c<first letter of the token> <started ms> 0 <ended ms> <result>" when it has completed
@@ -15,8 +16,7 @@ local compact = {}
 local COST = 1000                -- a keyed job with another cost has a record
 local COMPLETED, KEYED = 99, 107    -- 'c' and 'k'
 local BLANK = 32
-local SEQUENCE_BYTES = 17        -- the sequence of a prioritized job and a blank
-compact.COST, compact.SEQUENCE_BYTES = COST, SEQUENCE_BYTES
+compact.COST = COST
 
 -- Return the text of a job.
 function compact.line(head, name, data, opts)
@@ -64,7 +64,7 @@ end
 
 -- Return the history of a job that never ran, in the form that claimed_rows.lua describes, from the head of its text.
 function compact.history_of(head)
-  return string.find(head, '^%d+ %d+ p') and string.sub(head, SEQUENCE_BYTES + 1) or head
+  return string.match(head, '^%d+ (%d+ p.*)$') or head
 end
 
 -- Return the route, and when a job of the head was added, as texts.
@@ -110,7 +110,7 @@ local function location_of(line, run)
   local head = compact.head_of(line)
   if string.byte(head) == KEYED then return 'key-waiting', 'c' end
   if string.sub(head, -1) == 'l' then return 'waiting', 'i' end
-  return 'prioritized', string.sub(head, 1, SEQUENCE_BYTES - 1)
+  return 'prioritized', string.match(head, '^(%d+) %d+ p') or ''
 end
 
 -- Return the state and the entry of a compact job, nil if there is none with this id.

@@ -32,15 +32,14 @@ end
 -- Let a job wait in the structure of its kind. Return the head of its text.
 local function enter(base, id, extra, added, call)
   if extra.key then return (select(2, keyed.enter_first(base, id, extra, added, call, 'c'))) end
-  local sequence = order.next(base, call)
   call.startable = call.startable + 1
   if extra.lifo then
-    append(call, 'lifo', sequence, id)
+    append(call, 'lifo', order.next(base, call), id)
     return added .. ' l'
   end
   local priority = digits(extra.priority)
-  append(call, 'prioritized', priority, sequence .. id)
-  return sequence .. ' ' .. added .. ' p ' .. priority
+  append(call, 'prioritized', prioritized.score(priority, id), id)
+  return added .. ' p ' .. priority
 end
 
 -- Collect a job that is being added. The caller ends its step with compact_adds.write.
@@ -80,18 +79,26 @@ function compact_adds.lifo(base, state, at, from, n, _, call)
   call.startable = call.startable + n
 end
 
+-- The options contain the priority of all jobs of the group, or the values of a job are its priority and its data.
 function compact_adds.prioritized(base, state, at, from, n, kind, call)
-  local args, ids, sequences, k, added = state.args, state.ids, state.sequences, state.k, state.added
+  local args, ids, k, added = state.args, state.ids, state.k, state.added
   note_options(base, args[at + 1], call)
   local list, size, texts, length = lists_of(call, 'prioritized')
-  local name, noted, priority = args[at], #added, digits(kind.extra.priority)
-  local tail = ' ' .. state.now .. ' p ' .. priority .. middle(name, args[at + 1])
+  local name, noted, fixed, last = args[at], #added, kind.priority, kind.width - 1
+  local before, after = state.now .. ' p ', middle(name, args[at + 1])
+  local digits_of_id, scores, heads = 0, nil, {}
   for i = 1, n do
-    local id, sequence = ids[k + i], sequences[k + i]
-    list[size + 1], list[size + 2] = priority, sequence .. id
-    texts[length + 1], texts[length + 2] = id, sequence .. tail .. args[from]
+    local id, priority = ids[k + i], fixed or args[from]
+    if #id ~= digits_of_id then digits_of_id, scores = #id, {} end
+    local score, head = scores[priority], heads[priority]
+    if not score then
+      score, head = prioritized.score(priority, id), before .. priority .. after
+      scores[priority], heads[priority] = score, head
+    end
+    list[size + 1], list[size + 2] = score, id
+    texts[length + 1], texts[length + 2] = id, head .. args[from + last]
     added[noted + 1], added[noted + 2] = id, name
-    size, length, noted, from = size + 2, length + 2, noted + 2, from + 1
+    size, length, noted, from = size + 2, length + 2, noted + 2, from + last + 1
   end
   call.startable = call.startable + n
 end

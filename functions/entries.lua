@@ -134,11 +134,17 @@ function entries.is_special(data, opts)
   return #data > entries.SMALL or opts ~= '' and string.find(opts, '\161l', 1, true) ~= nil
 end
 
--- Append the entry of a job with a record to `fifo`. Return its id. hint: the read hint, see record.lua. call.number:
--- the number that an add reserved for it.
-function entries.append(base, id, hint, call)
+-- Return a number for a job with a record that becomes ready, as text. call.number: the number that an add reserved for
+-- it.
+function entries.next_number(base, call)
   local number = call.number or digits(entries.reserve(base, 1))
   call.number = nil
+  return number
+end
+
+-- Append the entry of a job with a record to `fifo`. Return its id. hint: the read hint, see record.lua.
+function entries.append(base, id, hint, call)
+  local number = entries.next_number(base, call)
   entries.mark_special(base, tonumber(number), call)
   return redis.call('XADD', base .. ':fifo', number .. '-' .. digits(call.now), '', hint .. id)
 end

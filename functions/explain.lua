@@ -172,16 +172,16 @@ do
   -- takes the next one.
   local heads = {}
 
-  local function from_list(command, name, skipped)
+  local function from_list(command, name)
     return function(base, place)
       local found = redis.call(command, base .. ':' .. name, digits(place), digits(place))[1]
-      return found and string.sub(found, skipped + 1)
+      return found and locations.id_of(name, found)
     end
   end
 
-  heads.returned = from_list('ZRANGE', 'returned', 0)
-  heads.lifo = from_list('ZREVRANGE', 'lifo', 0)
-  heads.prioritized = from_list('ZRANGE', 'prioritized', 16)
+  heads.returned = from_list('ZRANGE', 'returned')
+  heads.lifo = from_list('ZREVRANGE', 'lifo')
+  heads.prioritized = from_list('ZRANGE', 'prioritized')
 
   -- Return the first job of `fifo` that has not expired, nil if none is found. This reads one entry at a time, because
   -- an entry contains its payload.

@@ -3,19 +3,20 @@
 --     Add plain jobs without other options than `opts`, see plain.lua.
 --   addGroups  channel number incarnation { name opts extra count values }* -> { now, first, ids, added }
 --     Add plain jobs and compact jobs, see compact.lua. extra: '' for plain jobs; 'k' for jobs whose only other
---     option is a key; otherwise the options of LIFO or prioritized jobs as in addJob. values: data*count; with 'k',
---     { key data }*count.
+--     option is a key, 'p' for jobs whose only other option is a priority; otherwise the options of LIFO or prioritized
+--     jobs as in addJob. values: data*count; with 'k' { key data }*count; with 'p' { priority data }*count.
 -- first, ids and added as in addJob. A group has fewer arguments than the same jobs in an addJob call, and its options
 -- are read once.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local STEP = add.STEP
 local SMALL = entries.SMALL
-local KEYED = 'k'
+local KEYED, PRIORITIZED = 'k', 'p'
 local read_meta, seen_in = add.read_meta, add.seen_in
 -- the structures that an add of plain, LIFO and prioritized jobs has to look at
 local CONCERNS = {compact = true, lifo = true, prioritized = true}
 local FIRST = 4                  -- the position of the first group in the arguments
+local MOST_DIGITS = 9            -- of a priority
 
 local function no_groups()
   fail('ARGUMENT', 'the argument list does not hold its groups')
@@ -124,10 +125,12 @@ end)
 -- A call of addGroups has a state { args, now, time, added, ids, sequences, k }:
 --   now, time       the time of the call as text, and as the end of the ids of entries
 --   added           the line of the event `added`
---   ids, sequences  numbers of the queue and of order.lua for the jobs of the step, as texts
+--   ids, sequences  numbers of the queue and of order.lua for the jobs of the step, as texts; no sequences if none of
+--                   the kinds needs them
 --   k               how many of them are used
--- A kind of groups is { width, extra, add }: the number of values of a job, its options, and the function that adds the
--- next n jobs of the group at args[at], whose values begin at args[from].
+-- A kind of groups is { width, add, is_sequenced, priority }: the number of values of a job; the function that adds the
+-- next n jobs of the group at args[at], whose values begin at args[from]; true if the jobs need sequence numbers; and
+-- the priority of all jobs as text, if their values do not contain it.
 
 local PLAIN = {width = 1}
 
@@ -138,15 +141,32 @@ function PLAIN.add(base, state, at, from, n, _, call)
   call.startable = call.startable + n
 end
 
-local WITH_KEYS = {width = 2, add = compact_adds.keyed}
+local WITH_KEYS = {width = 2, add = compact_adds.keyed, is_sequenced = true}
+local WITH_PRIORITIES = {width = 2, add = compact_adds.prioritized}
+local LIFO = {width = 1, add = compact_adds.lifo, is_sequenced = true}
 
 -- Return the kind of the groups with these options.
 local function kind_of(text)
   if text == '' then return PLAIN end
   if text == KEYED then return WITH_KEYS end
+  if text == PRIORITIZED then return WITH_PRIORITIES end
   local extra = add.extra(text)
   if not extra.compact or extra.key then fail('ARGUMENT', 'jobs with these options do not form a group') end
-  return {width = 1, extra = extra, add = extra.lifo and compact_adds.lifo or compact_adds.prioritized}
+  return extra.lifo and LIFO or {width = 1, add = compact_adds.prioritized, priority = digits(extra.priority)}
+end
+
+-- Refuse priorities that are not whole numbers from 1 on. The n jobs of a group begin at args[from].
+local function check_priorities(args, from, n)
+  local known = {}
+  for at = from, from + 2 * n - 2, 2 do
+    local text = args[at] or ''
+    if not known[text] then
+      if not string.find(text, '^[1-9]%d*$') or #text > MOST_DIGITS then
+        fail('ARGUMENT', 'a priority must be a whole number from 1 on, found ' .. text)
+      end
+      known[text] = true
+    end
+  end
 end
 
 -- Check the groups of an addGroups call. Return their kinds by the text of their options, and the number of their jobs.
@@ -162,6 +182,7 @@ local function read_groups(args, mode)
       kinds[text] = kind
     end
     if mode then add.check_fits(mode, total + 1, kind == WITH_KEYS) end
+    if kind == WITH_PRIORITIES then check_priorities(args, at + 4, count) end
     total, at = total + count, at + 4 + count * kind.width
   end
   if at ~= size + 1 or total == 0 then no_groups() end
@@ -179,7 +200,8 @@ end
 -- Add the jobs of the first step, and of more steps until the budget is spent. Return how many were added.
 local function add_groups(base, state, kinds, total, reserve, step, call)
   local args, call_budget = state.args, total > step and budget.new() or nil
-  local at, n, left, size = FIRST, 0, 0, #args
+  local at, n, left, size, is_sequenced = FIRST, 0, 0, #args, false
+  for _, kind in pairs(kinds) do is_sequenced = is_sequenced or kind.is_sequenced end
   while at <= size do
     local kind, rest, from = kinds[args[at + 2]], tonumber(args[at + 3]), at + 4
     while rest > 0 do
@@ -191,7 +213,7 @@ local function add_groups(base, state, kinds, total, reserve, step, call)
           step = budget.fitting(call_budget, n, step)
         end
         left = math.min(step, total - n)
-        state.ids, state.sequences, state.k = reserve(left), order.several(base, call, left), 0
+        state.ids, state.sequences, state.k = reserve(left), is_sequenced and order.several(base, call, left), 0
       end
       local some = math.min(rest, left)
       kind.add(base, state, at, from, some, kind, call)

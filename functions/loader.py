@@ -42,6 +42,7 @@ FILES: Final = (
     "record",
     "entries",
     "compact",
+    "prioritized",
     "plain",
     "runs",
     "failure_groups",

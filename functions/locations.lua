@@ -1,7 +1,7 @@
 -- locations: the states of a job, and the structures that hold the jobs of each state. A job is in one structure. These
 -- functions take it out. The list shows the entry of each location:
 --   waiting      "p…"  undelivered entry of `fifo`       "r" member of `returned`     "i" member of `lifo`
---   prioritized  "<16 digits>"  member of `prioritized`, with these digits before the id
+--   prioritized  ""  "<number>:"  member of `prioritized`, with this text before the id, see prioritized.lua
 --   key-waiting  "i" "o" "h"  member of its key's line, with this read hint before the id, and of `keyed`. Users see
 --                the first job of a key in `sleeping` as rate-limited: only the key's pause or rate holds it back.
 --   active       "p…"  pending entry of `fifo`           "l…" "k…" run in `runs`, see runs.lua
@@ -13,11 +13,19 @@
 local locations = {}
 
 do
-  local NUMBERED = {prioritized = true, scheduled = true}
+  local DIGITS = 16              -- the length of a sequence number
+
+  -- Return the id in a member of one of the structures, and the entry of the job if the member contains it.
+  function locations.parts_of(structure, member)
+    if structure == 'scheduled' then return string.sub(member, DIGITS + 1), string.sub(member, 1, DIGITS) end
+    if structure ~= 'prioritized' then return member, nil end
+    local entry, id = prioritized.parts_of(member)
+    return id, entry
+  end
 
   -- Return the id in a member of one of the structures.
   function locations.id_of(structure, member)
-    return NUMBERED[structure] and string.sub(member, 17) or member
+    return (locations.parts_of(structure, member))
   end
 end
 

@@ -51,12 +51,12 @@ local function limit(text)
   return count
 end
 
--- Take one step through a zset, and append the ids to `ids`. cut: the number of characters before the id in a member.
--- Return the next cursor, '' at the end.
-local function by_rank(key, reverse, cursor, count, ids, cut)
+-- Take one step through a zset, and append the ids to `ids`. structure: its name, if its members contain more than the
+-- id. Return the next cursor, '' at the end.
+local function by_rank(key, reverse, cursor, count, ids, structure)
   local from = cursor == '' and 0 or integer('cursor', cursor)
   local found = redis.call(reverse and 'ZREVRANGE' or 'ZRANGE', key, from, from + count - 1)
-  for _, member in ipairs(found) do ids[#ids + 1] = cut and string.sub(member, cut + 1) or member end
+  for _, member in ipairs(found) do ids[#ids + 1] = locations.id_of(structure, member) end
   return #found == count and digits(from + count) or ''
 end
 
@@ -126,7 +126,7 @@ function list.waiting(base, cursor, count, ids, backwards)
 end
 
 function list.prioritized(base, cursor, count, ids, backwards)
-  return by_rank(base .. ':prioritized', backwards, cursor, count, ids, 16)
+  return by_rank(base .. ':prioritized', backwards, cursor, count, ids, 'prioritized')
 end
 
 local function is_rate_limited(base, id)
@@ -218,7 +218,7 @@ function list.suspended(base, cursor, count, ids, backwards)
 end
 
 function list.delayed(base, cursor, count, ids, backwards)
-  return by_rank(base .. ':scheduled', backwards, cursor, count, ids, 16)
+  return by_rank(base .. ':scheduled', backwards, cursor, count, ids, 'scheduled')
 end
 
 do

@@ -1,8 +1,8 @@
 -- routes: the structure in which a ready job waits for its claim. Every path that makes a job ready (an add, its due
 -- time, a retry, a promotion) calls routes.enter.
 --   record's route   absent          `fifo`, first in, first out
---                    "p <priority>"  `prioritized` zset: <16 digits of sequence><id> -> priority; the lowest first, and
---                                    only while no plain, LIFO or keyed job can start
+--                    "p <priority>"  `prioritized`, see prioritized.lua; the lowest first, and only while no plain,
+--                                    LIFO or keyed job can start
 --                    "l"             `lifo` zset: id -> sequence; the last one first
 --                    "k …"           the line of its key, see keyed.lua
 -- Plain, LIFO and keyed jobs take turns.
@@ -31,10 +31,11 @@ end
 local enter = {}
 
 function enter.p(base, id, route, call)
-  local sequence = order.next(base, call)
-  redis.call('ZADD', queue_flags.create(base, 'prioritized', call.seen), string.sub(route, 3), sequence .. id)
+  local number = entries.next_number(base, call)
+  local score, entry = prioritized.score(string.sub(route, 3), number), number .. ':'
+  redis.call('ZADD', queue_flags.create(base, 'prioritized', call.seen), score, entry .. id)
   call.startable = call.startable + 1
-  return 'prioritized ' .. sequence
+  return 'prioritized ' .. entry
 end
 
 function enter.l(base, id, _, call)

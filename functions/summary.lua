@@ -33,19 +33,19 @@ do
     return rows[1] and tonumber(string.match(rows[1][1], '%d+$'))
   end
 
-  local function oldest_of(base, name, cut)
+  local function oldest_of(base, name)
     local oldest
     for _, member in ipairs(redis.call('ZRANGE', base .. ':' .. name, 0, LOOKED_AT - 1)) do
-      oldest = earlier(oldest, added_of(base, string.sub(member, cut)))
+      oldest = earlier(oldest, added_of(base, locations.id_of(name, member)))
     end
     return oldest
   end
 
   local function oldest_ready(base, seen, group)
-    local oldest = earlier(next_in_fifo(base, group), seen.returned and oldest_of(base, 'returned', 1))
-    oldest = earlier(oldest, seen.prioritized and oldest_of(base, 'prioritized', 17))
-    oldest = earlier(oldest, seen.lifo and oldest_of(base, 'lifo', 1))
-    return earlier(oldest, oldest_of(base, 'keyed', 1))
+    local oldest = earlier(next_in_fifo(base, group), seen.returned and oldest_of(base, 'returned'))
+    oldest = earlier(oldest, seen.prioritized and oldest_of(base, 'prioritized'))
+    oldest = earlier(oldest, seen.lifo and oldest_of(base, 'lifo'))
+    return earlier(oldest, oldest_of(base, 'keyed'))
   end
 
   local function limits_of(base, seen)

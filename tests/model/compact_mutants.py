@@ -8,8 +8,8 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     "a compact job that gets a record keeps its text": ("  redis.call('HDEL', base .. ':compact', id)\n", ""),
     "a compact job that gets a record keeps its run": ("  redis.call('HDEL', base .. ':compact_runs', id)\n", ""),
     "a group of prioritized jobs loses its priority": (
-        " .. ' p ' .. priority .. middle(",
-        " .. ' p 1' .. middle(",
+        "before .. priority .. after",
+        "before .. '1' .. after",
     ),
     "only the last new job of a key in a group enters its line": (
         "    if created ~= missing then merge_new(base, keys, lines, texts) end\n",

@@ -66,7 +66,7 @@ SINGLE_KEYS = frozenset(
      "settings", "event_rules", "compact", "compact_runs", "renewed", "consumers", "key_lines"}
 )  # fmt: skip
 SEQUENCE_DIGITS = 16
-"""The length of the prefix of a delayed or prioritized job's id."""
+"""The length of the prefix of a delayed job's id."""
 MAILBOX = "signals:"
 """The beginning of the names of mailboxes."""
 POSTED = 5
@@ -472,7 +472,7 @@ class Driver:
             idle=dict(_scores(raw[16])),
             events=events,
             lifo=_texts(raw[18])[::-1],
-            prioritized=[member[16:] for member in _texts(raw[19])],
+            prioritized=[member.partition(":")[2] or member for member in _texts(raw[19])],
             keyed=_texts(raw[20]),
             ready=[key for key, _ in _pairs(raw[21])],
             sleeping=dict(_scores(raw[22])),

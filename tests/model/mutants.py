@@ -233,8 +233,16 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "redis.call('HGET', base .. ':job:' .. id, 'added'",
     ),
     "jobs of equal priority start in reverse order": (
-        "local sequence = order.next(base, call)\n  redis.call('ZADD', queue_flags.create(base, 'prior",
-        "local sequence = digits(9e15 - order.next(base, call))\n  redis.call('ZADD', queue_flags.create(base, 'prior",
+        "  return priority .. (size < 10 and '.0' or '.') .. digits(size)\n",
+        "  return priority .. '.' .. digits(9e15 - number)\n",
+    ),
+    "a prioritized job with a longer number overtakes others": (
+        "  return priority .. (size < 10 and '.0' or '.') .. digits(size)\n",
+        "  return priority\n",
+    ),
+    "a prioritized job with a record loses its number": (
+        "score, entry = prioritized.score(string.sub(route, 3), number), number .. ':'",
+        "score, entry = prioritized.score(string.sub(route, 3), number), ''",
     ),
     "LIFO jobs start in the order of their adds": (
         "take_highest(base .. ':lifo', count)",
