@@ -111,8 +111,10 @@ async def asked(client: QueueClient, job_id: str, asking: Asking) -> AsyncGenera
         question = Question(client, feed, job_id, name, awaited)
         feed.awaited.add(awaited)
         try:
+            # Not `wait_for`: on Python 3.11 it loses a cancellation that comes together with the end of its wait.
             with suppress(TimeoutError):
-                await asyncio.wait_for(feed.confirmed.wait(), _CONFIRMED_SECONDS)
+                async with asyncio.timeout(_CONFIRMED_SECONDS):
+                    await feed.confirmed.wait()
             try:
                 await send_signal(client, job_id, name, data, asking.ttl, asking.once, question=key)
             except (DuplicateSignal, JobStateError) as error:

@@ -18,9 +18,10 @@ from glidemq_async import (
     Workflow,
     workflows,
 )
+from glidemq_async.client.job_tail import Feed
 from glidemq_async.storage import Storage
 from glidemq_async.workflows import waiting
-from tests.support.helpers import PATIENCE, soon
+from tests.support.helpers import PATIENCE, soon, until
 
 calls: list[Any] = []
 
@@ -216,3 +217,27 @@ async def test_a_sender_that_leaves_ends_its_subscription(mq: GlideMQ[Any]) -> N
             await soon(asked)
         [waiting_signal] = await mq.queue(order.queue).get_mailbox(run.id)
         assert waiting_signal.question is not None
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_a_sender_is_cancelled_at_any_moment_of_the_confirmation(
+    mq: GlideMQ[Any], monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """On Python 3.11, `asyncio.wait_for` loses a cancellation that comes together with the end of its wait."""
+    feeds: list[Feed] = []
+
+    def note(feed: Feed, _is_up: bool) -> None:
+        feeds.append(feed)
+
+    monkeypatch.setattr(Feed, "_on_change", note)
+    order = order_of(mq)
+    async with mq:
+        run: RunHandle[str] = await order.start()
+        asked = asyncio.create_task(run.send_and_wait("ask", 1))
+        await until(lambda: bool(feeds))
+        feeds[0].confirmed.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked], timeout=PATIENCE / 3)
+        assert asked.cancelled()
