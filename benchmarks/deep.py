@@ -15,6 +15,7 @@ from glidemq_async import Queue
 from glidemq_async.storage.redis.wire import as_text
 
 from .bench import Bench, expect
+from .call_times import processor_times
 from .driven import Driven
 from .meter import Metrics, Rows
 from .server import ServerCost, ask
@@ -94,9 +95,9 @@ async def _write_events(bench: Bench, queue: Driven, events: int) -> None:
 async def _deep(shape: str, bench: Bench, jobs: int, count: int) -> Rows:
     # The first half of the jobs is left to the claims.
     chunks = max(1, min(CHUNKS, jobs // 4 // CHUNK))
-    rows: Rows = {}
     async with Queue[Any, Any]("deep", bench.url) as queue, Queue[Any, Any]("shallow", bench.url) as other:
-        deep = await _filled(bench, queue, "deep", shape, jobs)
+        async with processor_times(bench.wire, f"deep, {shape}") as rows:
+            deep = await _filled(bench, queue, "deep", shape, jobs)
         if few := min(SHAPES[shape].few, jobs):
             shallow = await _filled(bench, other, "shallow", shape, few)
             await _write_events(bench, shallow, min(KEPT_EVENTS, await _events(bench, deep)))

@@ -56,6 +56,12 @@ class MeasuredRows:
         rounds = self._rows.get(row, {}).get(metric)
         return MedianAndRange.of(rounds) if rounds else None
 
+    def at_most(self, row: str, metric: str) -> dict[str, float]:
+        """Return the metrics of a row in the round in which this one of them was highest."""
+        rounds = self._rows[row][metric]
+        number = max(rounds, key=lambda one: rounds[one])
+        return {name: values[number] for name, values in self._rows[row].items() if number in values}
+
     def ratio(self, row: str, to: str, metric: str, to_metric: str | None = None) -> MedianAndRange | None:
         """Divide one row's metric by another row's in each round, so that a slow round slows both sides."""
         above = self._rows.get(row, {}).get(metric, {})

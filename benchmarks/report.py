@@ -15,6 +15,7 @@ from typing import Final
 from glidemq_async.storage.embedded.binary import find_server
 
 from . import depth, kinds
+from .call_times import MEASURED
 from .figures import MeasuredRows
 from .slow_log import LONGEST, LONGEST_COMMAND, NOTED
 from .tables import Table, markdown, number, plain, spread_text
@@ -34,6 +35,8 @@ COLUMNS: Final = (
     ("calls", "calls/job"),
     ("bytes", "bytes/job"),
 )
+OTHER_TABLES: Final = ("  in ", LONGEST, LONGEST_COMMAND, MEASURED)
+"""The prefixes of the rows that the main table leaves out."""
 DRAINS: Final = ("drain, concurrency 1", "drain, concurrency 10", "drain, concurrency 100")
 RAW_DRAINS: Final = ("raw drain", "raw drain, batched", "raw drain, bare connection")
 LIVES: Final = tuple(f"whole life, {kind}" for kind in kinds.LIVES)
@@ -47,7 +50,9 @@ def main_table(figures: MeasuredRows) -> Table:
     lines: Table = [["", *(title for _, title in COLUMNS)]]
     for row in figures.rows:
         metrics = figures.metrics(row)
-        if any(name in metrics for name, _ in COLUMNS) and not row.startswith(("  in ", LONGEST, LONGEST_COMMAND)):
+        if any(name in metrics for name, _ in COLUMNS) and not row.startswith(
+            ("  in ", LONGEST, LONGEST_COMMAND, MEASURED)
+        ):
             lines.append([row.replace("  ", "- "), *(spread_text(metrics.get(name)) for name, _ in COLUMNS)])
     return lines
 
@@ -100,6 +105,19 @@ def longest_table(figures: MeasuredRows) -> Table:
     lines: Table = [[f"longest call, if above {number(NOTED)} µs", "µs", "scenario"]]
     ordered = sorted(longest.items(), key=lambda item: item[1], reverse=True)
     return lines + [[function, number(most), scenario] for function, (most, scenario) in ordered]
+
+
+def processor_table(figures: MeasuredRows) -> Table:
+    """Return the longest measured call of each row, its processor time, and the longest processor time of any call."""
+    lines: Table = [["function", "scenario", "longest call, µs", "its processor time", "most processor time of a call"]]
+    for row in figures.rows:
+        if row.startswith(MEASURED):
+            function, _, scenario = row.removeprefix(MEASURED).partition(", ")
+            metrics = figures.metrics(row)
+            longest = figures.at_most(row, "wall_us")
+            most = metrics["most_processor_us"].most
+            lines.append([function, scenario, *map(number, (longest["wall_us"], longest["processor_us"], most))])
+    return lines
 
 
 def target_table(verdicts: Sequence[BoundCheck]) -> Table:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .bench import Bench
+from .call_times import processor_times
 from .http_service import PHASE
 from .meter import Metrics, Rows, latency_metrics
 
@@ -33,12 +34,12 @@ async def fastapi_service(bench: Bench, requests: int) -> Rows:
         found = Path(directory) / "found"
         port = _free_port()
         service = _program(bench, "-m", "benchmarks.http_service", str(port), str(found))
-        async with _program(bench, "-m", "benchmarks.http_service", "worker"), service:
+        times = processor_times(bench.wire, "fastapi_service")
+        async with times as rows, _program(bench, "-m", "benchmarks.http_service", "worker"), service:
             await _answers(port)
             await _load(port, 9, requests // 10, 0)  # warm up
             loads = [await _load(port, phase, requests, rate) for phase, rate in enumerate(RATES)]
         inside: dict[str, Any] = json.loads(found.read_text())
-    rows: Rows = {}
     for phase, (rate, load) in enumerate(zip(RATES, loads, strict=True)):
         if load["accepted"] != requests:
             raise RuntimeError(f"{load['accepted']} of {requests} requests were accepted; the run is void")

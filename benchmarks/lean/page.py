@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from benchmarks import depth
+from benchmarks.call_times import LEAST
 from benchmarks.figures import MeasuredRows
 from benchmarks.lean.scenarios import VALKEY, on
 from benchmarks.lean.targets import LEAN_TARGETS
-from benchmarks.report import failure_lines, longest_table, main_table, target_table
-from benchmarks.tables import Table, markdown, plain, spread_text
+from benchmarks.report import failure_lines, longest_table, main_table, processor_table, target_table
+from benchmarks.tables import Table, markdown, number, plain, spread_text
 from benchmarks.targets import judge
 from benchmarks.venvs import OWN_VERSION, VERSIONS
 
@@ -44,6 +45,7 @@ def terminal(figures: MeasuredRows) -> str:
         depth.depth_table(figures),
         depth.lines_table(figures),
         longest_table(figures),
+        processor_table(figures),
         target_table(judge(figures, LEAN_TARGETS)),
     )
     return "\n\n".join(plain(table) for table in tables if len(table) > 1)
@@ -68,6 +70,8 @@ that it writes no snapshots. The figures are medians of {rounds} rounds. Every s
 
 {markdown(longest_table(figures))}
 
+{markdown(processor_table(figures))}
+
 {markdown(main_table(figures))}
 
 - *bare loop*: redis-py with hiredis and uvloop. It adds with XADD, in pipelines of 500 or awaited one by one. It claims
@@ -77,6 +81,9 @@ that it writes no snapshots. The figures are medians of {rounds} rounds. Every s
 - *longest calls*: the time between the start and the end of one function call, from the slow log. It includes the time
   during which the kernel ran another process, so a busy machine makes calls longer. The longest commands of the bare
   loop, which need a few microseconds, show how long that was.
+- *processor time*: in the FastAPI service and while the deep queues are filled, the server notes both times of each
+  call of {number(LEAST)} µs or more: the time between its start and its end, and the processor time of its thread. The
+  difference is the time that the machine took. The three figures include some 10 µs of the measurement.
 {END}"""
 
 

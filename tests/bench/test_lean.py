@@ -9,16 +9,20 @@ import pytest
 
 from benchmarks import venvs
 from benchmarks.__main__ import main
+from benchmarks.call_times import MEASURED, processor_times
 from benchmarks.figures import MeasuredRows
 from benchmarks.lean import page
-from benchmarks.lean.scenarios import lean_scenarios, on
+from benchmarks.lean.scenarios import lacking, lean_scenarios, on
 from benchmarks.lean.targets import LEAN_TARGETS
-from benchmarks.report import longest_table
+from benchmarks.report import longest_table, processor_table
 from benchmarks.scenarios import RUNS, Scenario
+from benchmarks.server import ask, connected
 from benchmarks.sizes import TINY
 from benchmarks.slow_log import LONGEST, LONGEST_COMMAND
 from benchmarks.suite import SERVERS, in_turns, run_suite
 from benchmarks.targets import judge
+from glidemq_async import JobOptions, Queue
+from glidemq_async.functions.loader import LIBRARY, function_name
 from tests.bench.test_bench import run_benchmarks
 
 
@@ -74,6 +78,30 @@ def test_the_worst_run_of_the_service_and_the_longest_call_are_judged() -> None:
     assert longest.found.median == 2_000
     assert longest.met
     assert longest_table(figures)[1:] == [["XADD", "9,000", "loop"], ["addJob", "2,000", "drain_100"]]
+
+
+def test_the_longest_call_is_reported_with_its_own_processor_time() -> None:
+    figures = MeasuredRows()
+    for number, (wall, processor, most) in enumerate(((9_000.0, 900.0, 2_000.0), (4_000.0, 3_000.0, 3_000.0))):
+        row = {"wall_us": wall, "processor_us": processor, "most_processor_us": most}
+        figures.add(number, {f"{MEASURED}addJob, fastapi_service": row})
+    assert processor_table(figures)[1:] == [["addJob", "fastapi_service", "9,000", "900", "3,000"]]
+    (verdict,) = (v for v in judge(figures, LEAN_TARGETS) if v.target.what.startswith("processor time of a function"))
+    assert verdict.found is not None
+    assert verdict.found.median == 3_000
+
+
+@pytest.mark.skipif(bool(lacking()), reason=lacking())
+async def test_a_call_does_not_use_more_processor_time_than_it_lasts() -> None:
+    with SERVERS["redis"]() as url:
+        async with connected(url) as wire, Queue[int, None]("measured", url) as queue:
+            async with processor_times(wire, "test") as rows:
+                await queue.add_bulk([("job", 0, JobOptions(key=f"k{number}")) for number in range(5_000)])
+            after = await ask(wire, "FUNCTION", "LIST", "LIBRARYNAME", LIBRARY, "WITHCODE")
+    row = rows[f"{MEASURED}{function_name('addGroups')}, test"]
+    assert 0 < row["processor_us"] <= row["most_processor_us"]
+    assert row["processor_us"] <= row["wall_us"]
+    assert "benchmarkTimes" not in str(after)
 
 
 def test_a_new_section_replaces_the_earlier_one() -> None:
