@@ -83,6 +83,18 @@ class WaitPoint:
             raise asyncio.CancelledError(*(() if self._reason is None else (self._reason,)))
 
 
+def raise_soon(error: BaseException) -> None:
+    """Raise the KeyboardInterrupt or SystemExit of a task in a separate callback, so that it ends the loop.
+
+    For code that resumes a task in a method of a protocol: uvloop would take the error for one of the connection.
+    """
+    asyncio.get_running_loop().call_soon(_raise, error)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 class TaskEvent:
     """An event for which one task waits. It may continue inside of the caller."""
 

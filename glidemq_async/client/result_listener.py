@@ -243,7 +243,11 @@ class ResultListener:
 
     def receive(self, job_id: str, ended: Ended) -> None:
         """Pass a reply to its waiters, and schedule its confirmation."""
+        self._note_received(job_id)
         self._resolve(job_id, ended)
+
+    def _note_received(self, job_id: str) -> None:
+        """Schedule the confirmation of a reply."""
         if self._is_closed:
             # A read that was in flight has found the end. A timer could start its call while the event loop closes.
             return
@@ -271,7 +275,8 @@ class ResultListener:
             )
         return ended
 
-    def _resolve(self, job_id: str, ended: Ended | None) -> None:
+    def _resolve(self, job_id: str, ended: Ended | None, *, in_callback: bool = False) -> None:
+        """Pass the end of a job to its waiters. `in_callback`: no task is running, so the waiters may continue now."""
         for collection in tuple(self.collections):
             collection.note(job_id, ended)
         waiters = self._waiters.get(job_id)
@@ -281,9 +286,13 @@ class ResultListener:
                 if len(self._early) > _EARLY:
                     self._early.popitem(last=False)
             return
-        for waiter in waiters:
+        # A waiter that continues in this loop leaves the set.
+        for waiter in tuple(waiters):
             if not waiter.done():
-                waiter.set_result(ended)
+                if in_callback:
+                    waiter.resume(ended)
+                else:
+                    waiter.set_result(ended)
 
     def _on_message(self, message: bytes) -> None:
         # "<state>[?] <id length> <id><payload>". "?": the payload is too large for a message, so read the record.
@@ -298,7 +307,9 @@ class ResultListener:
         elif state.endswith("?") or (state == "failed" and len(rest) == size):
             self._look_soon(job_id)
         else:
-            self.receive(job_id, Ended(state, rest[size:], ""))
+            # The confirmation comes first, because the waiter may add a job with the same id; see `confirm_before`.
+            self._note_received(job_id)
+            self._resolve(job_id, Ended(state, rest[size:], ""), in_callback=True)
 
     def _on_change(self, subscribed: bool) -> None:
         self.subscribed = subscribed

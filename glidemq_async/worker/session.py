@@ -11,6 +11,7 @@ import anyio
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.task_scope import HAS_EAGER_TASKS, TaskScope
+from glidemq_async._internal.wait_point import raise_soon
 from glidemq_async.client.outbox import Outbox
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import GlideMQError, LeaseLost, SerializationError
@@ -184,8 +185,7 @@ class Session:
         except Exception as error:  # noqa: BLE001 - a defect of this library
             self._on_defect(error)
         except (KeyboardInterrupt, SystemExit) as error:  # of a handler
-            # uvloop would take it for an error of the connection.
-            asyncio.get_running_loop().call_soon(_raise, error)
+            raise_soon(error)
 
     def _stop_entry(self, entry: str, reason: StopReason) -> None:
         if not self._slots.stop_entries([entry], reason):
@@ -463,7 +463,3 @@ class Session:
             await self._watch.leave(self._slots.runs)
         if self._subscription is not None:
             await self._subscription.close()
-
-
-def _raise(error: BaseException) -> None:
-    raise error

@@ -31,7 +31,9 @@ class Slots:
 
     def free(self) -> int:
         """Return the number of jobs that can start now."""
-        return max(0, self.most - len(self) - self._executor.occupied)
+        # Not by `len(self)`: an idle worker needs a microsecond for each call of Python code.
+        free = self.most - (len(self._claim) or len(self._runs)) - self._executor.occupied
+        return max(0, free)
 
     def take(self, runs: list[Run], *, are_distinct: bool = False) -> list[Run]:
         """Take slots for claimed runs. Return the runs that got one. A run gets none if a current run has its entry.
@@ -66,14 +68,14 @@ class Slots:
 
     def release(self, ended: list[Run]) -> None:
         """Free the slots of runs that have ended."""
-        if len(ended) == len(self):  # these are all current runs
+        if len(ended) == (len(self._claim) or len(self._runs)):  # these are all current runs
             self._claim = []
             self._runs.clear()
         else:
             runs = self._by_entry()
             for run in ended:
                 runs.pop(run.entry, None)
-        if not len(self):
+        if not self._runs:
             self.all_free.set()
 
     def _by_entry(self) -> dict[str, Run]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from glidemq_async import JobFailed, JobNotFound, Queue, QueueClosed, ResultTimeout
-from glidemq_async.client.result_listener import CONFIRM_SECONDS, RECHECK_SECONDS
+from glidemq_async.client.result_listener import CONFIRM_SECONDS, RECHECK_SECONDS, ResultListener
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
 from tests.support.recording_storage import Relay
@@ -207,3 +207,25 @@ async def test_an_end_that_is_read_while_the_queue_closes_makes_no_call_afterwar
         await waiting
     await asyncio.sleep(2 * CONFIRM_SECONDS)  # a confirmation would have been sent by now
     assert len(relay.calls) == calls
+
+
+async def test_the_caller_of_a_request_continues_in_the_turn_of_its_message(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The iteration of the event loop that a future takes is a tenth of the time of a request."""
+    ended: list[bool] = []
+    original = ResultListener._on_message  # pyright: ignore[reportPrivateUsage]
+
+    def on_message(self: ResultListener, message: bytes) -> None:
+        original(self, message)
+        ended.append(asked.done())
+
+    async def run(job: AnyJob) -> Any:
+        await asyncio.sleep(0.05)  # the reply to the add comes before the message
+        return job.data
+
+    monkeypatch.setattr(ResultListener, "_on_message", on_message)
+    async with worker_of(queue, run):
+        asked = asyncio.create_task(queue.add_and_wait("n", 1))
+        assert await asked == 1
+    assert ended == [True]

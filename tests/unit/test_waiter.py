@@ -66,3 +66,29 @@ async def test_an_error_is_raised_by_the_result() -> None:
     await waiter.wait(LONG)
     with pytest.raises(ConnectionError, match="closed"):
         waiter.result()
+
+
+async def test_a_message_continues_the_caller_in_its_callback() -> None:
+    waiter = Waiter()
+    waiting = asyncio.create_task(waiter.wait(LONG))
+    await asyncio.sleep(0)
+    ended_in_callback = asyncio.get_running_loop().create_future()
+
+    def call() -> None:
+        waiter.resume(END)
+        ended_in_callback.set_result(waiting.done())
+
+    asyncio.get_running_loop().call_soon(call)
+    assert await ended_in_callback
+    assert waiter.result() is END
+
+
+async def test_a_message_after_a_cancellation_keeps_the_end() -> None:
+    waiter = Waiter()
+    waiting = asyncio.create_task(waiter.wait(LONG))
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(waiting.cancel)
+    asyncio.get_running_loop().call_soon(waiter.resume, END)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert waiter.result() is END
