@@ -91,6 +91,8 @@ class ResultListener:
         # Jobs whose reply has arrived and is not confirmed yet, and the timer for the confirmation.
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
+        # The confirmations that are on their way, and the jobs of each.
+        self._confirmations: dict[asyncio.Event, list[str]] = {}
         self._is_closed = False
 
     async def listen(self) -> None:
@@ -167,8 +169,11 @@ class ResultListener:
     async def confirm_before(self, job_id: str) -> None:
         """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
         if job_id in self._received:
-            received, self._received = self._received, []
-            await self.functions.job_waiters.confirm(self.channel, received)
+            await self._confirmation()
+        # The timer may have sent the confirmation, and the add could overtake it.
+        for over, received in tuple(self._confirmations.items()):
+            if job_id in received:
+                await over.wait()
 
     def arrived(self) -> None:
         """Note that the add has its reply, and that the waiter of its job is registered."""
@@ -261,10 +266,23 @@ class ResultListener:
         if self._confirming is not None:
             self._confirming.cancel()
             self._confirming = None
-        received, self._received = self._received, []
-        if received:
+        if self._received:
             # If this call fails, the server keeps the records a minute longer.
-            self._background.start(self.functions.job_waiters.confirm(self.channel, received))
+            self._background.start(self._confirmation())
+
+    def _confirmation(self) -> Coroutine[Any, Any, None]:
+        """Return the call that confirms all replies that have arrived. It counts as sent from now on."""
+        over = asyncio.Event()
+        received, self._received = self._received, []
+        self._confirmations[over] = received
+        return self._send_confirmation(received, over)
+
+    async def _send_confirmation(self, received: list[str], over: asyncio.Event) -> None:
+        try:
+            await self.functions.job_waiters.confirm(self.channel, received)
+        finally:
+            del self._confirmations[over]
+            over.set()
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:

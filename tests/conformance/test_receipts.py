@@ -13,7 +13,8 @@ from glidemq_async.client import result_listener
 from glidemq_async.client.result_listener import ResultListener
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, Timed
-from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, counts, echo, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
+from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 
 REPLIES_MAX = 1_000
@@ -145,6 +146,26 @@ async def test_an_id_can_be_used_again_after_its_result_was_received(queue: AnyQ
         for number in range(1, 6):
             value = await queue.add_and_wait("n", job_id="a", keep_completed=False, wait_timeout=PATIENCE)
             assert value == number
+
+
+async def test_an_id_can_be_used_again_while_its_receipt_is_on_its_way(storage: Storage, name: str) -> None:
+    """The add must not overtake the receipt. It would find the record of the earlier job."""
+    relay, sent, go_on = Relay(storage), asyncio.Event(), asyncio.Event()
+
+    async def hold(function: str, _args: object) -> None:
+        if function == "confirmReplies":
+            sent.set()
+            await go_on.wait()
+
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
+        options: dict[str, Any] = {"job_id": "a", "keep_completed": False, "wait_timeout": PATIENCE}
+        assert await queue.add_and_wait("n", 1, **options) == 1
+        relay.before_call = hold
+        await soon(sent.wait())
+        again = asyncio.create_task(queue.add_and_wait("n", 2, **options))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        assert await again == 2
 
 
 async def test_unconfirmed_results_are_bounded_and_expire(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
