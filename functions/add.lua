@@ -6,7 +6,8 @@
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
 --     ids     '' if the call had one job and has pushed it to an idle worker, see one_plain.lua
 --     outcomes  flat { position, status, id }, positions from 1. "duplicate" or "completed": the job was not added, and
---               `id` is the existing job. "held": the job was added, and waits for the end of another job
+--               `id` is the existing job. "held": the job was added, and waits for the end of another job.
+--               May be '' instead of an empty list
 --     added     the number of jobs that the call has considered. If it is lower than n, the budget of the call was
 --               spent, and the caller sends the other jobs in its next call.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.

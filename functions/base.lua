@@ -50,16 +50,34 @@ local digits, counting, three_digits, whole_numbers
 
 do
   local small, tails = {}, {}    -- texts of the numbers 0 to 999, each stored when it is first used
+  local heads, n_heads = {}, 0   -- texts of some multiples of 1000, without their last three digits
   local last, last_text          -- the last other number: most calls write their time several times
+  local MOST_HEADS = 64
+
+  -- Format a whole number, and keep its parts for the numbers with the same thousands.
+  local function format(n, low)
+    local text = string.format('%d', n)
+    n = n + 0    -- a caller may have read it as a text
+    if n < 1000 then
+      if #text < 4 then small[n] = text end
+    elseif low == math.floor(low) then
+      if n_heads == MOST_HEADS then heads, n_heads = {}, 0 end
+      if not heads[n - low] then heads[n - low], n_heads = string.sub(text, 1, -4), n_heads + 1 end
+      tails[low] = string.sub(text, -3)
+    end
+    return text
+  end
 
   -- Return a whole number as text, exact below 2^53. Pass numbers to commands as texts: the server formats a number as
-  -- a double, which costs 2,000 instructions.
+  -- a double, which costs 2,000 instructions. Formatting a number here costs 1,500, and joining two texts 400.
   function digits(n)
     local text = small[n]
     if text then return text end
     if n == last then return last_text end
-    text = string.format('%d', n)
-    if #text < 4 then small[n] = text else last, last_text = n, text end
+    local low = n % 1000
+    local head, tail = heads[n - low], tails[low]
+    text = head and tail and head .. tail or format(n, low)
+    last, last_text = n, text
     return text
   end
 
@@ -100,6 +118,39 @@ do
       first = first + high - low + 1
     end
     return texts
+  end
+end
+
+local number_of, packed_number, packed_text
+
+do
+  local MOST = 256
+  local numbers, n_numbers = {}, 0
+  local last, last_packed        -- most calls pack their time
+
+  -- Return the number in a text, as tonumber does; nil for no text. For texts that many calls contain, such as leases:
+  -- reading a number costs 900 instructions.
+  function number_of(text)
+    if not text then return nil end
+    local n = numbers[text]
+    if not n then
+      n = tonumber(text)
+      if n_numbers == MOST then numbers, n_numbers = {}, 0 end
+      numbers[text], n_numbers = n, n_numbers + 1
+    end
+    return n
+  end
+
+  -- Return a number as cmsgpack packs it. cmsgpack needs 5,000 instructions for a small table, so calls that are made
+  -- for each job join packed parts instead.
+  function packed_number(n)
+    if n ~= last then last, last_packed = n, cmsgpack.pack(n) end
+    return last_packed
+  end
+
+  -- Return a text of fewer than 32 bytes as cmsgpack packs it.
+  function packed_text(text)
+    return string.char(160 + #text) .. text
   end
 end
 

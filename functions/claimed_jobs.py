@@ -98,8 +98,10 @@ def plain_job(entry: Any, name: Any, data: Any, opts: Any) -> ClaimedJob:
     )
 
 
-def claimed_jobs(flat: list[Any]) -> list[ClaimedJob]:
-    """Return the jobs of a claim, which are sent as one flat list."""
+def claimed_jobs(flat: list[Any] | bytes) -> list[ClaimedJob]:
+    """Return the jobs of a claim, which are sent as one flat list, or as an empty text if there are none."""
+    if not flat or isinstance(flat, bytes):
+        return []
     # Calling the class costs twice as much as its __new__, and this runs once per job.
     new = cast("Callable[[type[ClaimedJob], tuple[object, ...]], ClaimedJob]", tuple.__new__)  # pyright: ignore[reportUnknownMemberType]
     kind = ClaimedJob

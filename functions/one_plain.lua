@@ -56,7 +56,7 @@ local function start(base, entry, name, data, call)
   if message then
     local heard = wakeup.send(base, consumer, message)
     if heard and heard > 0 then
-      push.note(base, consumer, {'p' .. entry}, lock, call)
+      push.note_one(base, consumer, entry, lock, call)
       return true
     end
     push.undo(base, {{entry}})
@@ -71,7 +71,7 @@ local function add_one(base, args, name, data, channel, ttl, meta, now)
   local id = digits(number)
   local entry = id .. '-' .. digits(now)
   local call = {now = now, args = args, first = number, lines = {added = {'added', id, name}},
-    seen = {features = meta[6], shortest_lease = tonumber(meta[7] or nil),
+    seen = {features = meta[6], shortest_lease = number_of(meta[7]),
       waiters = channel and string.find(meta[6], waiters)}}
   redis.call('XADD', base .. ':fifo', entry, name, data)
   if channel then marks.note_waiter(base, id, channel, call) end
@@ -86,14 +86,15 @@ local function add_one(base, args, name, data, channel, ttl, meta, now)
   return id, {}
 end
 
--- Add the job of an addPlain call. Return the reply.
+-- Add the job of an addPlain call. Return the reply, and if the job was pushed also the packed one.
 function one_plain.add(base, args, meta, now)
   local id, ids = add_one(base, args, args[4], args[7], nil, nil, meta, now)
-  return {now, id, ids, 1}
+  return {now, id, ids, 1}, ids == '' and '\148' .. packed_number(now) .. packed_text(id) .. '\160\1'
 end
 
--- Add the job of an addJob call. channel, ttl: of one_plain.reply_of. Return the reply.
+-- Add the job of an addJob call. channel, ttl: of one_plain.reply_of. Return what one_plain.add returns.
 function one_plain.add_awaited(base, args, channel, ttl, meta, now)
   local id, ids = add_one(base, args, args[5], args[6], channel, ttl, meta, now)
-  return {now, id, ids, {}, 1}
+  -- The server looks up seven names in each table of a reply, so there is none for outcomes.
+  return {now, id, ids, '', 1}, ids == '' and '\149' .. packed_number(now) .. packed_text(id) .. '\160\160\1'
 end

@@ -33,9 +33,9 @@ do
     if meta[1] and meta[1] ~= '0' or meta[2] and meta[2] ~= '' or meta[6] or not queue_flags.are_known(features)
       or not queue_flags.is_compared(base) then return nil end
     local known = known_of(features)
-    return known and {features = features, horizon = tonumber(meta[5] or nil), incarnation = meta[3],
-      keep = {completed = '', failed = ''}, shortest_lease = tonumber(meta[7] or nil),
-      special = tonumber(meta[8] or 0), waiters = known.waiters, held = known.held, results = known.results}
+    return known and {features = features, horizon = number_of(meta[5]), incarnation = meta[3],
+      keep = {completed = '', failed = ''}, shortest_lease = number_of(meta[7]),
+      special = number_of(meta[8]) or 0, waiters = known.waiters, held = known.held, results = known.results}
   end
 end
 
@@ -127,7 +127,7 @@ end
 -- Return the state of a settleAndClaim call that this file can execute, otherwise nil. unbroken: true if the server
 -- knows the previous call of the worker; reply: the stored reply to that call.
 function one_run.begin(base, args, unbroken, reply)
-  local ran, slots, lock = duration_of(args), tonumber(args[4]), tonumber(args[5])
+  local ran, slots, lock = duration_of(args), number_of(args[4]), number_of(args[5])
   if not (unbroken and ran and slots and slots > 0 and lock) then return nil end
   if args[6] ~= 'pg' and push.has_pushed(reply) then return nil end
   local seen = one_run.flags_of(base, redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'incarnation',
@@ -137,6 +137,16 @@ function one_run.begin(base, args, unbroken, reply)
   local call = one_run.usual(base, plain.id_of(args[ENTRY]), tonumber(args[STARTED]), seen)
   if call then call.ran, call.slots, call.lock, call.shortest = ran, slots, lock, lock end
   return call
+end
+
+local last_lock, packed_lock
+
+-- Return the reply to be stored, as cmsgpack packs it, for a call that has refused no run, has claimed no job, and need
+-- not be followed by a call at a due time.
+local function packed_idle(args, call)
+  if call.lock ~= last_lock then last_lock, packed_lock = call.lock, cmsgpack.pack(call.lock) end
+  return '\152\144\144\0\1' .. packed_lock .. '\194' .. packed_number(call.now)
+    .. (ACCEPTS[args[6]] and '\195' or '\194')
 end
 
 -- Execute the call. Return the reply.
@@ -152,7 +162,10 @@ function one_run.settle(base, args, call)
   end
   if jobs.n > 0 then push.note_lease(base, call.shortest, call) end
   events.write(base, call)
-  request.remember(base, args[1], args[2], {refused, jobs.tokens, due, 1, call.lock, false, call.now,
-    ACCEPTS[args[6]]}, request.WEEK_MS)
-  return {call.now, refused, jobs, due, -1, call.notified and 4 or 0, call.past or 0, 1, call.now}
+  local is_idle = jobs.n == 0 and due == 0 and not refused[1]
+  request.remember(base, args[1], args[2], not is_idle and {refused, jobs.tokens, due, 1, call.lock, false, call.now,
+    ACCEPTS[args[6]]}, request.WEEK_MS, is_idle and packed_idle(args, call))
+  -- The server looks up seven names in each table of a reply, so an empty one is left out.
+  return {call.now, refused[1] and refused or '', jobs.n > 0 and jobs or '', due, -1, call.notified and 4 or 0,
+    call.past or 0, 1, call.now}
 end

@@ -170,6 +170,13 @@ function push.note(base, consumer, tokens, lock, call)
   push.note_lease(base, lock, call)
 end
 
+-- The same for one plain job. entry: its entry.
+function push.note_one(base, consumer, entry, lock, call)
+  redis.call('APPEND', base .. ':call:' .. consumer,
+    '\146' .. packed_number(call.now) .. '\145' .. packed_text('p' .. entry) .. '\192')
+  push.note_lease(base, lock, call)
+end
+
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
 function push.confirm(base, consumer, pushed, call)
   local tokens, started, line = {}, {}, events.line(call.lines, 'active')

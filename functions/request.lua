@@ -36,9 +36,11 @@ function request.replay(base, channel, number)
   return nil, ahead == 1, kept
 end
 
--- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).
-function request.remember(base, channel, number, answer, keep_ms)
-  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
+-- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes). packed: the reply as
+-- cmsgpack packs it, if the caller has that.
+function request.remember(base, channel, number, answer, keep_ms, packed)
+  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. (packed or cmsgpack.pack(answer)), 'PX',
+    keep_ms or KEEP_MS)
   return answer
 end
 
@@ -47,13 +49,15 @@ function request.leave(base, channel)
   redis.call('PEXPIRE', base .. ':call:' .. channel, KEEP_MS)
 end
 
--- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number.
+-- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number. It returns
+-- the reply, and also the packed one if it has that.
 function request.register(name, callback, flags)
   register(name, function(base, args)
     local channel, number = args[1], args[2]
     integer('request number', number)
     local kept = request.replay(base, channel, number)
     if kept ~= nil then return kept end
-    return request.remember(base, channel, number, callback(base, args))
+    local answer, packed = callback(base, args)
+    return request.remember(base, channel, number, answer, nil, packed)
   end, flags)
 end

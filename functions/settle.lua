@@ -34,7 +34,8 @@
 --                         nothing until then; no attempt is counted)
 --     entry    of a run. The key of a keyed job may follow, "k<entry> <key>"; this saves a lookup. When the run began
 --              follows the entry of a plain job, "p<entry> <ms>".
---     refused  flat { position, status } of runs that were not settled, groups first: "stale" or "missing"
+--     refused  flat { position, status } of runs that were not settled, groups first: "stale" or "missing".
+--              May be '' instead of an empty list, as `jobs` may
 --     jobs     claimed, flat: { entry name data opts }*, the entry without a prefix, for a plain job; for any other job
 --              { entry name data 1 id opts fence history }*. history: false for a job that never ran, or a text:
 --              "<route>" of a keyed one, "<added> <route>" of a prioritized or LIFO one; otherwise { failures stalls

@@ -313,7 +313,7 @@ class SettleCalls(Calls):
 
 def _reply(request: SettleRequest, reply: object) -> SettleReply:
     now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
-        "tuple[int, list[object], list[Any], int, int, int, int, int, int]", reply
+        "tuple[int, list[object] | bytes, list[Any] | bytes, int, int, int, int, int, int]", reply
     )
     statuses = {cast("int", refused[i]) - 1: text(refused[i + 1]) for i in range(0, len(refused), 2)}
     return SettleReply(

@@ -11,9 +11,11 @@ from typing import Any, Unpack
 import pytest
 
 from glidemq_async import BatchOptions, JobOptions, Queue
+from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import CallOptions
 from glidemq_async.functions.push import KINDS
 from glidemq_async.functions.wakeup import ClaimNow, LeaseGone
+from glidemq_async.options.stored_options import ReplyTo, pack_extra
 from glidemq_async.storage import Arg, RedisStorage, Storage, Subscription
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, job_events, until, worker_of
@@ -502,3 +504,29 @@ async def test_a_batch_worker_is_not_pushed_to(queue: AnyQueue) -> None:
         for job in await queue.add_bulk([("n", number) for number in range(3)]):
             await job.result(5)
     assert sizes == [3]
+
+
+@everywhere
+@pytest.mark.parametrize("function", ["addPlain", "addJob"])
+async def test_a_repeated_add_of_a_pushed_job_gets_the_same_reply(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker, function: str
+) -> None:
+    base = f"glide:{{{queue.name}}}"
+    incarnation = await store.ask("HGET", f"{base}:meta2", "incarnation")
+    assert isinstance(incarnation, bytes)
+    extra = pack_extra(JobOptions(), ReplyTo("client", 10_000))
+    jobs: dict[str, Sequence[Arg]] = {
+        "addPlain": (incarnation, "n", "", 1, b"\x01"),
+        "addJob": (1, "", "n", b"\x01", b"", extra, incarnation),
+    }
+    await idle_worker.wait()
+    for number, job_id in ((1, b"1"), (2, b"2")):
+        args = ("client", number, *jobs[function])
+        reply = await queue.storage.call(function, base, args)
+        assert isinstance(reply, list)
+        assert reply[1:3] == [job_id, b""]
+        assert await queue.storage.call(function, base, args) == reply
+        [lease] = leases_in(await idle_worker.pushed())
+        await idle_worker.settle_and_wait(lease, has_push=True)
+    assert await counts(queue) == {"completed": 2}
+    await Functions(queue.storage, base).job_waiters.confirm("client", ["1", "2"])
