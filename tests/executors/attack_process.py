@@ -29,7 +29,7 @@ from tests.executors import usage
 from tests.executors.attacks import ATTACKS, Target
 from tests.executors.attacks.registry import SECRET, WON
 
-_PATIENCE = 40
+_PATIENCE = 120
 _NOBODY = 65534
 _memory = ctypes.create_string_buffer(b"eight by", 8)
 

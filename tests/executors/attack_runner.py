@@ -33,8 +33,11 @@ class AttackRunner:
     """The process that runs attacks."""
 
     def __init__(self) -> None:
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[str]:
         environment = {**child_environment(Permissions(), os.environ), "GLIDEMQ_SECRET": SECRET}
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.executors.attack_process"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -75,7 +78,10 @@ class AttackRunner:
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, "the range has failed"
+        if not line:  # the next test gets another process
+            self.close()
+            self._process = self._start()
+            raise AssertionError("the process that runs attacks has ended")
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 VERSION = landlock.version()
 
 # On kernels before this version some limits are reported as missing; test_sandbox.py tests the rest there.
-pytestmark = pytest.mark.skipif(VERSION < 6, reason="Landlock here is older than these tests require")
+pytestmark = [
+    pytest.mark.skipif(VERSION < 6, reason="Landlock here is older than these tests require"),
+    pytest.mark.timeout(300),  # some attacks use seconds of processor time
+]
 
 
 @pytest.mark.parametrize("name", sorted(ATTACKS))
