@@ -38,10 +38,11 @@ class Claimant:
 
     async def call(self, *, slots: int = MOST, is_direct: bool = False) -> SettleReply:
         """Settle the runs that this worker holds, and claim jobs for the rest of the slots."""
-        sent = in_groups(map(self._run_of, self.held))
-        held = {job.entry: job for job in self.held}
-        self.held = [held[run.entry] for run in sent]
-        runs = sent[: self._most]
+        # Only the runs that are sent: sorting all of them in each call takes minutes if they are 50,000.
+        ended = self.held[: self._most]
+        runs = in_groups(map(self._run_of, ended))
+        held = {job.entry: job for job in ended}
+        self.held[: self._most] = [held[run.entry] for run in runs]
         request = self._settle.request(
             self._channel,
             "claimant",
