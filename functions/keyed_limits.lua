@@ -31,7 +31,8 @@ do
     return parsed(own)
   end
 
-  -- Return true if all keys have the default limits. The member '' of `limited` stands for the default.
+  -- Return true if every key has the default limits. `limited` is then empty, or it has one member, the empty text,
+  -- which is there while default limits are set.
   local function are_uniform(base)
     local found = redis.call('SSCAN', base .. ':limited', '0', 'COUNT', '2')
     local names = found[2]

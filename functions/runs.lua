@@ -335,10 +335,12 @@ local function positions_of_oldest(members, shortest, now)
   return positions
 end
 
--- Return up to n rows of the next worker whose runs may have lost their lease, and nil as the second value if there is
--- none. Otherwise return also: the number of that worker; how many of its runs were passed before; how many were read;
--- and true if these are its last old runs. row.at: the position of a run among those that were read. position: "<number
--- of a worker> <number of its runs to pass>", '' at the beginning. shortest: no lease is shorter, ms.
+-- Find the next worker with runs. Return five values: up to n rows of its runs that may have lost their lease; the
+-- number of the worker; how many of its runs were skipped; how many were read after them; and true if it has no more
+-- such runs. If there is no such worker, the second value is nil.
+--   position  "<number of a worker> <number of its runs to skip>", '' at the beginning
+--   shortest  no lease is shorter than this, ms
+--   row.at    the position of the run among those that were read
 function runs.old_ones(base, position, n, shortest, now)
   local number, passed = string.match(position, '^(%d+) (%d+)$')
   local first = redis.call('ZRANGEBYSCORE', base .. ':runs', number or '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')
