@@ -252,7 +252,7 @@ register('checkKey', function(base, args)
   local part, at = string.match(args[2], '^(%a) (%d+)$')
   if part ~= 'r' then
     local from, ids = tonumber(at or 0), {}
-    local members = redis.call('ZRANGE', base .. ':keyq:' .. key, from, from + STEP - 1)
+    local members = line_rests.range(base, key, line_rests.kind(base, key), from, STEP)
     for i, member in ipairs(members) do ids[i] = string.sub(member, 18) end
     check_members(base, key, ids, 'key-waiting', report)
     if from == 0 and members[1] and key_lines.is_lost(base, key) then

@@ -262,7 +262,7 @@ function source.prioritized(base, consumer, count, call, out)
 end
 
 function source.ready(base, consumer, count, call, out)
-  keyed.review(base, call)
+  keyed.review(base, call, true)
   local batch = keyed_claim.pop(base, count, call)
   batch.lines = compact.lines(base, batch.ids, call.seen)
   local found, bytes = start_elsewhere(base, consumer, batch, call, out)
@@ -313,12 +313,12 @@ local function is_unfinished(slots, call, out)
 end
 
 -- Return the positions in TURNS of the sources that may have jobs, starting after the source that came first in the
--- last claim.
-local function turns_of(seen)
+-- last claim. freed: the keys of keyed.review
+local function turns_of(seen, freed)
   local last, names = seen.turn, {}
   for i = last, last + 2 do
     local turn = i % #TURNS + 1
-    if turn == 1 or seen[TURNS[turn]] then names[#names + 1] = turn end
+    if turn == 1 or seen[TURNS[turn]] or (freed and TURNS[turn] == 'ready') then names[#names + 1] = turn end
   end
   return names
 end
@@ -334,7 +334,7 @@ end
 
 -- Take jobs from several sources. Each gets its share, starting after the source that came first in the last claim.
 local function take_turns(base, consumer, slots, call, out)
-  local last, names, at, first = call.seen.turn, turns_of(call.seen), 1, nil
+  local last, names, at, first = call.seen.turn, turns_of(call.seen, call.freed), 1, nil
   repeat
     if at > #names then at = 1 end
     local before = out.n
@@ -355,7 +355,7 @@ function claim.take(base, consumer, slots, call)
   local out, seen, call_budget = {n = 0, tokens = {}}, call.seen, call.budget
   if seen.returned then take_from('returned', base, consumer, slots, call, out) end
   if not seen.returned or is_unfinished(slots, call, out) then
-    if seen.lifo or seen.ready then
+    if seen.lifo or seen.ready or call.freed then
       take_turns(base, consumer, slots, call, out)
     else
       take_from('fifo', base, consumer, slots, call, out)

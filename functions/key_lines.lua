@@ -2,65 +2,29 @@
 -- line is "<16 digits of sequence><read hint><id>". "<priority inside the key>:" comes before it unless the priority is
 -- 0. Read hint: see record.lua. Items are ordered by priority, then by sequence.
 --   key_lines  hash  key -> the first items of its line, separated by RS. A letter before them says what a command that
---                    appends an item or takes the last one must know: "r" `keyq` exists, "p" an item may have a
---                    priority, "q" both. Without a letter, neither is the case.
---   keyq:{k}   zset  the items behind them, without their priority -> priority
+--                    appends an item or takes the last one must know: "l" a list is behind them, "r" a zset, "p" an
+--                    item may have a priority, "q" the same and a zset. Without a letter, none of this is the case.
+--   keyq:{k}   the items behind them, see line_rests.lua
 -- One command reads or writes the lines of all keys of a call, and most lines fit into their text. A zset for each line
 -- would take a command for each key, and the server would create and delete it for the only job of a key.
 --
 -- The invariants of a line:
 --   A line with jobs has a text, and the text has at least one item.
---   Each item in the text comes before each one in `keyq`.
--- Earlier builds of layout 2, and queues that were migrated from layout 1, have whole lines in `keyq`. While a queue
--- may have such lines (queue_flags.may_have_old_lines), the functions also look for lines without a text.
+--   Each item in the text comes before each one behind it.
+-- Earlier builds of layout 2, and queues that were migrated from layout 1, have whole lines in zsets. While a queue may
+-- have such lines (queue_flags.may_have_old_lines), the functions also look for lines without a text.
 
--- most_bytes: the size of a text. Each claim copies the texts of its keys. refill: the number of items that move into
--- an empty text. Fields of a table so that a test build can change them.
-local key_lines = {most_bytes = 256, refill = 8}
-local AT_ONCE = 16
-local HINT = 17                  -- where the read hint is in a member
+-- most_bytes: the size of a text that a new item may enter. Each claim copies the texts of its keys. A field of a table
+-- so that a test build can change it.
+local key_lines = {most_bytes = 110}
 local SHORTEST_TWO = 37          -- the length of the shortest text with two items
-local ANY_LETTER = line_texts.ANY_LETTER
+local HINT = 17                  -- where the read hint is in a member
+local ANY_LETTER, LIST, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.ZSET
 
 local item_of, member_of, priority_of = line_texts.item_of, line_texts.member_of, line_texts.priority_of
 local comes_before, letter_of, split = line_texts.comes_before, line_texts.letter_of, line_texts.split
-local has_rest, without_rest = line_texts.has_rest, line_texts.without_rest
+local rest_of, without_rest = line_texts.rest_of, line_texts.without_rest
 local items_of, text_of, position_of = line_texts.items_of, line_texts.text_of, line_texts.position_of
-
-local function name_of(base, key)
-  return base .. ':keyq:' .. key
-end
-
--- Take the first items out of `keyq`. Return them as a text, false if there are none.
-local function refill(base, key)
-  local name, most = name_of(base, key), key_lines.refill
-  -- Most members have the priority 0. The server formats each score as a double, which takes 4,000 instructions.
-  local items = redis.call('ZRANGEBYSCORE', name, '0', '0', 'LIMIT', '0', digits(most + 1))
-  if items[most + 1] then
-    items[most + 1] = nil
-    redis.call('ZREMRANGEBYRANK', name, '0', digits(most - 1))
-    return 'r' .. table.concat(items, RS)
-  end
-  if not items[1] then
-    local rows = redis.call('ZRANGE', name, '0', digits(most - 1), 'WITHSCORES')
-    for i = 1, #rows, 2 do items[#items + 1] = item_of(digits(tonumber(rows[i + 1])), rows[i]) end
-  end
-  if items[1] then redis.call('ZREMRANGEBYRANK', name, '0', digits(#items - 1)) end
-  return text_of(items, items[1] and exists(name))
-end
-
--- Return for each of these keys if `keyq` exists. Usually all of them do or none does. One EXISTS then finds that for
--- many keys.
-local function have_rest(base, keys)
-  local found = {}
-  for from = 1, #keys, AT_ONCE do
-    local last, names = math.min(from + AT_ONCE - 1, #keys), {}
-    for i = from, last do names[i - from + 1] = name_of(base, keys[i]) end
-    local count = redis.call('EXISTS', unpack(names))
-    for i = from, last do found[i] = count == #names or (count > 0 and exists(names[i - from + 1])) end
-  end
-  return found
-end
 
 -- Return the texts of these keys, by position, false for each key without one.
 local function texts_of(base, keys)
@@ -90,9 +54,9 @@ function key_lines.read(base, keys)
   for i, key in ipairs(keys) do
     if not texts[i] then missing[#missing + 1], positions[#positions + 1] = key, i end
   end
-  for i, is_old in ipairs(have_rest(base, missing)) do
+  for i, is_old in ipairs(line_rests.exist(base, missing)) do
     if is_old then
-      local text = refill(base, missing[i])
+      local text = line_rests.take(base, missing[i], line_rests.kind(base, missing[i]))
       texts[positions[i]] = text
       redis.call('HSET', base .. ':key_lines', missing[i], text)
     end
@@ -102,7 +66,7 @@ end
 
 -- Return the text of a key that is in `ready` but has none. It is old, and the flag of the queue was wrong.
 function key_lines.find_old(base, key)
-  if not exists(name_of(base, key)) then return false end
+  if not line_rests.exist(base, {key})[1] then return false end
   queue_flags.note_old_lines(base)
   return key_lines.read(base, {key})[1]
 end
@@ -111,7 +75,7 @@ end
 function key_lines.waiting(base, keys)
   local texts = texts_of(base, keys)
   if not queue_flags.may_have_old_lines(base) then return texts end
-  for i, is_old in ipairs(have_rest(base, keys)) do texts[i] = texts[i] or is_old end
+  for i, is_old in ipairs(line_rests.exist(base, keys)) do texts[i] = texts[i] or is_old end
   return texts
 end
 
@@ -128,56 +92,67 @@ function key_lines.join(call, key, priority, member)
 end
 
 do
-  -- Insert an item into a text. Return the text, and the items that are now behind it.
-  local function insert(text, item)
-    local letter, body = split(text)
-    local rest, items, behind = has_rest(letter), items_of(body), {}
-    local at, bytes = #items + 1, #text + #item
-    while at > 1 and comes_before(item, items[at - 1]) do at = at - 1 end
-    if at > #items and (rest or bytes >= key_lines.most_bytes) then return text_of(items, true), {item} end
+  local note_in_list, note_in_zset = line_rests.note_in_list, line_rests.note_in_zset
+
+  -- Insert an item into a text. Items inside of a text may make it twice as long as a new item at its end.
+  local function insert_at(items, at, item, bytes, rest, key, behind)
     table.insert(items, at, item)
+    if bytes < 2 * key_lines.most_bytes then return text_of(items, rest) end
     while bytes >= key_lines.most_bytes and items[2] do
       local last = table.remove(items)
-      behind[#behind + 1], bytes = last, bytes - #last - 1
+      note_in_zset(behind, key, digits(priority_of(last)), member_of(last))
+      bytes = bytes - #last - 1
     end
-    return text_of(items, rest or behind[1]), behind
+    return text_of(items, ZSET)
   end
 
-  local function note_behind(later, key, priority, member)
-    local members = later[key]
-    if not members then
-      members = {}
-      later[key] = members
+  -- Return the text of a line with one more item, which may come before others. Note in `behind` what is not in it.
+  local function insert(base, key, text, item, behind)
+    local letter, body = split(text)
+    local rest, items, priority = rest_of(letter), items_of(body), priority_of(item)
+    local at, bytes = #items + 1, #text + #item
+    while at > 1 and comes_before(item, items[at - 1]) do at = at - 1 end
+    local is_behind = at > #items and (rest ~= '' or bytes >= key_lines.most_bytes)
+    if is_behind and letter ~= 'p' and rest ~= ZSET and priority == 0
+      and (rest == '' or line_rests.is_last(base, behind, key, item)) then
+      note_in_list(behind, key, item)
+      return text_of(items, LIST)
     end
-    local n = #members
-    members[n + 1], members[n + 2] = priority, member
+    if rest == LIST and (is_behind or bytes >= 2 * key_lines.most_bytes) then
+      line_rests.replace_list(base, behind, key)
+      rest = ZSET
+    end
+    if not is_behind then return insert_at(items, at, item, bytes, rest, key, behind) end
+    note_in_zset(behind, key, digits(priority), member_of(item))
+    return text_of(items, ZSET)
   end
 
-  -- Return the text of a line with one more job. Collect in `later` what goes to `keyq`. priority: see key_lines.join
-  local function joined_to(text, key, priority, member, later)
-    if not priority and text < ANY_LETTER then
-      if #text + #member < key_lines.most_bytes then return text .. RS .. member end
-      note_behind(later, key, '0', member)
-      return 'r' .. text
+  -- Return the text of a line with one more job. Note in `behind` what is not in it. priority: see key_lines.join
+  local function joined_to(base, key, text, priority, member, behind)
+    if not priority then
+      local letter = letter_of(text)
+      if letter == '' and #text + #member < key_lines.most_bytes then return text .. RS .. member end
+      if letter == '' or letter == LIST then
+        note_in_list(behind, key, member)
+        return letter == LIST and text or LIST .. text
+      elseif letter == ZSET then
+        note_in_zset(behind, key, '0', member)
+        return text
+      end
     end
-    if not priority and letter_of(text) == 'r' then
-      note_behind(later, key, '0', member)
-      return text
-    end
-    local behind
-    text, behind = insert(text, item_of(priority or '0', member))
-    for _, item in ipairs(behind) do note_behind(later, key, digits(priority_of(item)), member_of(item)) end
-    return text
+    return insert(base, key, text, item_of(priority or '0', member), behind)
   end
 
-  -- Write texts, and the jobs that go to `keyq`. Return the number of keys that had no line.
-  local function store_joined(base, changed, later)
+  -- Write texts, and the items behind them. Return the number of keys that had no line.
+  local function store_joined(base, changed, behind)
     local name, n = base .. ':key_lines', #changed
     local widen = n >= 2 * MANY
     if widen then changed[n + 1], changed[n + 2] = WIDENER, '' end
     local created = in_chunks('HSET', name, nil, changed)
     if widen then redis.call('HDEL', name, WIDENER) end
-    for key, members in pairs(later) do in_chunks('ZADD', base .. ':keyq:' .. key, nil, members) end
+    for _, key in ipairs(line_rests.write(base, behind)) do
+      redis.call('HSET', name, key, ZSET .. string.sub(redis.call('HGET', name, key), 2))
+    end
     return widen and created - 1 or created
   end
 
@@ -200,32 +175,35 @@ do
     if not joined then return end
     call.joined = nil
     local keys, position = keys_in(joined)
-    local before, texts, later, changed, n = key_lines.read(base, keys), {}, {}, {}, 0
+    local before, texts, changed, n = key_lines.read(base, keys), {}, {}, 0
+    local behind = line_rests.collection()
     for i = 1, #joined, 3 do
       local key, priority, member = joined[i], joined[i + 1], joined[i + 2]
       local at = position[key]
       local text = texts[at] or before[at]
-      texts[at] = text and joined_to(text, key, priority, member, later)
-        or text_of({item_of(priority or '0', member)}, false)
+      texts[at] = text and joined_to(base, key, text, priority, member, behind)
+        or text_of({item_of(priority or '0', member)}, '')
     end
     for i = 1, #keys do
       if texts[i] ~= before[i] then changed[n + 1], changed[n + 2], n = keys[i], texts[i], n + 2 end
     end
-    store_joined(base, changed, later)
+    store_joined(base, changed, behind)
   end
 
   -- Write the lines of keys that had none, some of which are named several times. texts: what was read.
   local function merge_new(base, keys, lines, texts)
-    local merged, changed = {}, {}
+    local merged, changed, behind = {}, {}, line_rests.collection()
     for i = 1, #keys do
-      local key = keys[i]
-      if not texts[i] then merged[key] = merged[key] and merged[key] .. RS .. lines[2 * i] or lines[2 * i] end
+      local key, member = keys[i], lines[2 * i]
+      if not texts[i] then
+        merged[key] = merged[key] and joined_to(base, key, merged[key], false, member, behind) or member
+      end
     end
     for key, text in pairs(merged) do
       local n = #changed
       changed[n + 1], changed[n + 2] = key, text
     end
-    key_lines.store(base, changed, {})
+    store_joined(base, changed, behind)
   end
 
   -- Return the pairs of a list { key text }… whose text is not false.
@@ -243,34 +221,33 @@ do
   -- A table of the keys would find a key that is named twice, and filling it would cost a tenth of the add. Most calls
   -- name keys without a line, each once. HSET then creates a field for each of them.
   function key_lines.append(base, keys, lines)
-    local texts, current, later, missing, others = key_lines.read(base, keys), {}, {}, 0, 0
-    local unchanged, behind = 0, {}
+    local texts, current, missing, others = key_lines.read(base, keys), {}, 0, 0
+    local unchanged, behind, not_first = 0, line_rests.collection(), {}
     for i = 1, #keys do
-      local text = texts[i]
-      if text and letter_of(text) == 'r' then
-        local key = keys[i]
-        if not later[key] then others = others + 1 end
-        note_behind(later, key, '0', lines[2 * i])
-        lines[2 * i], unchanged, behind[i] = false, unchanged + 1, true
-      elseif text then
-        local key, at = keys[i], 2 * i
-        local known = current[key]
+      local key, at = keys[i], 2 * i
+      local known, text, new = current[key], texts[i], nil
+      if text then
         if not known then others = others + 1 end
         text = known or text
-        behind[i] = text < ANY_LETTER
+        not_first[i] = text < 'p' or text > 'r'
         if text < ANY_LETTER and #text + #lines[at] < key_lines.most_bytes then
-          text = text .. RS .. lines[at]
+          new = text .. RS .. lines[at]
         else
-          text = joined_to(text, key, false, lines[at], later)
+          new = joined_to(base, key, text, false, lines[at], behind)
         end
-        lines[at], current[key] = text, text
+        current[key] = new
+        if new == text and not known then
+          lines[at], unchanged = false, unchanged + 1
+        else
+          lines[at] = new
+        end
       else
         missing = missing + 1
       end
     end
-    local created = store_joined(base, unchanged > 0 and changed_of(lines) or lines, later)
+    local created = store_joined(base, unchanged > 0 and changed_of(lines) or lines, behind)
     if created ~= missing then merge_new(base, keys, lines, texts) end
-    return created + others, behind
+    return created + others, not_first
   end
 end
 
@@ -280,13 +257,13 @@ local function cut_first(base, key, text)
   local from = #letter + 1
   local at = string.find(text, RS, from, true)
   if at then return string.sub(text, from, at - 1), letter .. string.sub(text, at + 1) end
-  return string.sub(text, from), has_rest(letter) and refill(base, key)
+  return string.sub(text, from), line_rests.take(base, key, rest_of(letter))
 end
 
 -- Take the first job of each of these keys out of its line. Return the members by position, false for each key without
--- a line.
-function key_lines.pop(base, keys)
-  local members, changed, emptied, n, e = key_lines.read(base, keys), {}, {}, 0, 0
+-- a line. texts: of the keys, nil if these are not known; replaced by the members
+function key_lines.pop(base, keys, texts)
+  local members, changed, emptied, n, e = texts or key_lines.read(base, keys), {}, {}, 0, 0
   local find, sub = string.find, string.sub
   for i = 1, #keys do
     local text, key, left = members[i], keys[i], nil
@@ -294,6 +271,10 @@ function key_lines.pop(base, keys)
       -- The items have no priorities. The only item of a short text is the member.
       local at = #text >= SHORTEST_TWO and find(text, RS, 1, true)
       if at then members[i], left = sub(text, 1, at - 1), sub(text, at + 1) end
+    elseif text and text < 'p' then
+      local at = find(text, RS, 2, true)
+      members[i] = at and sub(text, 2, at - 1) or sub(text, 2)
+      left = at and LIST .. sub(text, at + 1) or not at and line_rests.from_list(base, key)
     else
       text = text or key_lines.find_old(base, key)
       if text then
@@ -326,7 +307,7 @@ function key_lines.uncut(items, from, text)
   if text then letter, body = split(text) end
   local all = {unpack(items, from)}
   for _, item in ipairs(body and items_of(body) or {}) do all[#all + 1] = item end
-  return text_of(all, has_rest(letter))
+  return text_of(all, rest_of(letter))
 end
 
 -- Remove a job from its line.
@@ -337,14 +318,14 @@ function key_lines.remove(base, key, member)
   local first, last = position_of(body, member)
   local left = text
   if not first then
-    redis.call('ZREM', name_of(base, key), member)
-    if has_rest(letter) and not exists(name_of(base, key)) then left = without_rest(letter) .. body end
+    line_rests.remove(base, key, rest_of(letter), member)
+    if not line_rests.exist(base, {key})[1] then left = without_rest(letter) .. body end
   elseif first > 1 then
     left = letter .. string.sub(body, 1, first - 2) .. string.sub(body, last + 1)
   elseif last < #body then
     left = letter .. string.sub(body, last + 2)
   else
-    left = has_rest(letter) and refill(base, key)
+    left = line_rests.take(base, key, rest_of(letter))
   end
   if left == text then return end
   if left then
@@ -356,28 +337,24 @@ end
 
 -- The following functions only read.
 
--- Return the members in the text of a key, and true if `keyq` may exist.
+-- Return the members in the text of a key, and what is behind it.
 local function read_line(base, key)
   local text = redis.call('HGET', base .. ':key_lines', key)
-  if not text then return {}, true end
+  if not text then return {}, line_rests.kind(base, key) end
   local letter, body = split(text)
   local members = items_of(body)
   if letter ~= '' then
     for i, item in ipairs(members) do members[i] = member_of(item) end
   end
-  return members, has_rest(letter)
+  return members, rest_of(letter)
 end
 
 -- Return the members of a line from a position on, at most n. The first position is 0.
 function key_lines.range(base, key, from, n)
   local all, rest = read_line(base, key)
   local members = {unpack(all, from + 1, math.min(from + n, #all))}
-  local left = n - #members
-  if left > 0 and rest then
-    local at = math.max(0, from - #all)
-    for _, member in ipairs(redis.call('ZRANGE', name_of(base, key), digits(at), digits(at + left - 1))) do
-      members[#members + 1] = member
-    end
+  for _, member in ipairs(line_rests.range(base, key, rest, math.max(0, from - #all), n - #members)) do
+    members[#members + 1] = member
   end
   return members
 end
@@ -385,14 +362,15 @@ end
 -- Return the number of jobs in a line.
 function key_lines.length(base, key)
   local members, rest = read_line(base, key)
-  return #members + (rest and redis.call('ZCARD', name_of(base, key)) or 0)
+  return #members + line_rests.length(base, key, rest)
 end
 
 -- Return true if a job is in its line.
 function key_lines.has(base, key, member)
   local text = redis.call('HGET', base .. ':key_lines', key)
-  if text and position_of(select(2, split(text)), member) then return true end
-  return redis.call('ZSCORE', name_of(base, key), member) and true or false
+  local letter, body = split(text or '')
+  if position_of(body, member) then return true end
+  return line_rests.rank(base, key, text and rest_of(letter) or line_rests.kind(base, key), member) ~= nil
 end
 
 -- Return the ids of the jobs in a text.
@@ -404,11 +382,11 @@ end
 
 -- Return the position of a job in its line, nil if it is not there.
 function key_lines.rank(base, key, member)
-  local members = read_line(base, key)
+  local members, rest = read_line(base, key)
   for i, each in ipairs(members) do
     if each == member then return i - 1 end
   end
-  local rank = redis.call('ZRANK', name_of(base, key), member)
+  local rank = line_rests.rank(base, key, rest, member)
   return rank and rank + #members or nil
 end
 
@@ -421,22 +399,25 @@ function key_lines.faults_of(base, key, text)
   end
   if not items[1] then faults[#faults + 1] = 'its line is empty' end
   for _, item in ipairs(items) do
-    if priority_of(item) > 0 and (letter == '' or letter == 'r') then
+    if priority_of(item) > 0 and letter ~= 'p' and letter ~= 'q' then
       faults[#faults + 1] = 'its line hides a priority'
       break
     end
   end
-  local first = redis.call('ZRANGE', name_of(base, key), '0', '0', 'WITHSCORES')
-  if has_rest(letter) ~= (first[1] ~= nil) then
+  local rest, kind = rest_of(letter), line_rests.kind(base, key)
+  local first, is_mixed = line_rests.first(base, key, kind)
+  -- The server deletes a list with its last item.
+  if rest ~= kind and not (rest == LIST and kind == '') then
     faults[#faults + 1] = 'its line and keyq do not agree'
-  elseif first[1] and items[1] and not comes_before(items[#items], item_of(digits(tonumber(first[2])), first[1])) then
+  elseif first and items[1] and not comes_before(items[#items], first) then
     faults[#faults + 1] = 'a job in keyq comes before its line'
   end
+  if is_mixed then faults[#faults + 1] = 'its list is not in order' end
   return faults
 end
 
 -- Return true if a key has a line without a text, although the queue has no old lines.
 function key_lines.is_lost(base, key)
-  return not queue_flags.may_have_old_lines(base) and exists(name_of(base, key))
+  return not queue_flags.may_have_old_lines(base) and line_rests.kind(base, key) ~= ''
     and redis.call('HEXISTS', base .. ':key_lines', key) == 0
 end

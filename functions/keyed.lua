@@ -96,7 +96,7 @@ end
 
 -- Return true if the call has keys to review.
 function keyed.has_review(call)
-  return call.touched or call.ended or call.fresh
+  return call.touched or call.ended or call.fresh or call.freed
 end
 
 -- Return true if a call that works in steps should end, because the review at its end may be costly.
@@ -180,11 +180,49 @@ do
     call.slept = true
   end
 
+  -- Keep the keys that have waiting jobs for the claim of this call. texts: of their lines
+  local function keep_freed(keys, texts, call)
+    local freed, n = {keys = {}, texts = {}, from = 1}, 0
+    for i = 1, #keys do
+      if texts[i] then
+        n = n + 1
+        freed.keys[n], freed.texts[n] = keys[i], texts[i]
+      end
+    end
+    if n > 0 then call.freed = freed end
+    call.startable = call.startable + n
+  end
+
+  -- Put the keys that a claim has left into `ready`.
+  function keyed.write_freed(base, call)
+    local freed, ready, n = call.freed, {}, 0
+    call.freed = nil
+    for i = freed.from, #freed.keys do
+      ready[n + 1], ready[n + 2], n = order.next(base, call), freed.keys[i], n + 2
+    end
+    note_ready(base, ready, call.seen)
+  end
+
+  -- Take up to n keys that a claim may start jobs of. Return them, and the texts of their lines if these are known.
+  function keyed.take_keys(base, n, call)
+    local freed = call.freed
+    local keys = (call.seen.ready or not freed) and take_lowest(base .. ':ready', n) or {}
+    if keys[1] or not freed then return keys, nil end
+    local from, last = freed.from, math.min(freed.from + n - 1, #freed.keys)
+    freed.from = last + 1
+    if last == #freed.keys then call.freed = nil end
+    if from == 1 and not call.freed then return freed.keys, freed.texts end
+    return {unpack(freed.keys, from, last)}, {unpack(freed.texts, from, last)}
+  end
+
   -- Put the keys of keyed.note_freed that have waiting jobs into `ready`, or into `sleeping` if their windows or their
-  -- buckets do not let a job start now.
-  local function review_ended(base, keys, call)
+  -- buckets do not let a job start now. keeps: see keyed.review
+  local function review_ended(base, keys, call, keeps)
     local waiting, ready, not_ready, sleeping = key_lines.waiting(base, keys), {}, {}, {}
     local n, seen, now, timed, at = 0, call.seen, call.now, keyed.timed_limits(base, call), call.now
+    if keeps and not (seen.limited or seen.sleeping or queue_flags.may_have_old_lines(base)) then
+      return keep_freed(keys, waiting, call)
+    end
     -- Without limits, the keys are not in `ready`, because a job of each ran until now.
     local was_ready = seen.ready and seen.limited
     for i = 1, #keys do
@@ -252,32 +290,44 @@ do
     if call.several then call.startable = call.startable + more_startable(base, call) end
   end
 
+  -- Return a list { turn key }… without the keys at some positions, which are in `ready`.
+  local function without(ready, positions)
+    local others, n = {}, 0
+    for i = 1, #ready / 2 do
+      if not positions[i] then others[n + 1], others[n + 2], n = ready[2 * i - 1], ready[2 * i], n + 2 end
+    end
+    return others
+  end
+
   -- Write the lines of the new jobs. Put their keys into `ready`, or touch them if this may be wrong.
   function keyed.write_fresh(base, call)
     local fresh, seen = call.fresh, call.seen
     local keys, ready = fresh.keys, fresh.ready
     call.fresh = nil
     local n, behind = key_lines.append(base, keys, fresh.lines)
-    if seen.running or seen.sleeping or keyed.is_costly(seen) then
-      local skips = keyed.skips_reviews(base, call)
+    local is_costly = keyed.is_costly(seen)
+    if seen.running or seen.sleeping or is_costly then
+      local skips = not is_costly or keyed.skips_reviews(base, call)
       for i = 1, #keys do
         if not (skips and behind[i]) then keyed.touch(call, keys[i], ready[2 * i - 1]) end
       end
       return
     end
     call.startable = call.startable + n
-    note_ready(base, ready, seen)
+    note_ready(base, next(behind) and without(ready, behind) or ready, seen)
   end
 
   -- Put every touched key into `ready`, `sleeping` or neither. A function calls this last, before it wakes workers or
-  -- claims.
-  function keyed.review(base, call)
+  -- claims. keeps: true if the call claims next. It then takes freed keys from call.freed, and they cause no changes of
+  -- `ready`. The review at the end of the claim writes the keys that are left.
+  function keyed.review(base, call, keeps)
     local seen, ended = call.seen, call.ended
     keyed.write_entered(base, call)
     local touched = call.touched
+    if call.freed and (touched or ended or not keeps) then keyed.write_freed(base, call) end
     if ended then
       call.ended = nil
-      review_ended(base, ended, call)
+      review_ended(base, ended, call, keeps and not touched)
     end
     if not touched then return end
     note_waiting(base, touched)
@@ -341,6 +391,8 @@ function keyed.write_entered(base, call)
   local entered, key = call.entered, base .. ':keyed'
   if not entered then return end
   call.entered = nil
+  -- The lines change, so their texts are not known any more.
+  if call.freed then keyed.write_freed(base, call) end
   if call.fresh then keyed.write_fresh(base, call) end
   key_lines.write(base, call)
   local widen = #entered >= 2 * MANY
@@ -354,6 +406,7 @@ function keyed.leave(base, id, call)
   local kept = redis.call('HMGET', base .. ':job:' .. id, 'route', 'place')
   local route, hint = keyed.parse(kept[1]), string.sub(kept[2], -1)
   keyed.write_entered(base, call)
+  if call.freed then keyed.write_freed(base, call) end
   key_lines.remove(base, route.key, route.sequence .. hint .. id)
   redis.call('ZREM', base .. ':keyed', id)
   keyed.touch(call, route.key)

@@ -24,9 +24,10 @@ local function note_running(base, started, call)
 end
 
 -- Take the first job of each of these keys, which have no limits. Each key then waits for the end of that run.
-local function take_first(base, popped, call, out)
+-- texts: of their lines, nil if these are not known
+local function take_first(base, popped, texts, call, out)
   call.counts = nil
-  local firsts, started, at, sub = key_lines.pop(base, popped), {}, 0, string.sub
+  local firsts, started, at, sub = key_lines.pop(base, popped, texts), {}, 0, string.sub
   local ids, keys, members, n = out.ids, out.keys, out.members, #out.ids
   for i = 1, #popped do
     local key, first = popped[i], firsts[i]
@@ -135,14 +136,14 @@ function keyed_claim.pop(base, count, call)
   local out = {ids = {}, keys = {}, members = {}}
   while #out.ids < count do
     local left = count - #out.ids
-    local popped = take_lowest(base .. ':ready', math.min(left, KEYS_AT_ONCE))
+    local popped, texts = keyed.take_keys(base, math.min(left, KEYS_AT_ONCE), call)
     if #popped == 0 then break end
     if call.seen.limited then
       take_limited(base, popped, math.max(1, math.floor(left / #popped)), left, call, out)
     else
-      take_first(base, popped, call, out)
+      take_first(base, popped, texts, call, out)
     end
-    keyed.review(base, call)
+    keyed.review(base, call, true)
   end
   in_chunks('ZREM', base .. ':keyed', nil, out.ids)
   return out

@@ -5,7 +5,9 @@ local HINT, LETTER = 17, 97      -- where the read hint is in an item without a 
 local LAST, COLON = 30, 58       -- RS and ':'
 -- A text with a letter is greater than this text, and one without is smaller.
 line_texts.ANY_LETTER = 'a'
-local ANY_LETTER = line_texts.ANY_LETTER
+-- The letters of a text without priorities, by what is behind it. They are in the order of the alphabet.
+line_texts.LIST, line_texts.ZSET = 'l', 'r'
+local ANY_LETTER, LIST, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.ZSET
 
 -- Return the item of a member.
 local function item_of(priority, member)
@@ -32,7 +34,7 @@ end
 
 -- Return the letter of a text, '' without one.
 local function letter_of(text)
-  return text < ANY_LETTER and '' or text < 'q' and 'p' or text < 'r' and 'q' or 'r'
+  return text < ANY_LETTER and '' or text < 'p' and LIST or text < 'q' and 'p' or text < 'r' and 'q' or ZSET
 end
 
 -- Return the letter of a text, and its items as one text.
@@ -41,14 +43,14 @@ local function split(text)
   return letter, letter == '' and text or string.sub(text, 2)
 end
 
--- Return true if the letter of a text says that `keyq` exists.
-local function has_rest(letter)
-  return letter == 'r' or letter == 'q'
+-- Return what is behind the text with a letter: '' nothing, LIST a list, ZSET a zset.
+local function rest_of(letter)
+  return letter == 'q' and ZSET or letter == 'p' and '' or letter
 end
 
--- Return the letter without "`keyq` exists".
+-- Return the letter of the text when nothing is behind it any more.
 local function without_rest(letter)
-  return letter == 'q' and 'p' or letter == 'r' and '' or letter
+  return letter == 'q' and 'p' or letter == 'p' and 'p' or ''
 end
 
 -- Return the items of a text without its letter.
@@ -61,12 +63,12 @@ local function items_of(body)
   return items
 end
 
--- Return the text of these items, false without any. rest: true if `keyq` exists.
+-- Return the text of these items, false without any. rest: see rest_of. A list is never behind items with priorities.
 local function text_of(items, rest)
   if not items[1] then return false end
   local has_priority = false
   for _, item in ipairs(items) do has_priority = has_priority or string.byte(item, HINT) < LETTER end
-  local letter = rest and (has_priority and 'q' or 'r') or (has_priority and 'p' or '')
+  local letter = has_priority and (rest == '' and 'p' or 'q') or rest
   return letter .. table.concat(items, RS)
 end
 
@@ -88,5 +90,5 @@ end
 
 line_texts.item_of, line_texts.member_of, line_texts.priority_of = item_of, member_of, priority_of
 line_texts.comes_before, line_texts.letter_of, line_texts.split = comes_before, letter_of, split
-line_texts.has_rest, line_texts.without_rest, line_texts.items_of = has_rest, without_rest, items_of
+line_texts.rest_of, line_texts.without_rest, line_texts.items_of = rest_of, without_rest, items_of
 line_texts.text_of, line_texts.position_of = text_of, position_of

@@ -50,6 +50,7 @@ FILES: Final = (
     "results",
     "limits",
     "line_texts",
+    "line_rests",
     "key_lines",
     "keyed",
     "keyed_limits",

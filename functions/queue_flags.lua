@@ -263,6 +263,7 @@ end
 --   of keyed.lua:
 --     touched             the keys to review
 --     ended               other keys to review, see keyed.note_freed
+--     freed               keys that have been reviewed and are not in `ready` yet, see keyed.review
 --     several             how many jobs of these keys may start, if more than one, see keyed.note_several
 --     has_idle            true if a worker is idle, nil if that is not known
 --     entered             the jobs that are not in `keyed` yet

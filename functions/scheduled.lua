@@ -54,10 +54,10 @@ local function promote_due(base, call)
 end
 
 -- Promote due jobs, keys whose instant has come, and suspended jobs whose deadline has come; a bounded number per call.
--- call.behind: there may be more of them.
-function scheduled.promote(base, call)
+-- call.behind: there may be more of them. claims: true if the call claims next
+function scheduled.promote(base, call, claims)
   call.behind = keyed.promote(base, call)
   if call.seen.scheduled and promote_due(base, call) then call.behind = true end
   if call.seen.suspended and scheduled.resume_due(base, call) then call.behind = true end    -- see signals.lua
-  keyed.review(base, call)
+  keyed.review(base, call, claims)
 end

@@ -29,11 +29,12 @@ async def _driven() -> AsyncGenerator[tuple[Bench, Driven]]:
 
 
 async def _lines(bench: Bench, queue: Driven) -> list[tuple[int, int]]:
-    """Return the number of jobs in the text of each line, and in its sorted set."""
+    """Return the number of jobs in the text of each line, and behind it."""
     flat = as_list(await ask(bench.wire, "HGETALL", f"{queue.base}:key_lines")) or []
     found: list[tuple[int, int]] = []
     for key, text in zip(flat[::2], flat[1::2], strict=True):
-        rest = await ask(bench.wire, "ZCARD", f"{queue.base}:keyq:{as_text(key)}")
+        count = "LLEN" if as_text(text).startswith("l") else "ZCARD"
+        rest = await ask(bench.wire, count, f"{queue.base}:keyq:{as_text(key)}")
         found.append((as_text(text).count("\x1e") + 1, cast("int", rest)))
     return found
 

@@ -1,4 +1,4 @@
-"""The lines of ordering keys: texts of one hash, and zsets behind the long ones."""
+"""The lines of ordering keys: texts of one hash, and lists or zsets behind the long ones."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any, cast
 import pytest
 
 from glidemq_async import JobOptions, TokenBucket
-from tests.support.fake_worker import FakeWorker
+from glidemq_async.functions.outcomes import Released
+from tests.support.fake_worker import FakeWorker, leases_of
 from tests.support.helpers import AnyQueue, echo, worker_of
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
 LONG = 100
-"""More jobs than the text of a line holds."""
+"""More jobs than the text of a line holds. The others are in a list."""
+LONGEST_LIST = 128
 RS = b"\x1e"
 NUMBERS_OF_A_CALL = 1_000
 """By how much the sequences of the jobs of two calls differ."""
@@ -57,10 +59,15 @@ async def make_old(store: RunningStore, base: str, *, reload: bool = True) -> No
     """Give the lines the form of earlier builds: each line is a zset. With `reload`, a build has just been replaced."""
     texts = cast("list[bytes]", await store.ask("HGETALL", f"{base}:key_lines"))
     for key, text in zip(texts[::2], texts[1::2], strict=True):
-        for item in text.lstrip(b"pqr").split(RS):
+        rest = f"{base}:keyq:{key.decode()}"
+        items = text.lstrip(b"lpqr").split(RS)
+        if text.startswith(b"l"):
+            items += cast("list[bytes]", await store.ask("LRANGE", rest, 0, -1))
+            await store.ask("DEL", rest)
+        for item in items:
             priority, colon, member = item.partition(b":")
             pair = (priority, member) if colon else (b"0", item)
-            await store.ask("ZADD", f"{base}:keyq:{key.decode()}", *pair)
+            await store.ask("ZADD", rest, *pair)
     await store.ask("DEL", f"{base}:key_lines")
     if reload:
         await store.ask("FUNCTION", "FLUSH")
@@ -87,6 +94,105 @@ async def test_a_line_that_is_longer_than_its_text_keeps_its_order(
     assert await run_order(fake_worker) == [*ids[1:], late.id]
     assert await store.ask("EXISTS", f"{fake_worker.base}:key_lines", f"{fake_worker.base}:keyq:k") == 0
     assert await queue.check() == []
+
+
+async def kind_of_rest(store: RunningStore, fake_worker: FakeWorker) -> str:
+    """Return what is behind the text of the line of the key `k`."""
+    kind = await store.ask("TYPE", f"{fake_worker.base}:keyq:k")
+    return kind.decode() if isinstance(kind, bytes) else str(kind)
+
+
+@everywhere
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("limited", [False, True])
+async def test_a_list_that_becomes_too_long_is_replaced_with_a_zset(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, at_once: bool, limited: bool
+) -> None:
+    if limited:
+        await queue.set_key_limits(None, concurrency=3)
+    ids = await add_keyed(queue, *["k"] * LONG)
+    assert await kind_of_rest(store, fake_worker) == "list"
+    for number in (2 * LONGEST_LIST,) if at_once else [20] * 10:
+        ids += await add_keyed(queue, *["k"] * number)
+    assert await kind_of_rest(store, fake_worker) == "zset"
+    assert await queue.check() == []
+    ids.remove(removed := ids[LONG])
+    await remove(queue, removed)
+    assert await run_order(fake_worker, 2) == ids
+    assert await kind_of_rest(store, fake_worker) == "none"
+    ids = await add_keyed(queue, *["k"] * LONG)
+    assert await kind_of_rest(store, fake_worker) == "list"
+    assert await run_order(fake_worker, 2) == ids
+    assert await queue.check() == []
+
+
+@everywhere
+async def test_a_new_line_of_one_call_is_not_stored_in_one_text(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["k"] * LONG)
+    text = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "k"))
+    assert len(text.split(RS)) < LONG / 10
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
+@pytest.mark.parametrize("others", [0, 3])
+async def test_a_job_with_a_priority_enters_a_line_with_a_list(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, others: int
+) -> None:
+    """The same call adds `others`, which have no priority and come before it."""
+    ids = await add_keyed(queue, *["k"] * LONG)
+    options = [*[JobOptions(key="k")] * others, JobOptions(key="k", priority=2), JobOptions(key="k")]
+    last = [job.id for job in await queue.add_bulk([("n", None, each) for each in options])]
+    assert await kind_of_rest(store, fake_worker) == "zset"
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == [*ids, *last[:others], last[-1], last[others]]
+
+
+@everywhere
+async def test_a_job_that_returns_gets_its_old_position_in_a_line_with_a_list(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    await queue.set_key_limits(None, concurrency=LONG)
+    ids = await add_keyed(queue, *["k"] * LONG)
+    first = await fake_worker.claim(LONG // 2)
+    assert await kind_of_rest(store, fake_worker) == "list"
+    for lease in reversed(first):
+        await fake_worker.settle_as(lease, Released())
+        assert await queue.check() == []
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
+async def test_a_call_that_ends_runs_and_claims_serves_the_keys_in_turns(
+    queue: AnyQueue, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["a", "b", "c"] * 3, "d", "e")
+    first = await fake_worker.claim(3)
+    second = leases_of(await fake_worker.claim_directly(4, 30_000, *first))
+    assert [lease.id for lease in second] == [ids[9], ids[10], ids[3], ids[4]]
+    assert await queue.check() == []
+    third = leases_of(await fake_worker.claim_directly(3, 30_000, *second))
+    assert [lease.id for lease in third] == [ids[5], ids[6], ids[7]]
+    assert await queue.check() == []
+    assert await fake_worker.claim(3) == []
+    await fake_worker.complete(*third)
+    assert await run_order(fake_worker) == [ids[8]]
+
+
+@everywhere
+async def test_a_call_that_ends_runs_and_claims_none_makes_the_keys_ready(
+    queue: AnyQueue, fake_worker: FakeWorker
+) -> None:
+    """The jobs at the head of the queue, which have a turn of their sources, take the only slot."""
+    ids = await add_keyed(queue, "a", "b", "a", "b")
+    first = await fake_worker.claim(2)
+    plain = await queue.add("n")
+    second = leases_of(await fake_worker.claim_directly(1, 30_000, *first))
+    assert await queue.check() == []
+    rest = await run_order(fake_worker)
+    assert sorted([*(lease.id for lease in second), *rest]) == sorted([*ids[2:], plain.id])
 
 
 @everywhere
@@ -129,8 +235,9 @@ async def test_jobs_can_be_removed_from_the_end_of_a_long_line(
 
 
 @everywhere
+@pytest.mark.parametrize("before", ["x", "7:"])
 async def test_ids_that_look_like_items_of_a_line_are_not_mistaken_for_them(
-    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, before: str
 ) -> None:
     """The line stores each job as "<sequence><hint><id>"."""
 
@@ -140,8 +247,8 @@ async def test_ids_that_look_like_items_of_a_line_are_not_mistaken_for_them(
 
     await queue.add("n", key="k", job_id="1:a")
     [first] = await line()
-    later_item = f"{int(first[:16]) + NUMBERS_OF_A_CALL + 2}{first[16]}later"
-    ids = [f"x{later_item}", f"7:{later_item}", "later", "last"]
+    later_item = f"{int(first[:16]) + NUMBERS_OF_A_CALL + 1}{first[16]}later"
+    ids = [f"{before}{later_item}", "later", "last"]
     await queue.add_bulk([("n", None, JobOptions(key="k", job_id=own)) for own in ids])
     assert later_item in await line()
     urgent = await queue.add("n", key="k", priority=2, job_id="2:b")
@@ -150,7 +257,7 @@ async def test_ids_that_look_like_items_of_a_line_are_not_mistaken_for_them(
     assert await queue.check() == []
     await remove(queue, "last")
     assert await queue.check() == []
-    assert await run_order(fake_worker) == ["1:a", *ids[:2], urgent.id]
+    assert await run_order(fake_worker) == ["1:a", ids[0], urgent.id]
 
 
 @everywhere

@@ -148,14 +148,18 @@ async def _compare(storage: Storage, store: RunningStore, function: str) -> None
         written = await _changed_by(store, unchanged, function, await _fill(unchanged))
         assert not any(one.startswith("!") for one in written), written
         words = await _fill(old)
-        async with Queue[Any, Any](name, storage) as queue:
-            changed = await _changed_by(store, old, function, words)
-            error = next((one for one in changed if one.startswith("!")), "")
-            assert changed - {error} == ALLOWED.get(function, set()), (function, changed)
-            if written and function not in ALLOWED:
-                refusal = "!GLIDEMQ INCOMPATIBLE" if function == "openQueue" else "!WRONGTYPE"
-                assert error.startswith(refusal), (function, changed)
-            assert function == "sweepRemains" or await queue.check() == []
+        # An open queue would change its data too, because it takes a role for the job scheduler.
+        async with Queue[Any, Any](name, storage):
+            pass
+        changed = await _changed_by(store, old, function, words)
+        error = next((one for one in changed if one.startswith("!")), "")
+        assert changed - {error} == ALLOWED.get(function, set()), (function, changed)
+        if written and function not in ALLOWED:
+            refusal = "!GLIDEMQ INCOMPATIBLE" if function == "openQueue" else "!WRONGTYPE"
+            assert error.startswith(refusal), (function, changed)
+        if function != "sweepRemains":
+            async with Queue[Any, Any](name, storage) as queue:
+                assert await queue.check() == []
 
 
 @pytest.mark.everywhere

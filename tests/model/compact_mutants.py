@@ -17,16 +17,37 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
     ),
     "only the last job of a key with a line in a group enters it": ("        text = known or text\n", ""),
     "a job behind the text of a line is forgotten": (
-        "  return string.sub(text, from), has_rest(letter) and refill(base, key)\n",
+        "  return string.sub(text, from), line_rests.take(base, key, rest_of(letter))\n",
         "  return string.sub(text, from), false\n",
     ),
+    "a job in the list of a line is forgotten": (" or not at and line_rests.from_list(base, key)\n", " or false\n"),
     "a full text of a line forgets the next job": (
-        "      note_behind(later, key, '0', member)\n      return 'r' .. text\n",
-        "      return 'r' .. text\n",
+        "        note_in_list(behind, key, member)\n        return letter == LIST",
+        "        return letter == LIST",
     ),
-    "a line does not note that jobs are behind its text": (
-        "      return 'r' .. text\n",
-        "      return text\n",
+    "a line does not note that jobs are in its list": (
+        "        return letter == LIST and text or LIST .. text\n",
+        "        return text\n",
+    ),
+    "a line does not note that its list has become a zset": (
+        "      redis.call('HSET', name, key, ZSET .. string.sub(redis.call('HGET', name, key), 2))\n",
+        "",
+    ),
+    "a job enters the end of a list although it comes earlier": (
+        "    return not last or comes_before(last, item)\n",
+        "    return true\n",
+    ),
+    "the new jobs of a call are lost when a list becomes a zset": (
+        "    for i = 1, #more do items[#items + 1] = more[i] end\n",
+        "",
+    ),
+    "keys that a claim keeps are not ready after it": (
+        "    note_ready(base, ready, call.seen)\n  end\n\n  -- Take",
+        "  end\n\n  -- Take",
+    ),
+    "a claim keeps the text of a line that changes": (
+        "not known any more.\n  if call.freed then keyed.write_freed(base, call) end\n",
+        "not known any more.\n",
     ),
     "a job of a line with priorities enters at the end": (
         "  if first ~= second then return first < second end\n",
@@ -37,7 +58,7 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "  if left then return end\n",
     ),
     "the removal of the last job of a text hides the jobs behind it": (
-        "    left = has_rest(letter) and refill(base, key)\n",
+        "    left = line_rests.take(base, key, rest_of(letter))\n",
         "    left = false\n",
     ),
     "lines of earlier builds are not found": (
@@ -62,7 +83,10 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "  if keys and not valid then keys = runs.held_keys(base, ids, tokens_in(members), keys, found) end\n",
         "",
     ),
-    "the keys of completed runs are not reviewed": ("      review_ended(base, ended, call)\n", ""),
+    "the keys of completed runs are not reviewed": (
+        "      review_ended(base, ended, call, keeps and not touched)\n",
+        "",
+    ),
     "compact jobs have no event when they complete": (
         "  for i = 1, #ids do line[at + i] = ids[i] end\n",
         "",

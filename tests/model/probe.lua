@@ -1,7 +1,7 @@
 -- probe: appended to the test build of the library. A clock that does not move, and one function that reads all stored data.
 
--- Lines of a few jobs already continue in their zsets.
-key_lines.most_bytes, key_lines.refill = 40, 2
+-- Lines of a few jobs already continue in lists, and longer ones in zsets.
+key_lines.most_bytes, line_rests.most, line_rests.refill = 40, 3, 2
 
 local stopped = 0
 
@@ -13,10 +13,16 @@ end
 local function make_old_lines(base)
   local texts = redis.call('HGETALL', base .. ':key_lines')
   for i = 1, #texts, 2 do
-    for item in string.gmatch(string.match(texts[i + 1], '^[pqr]?(.*)$'), '[^' .. RS .. ']+') do
-      local priority, member = string.match(item, '^(%d+):(.*)$')
-      redis.call('ZADD', base .. ':keyq:' .. texts[i], priority or '0', member or item)
+    local key, text, in_list = base .. ':keyq:' .. texts[i], string.match(texts[i + 1], '^[lpqr]?(.*)$'), {}
+    if string.sub(texts[i + 1], 1, 1) == 'l' then
+      in_list = redis.call('LRANGE', key, 0, -1)
+      redis.call('DEL', key)
     end
+    for item in string.gmatch(text, '[^' .. RS .. ']+') do
+      local priority, member = string.match(item, '^(%d+):(.*)$')
+      redis.call('ZADD', key, priority or '0', member or item)
+    end
+    for _, member in ipairs(in_list) do redis.call('ZADD', key, '0', member) end
   end
   redis.call('UNLINK', base .. ':key_lines')
   queue_flags.note_old_lines(base)
@@ -107,15 +113,17 @@ local function damaged_compact(base)
   return found
 end
 
--- Return the lines of the ordering keys: { "keyq" key members }… Each begins in `key_lines`, and continues in its zset.
+-- Return the lines of the ordering keys: { "keyq" key members }… Each begins in `key_lines`, and continues in its
+-- list or its zset.
 local function key_lines_of(base)
   local found, texts = {}, redis.call('HGETALL', base .. ':key_lines')
   for i = 1, #texts, 2 do
     local members = {}
-    for item in string.gmatch(string.match(texts[i + 1], '^[pqr]?(.*)$'), '[^' .. RS .. ']+') do
+    for item in string.gmatch(string.match(texts[i + 1], '^[lpqr]?(.*)$'), '[^' .. RS .. ']+') do
       members[#members + 1] = string.match(item, '^%d+:(.*)$') or item
     end
-    for _, member in ipairs(redis.call('ZRANGE', base .. ':keyq:' .. texts[i], 0, -1)) do
+    local is_list = redis.call('TYPE', base .. ':keyq:' .. texts[i]).ok == 'list'
+    for _, member in ipairs(redis.call(is_list and 'LRANGE' or 'ZRANGE', base .. ':keyq:' .. texts[i], 0, -1)) do
       members[#members + 1] = member
     end
     for _, fault in ipairs(key_lines.faults_of(base, texts[i], texts[i + 1])) do members[#members + 1] = fault end

@@ -26,7 +26,7 @@ PRODUCER_FUNCTIONS: Final = (
 
 _READS: Final = frozenset({
     "exists", "get", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hstrlen", "lindex", "llen",
-    "lrange", "memory|usage", "pttl", "sismember", "smismember", "sscan", "time", "type", "xinfo|groups",
+    "lpos", "lrange", "memory|usage", "pttl", "sismember", "smismember", "sscan", "time", "type", "xinfo|groups",
     "xinfo|stream", "xlen", "xpending", "xrange", "xrevrange", "zcard", "zcount", "zmscore", "zrange", "zrangebyscore",
     "zrank", "zrevrange", "zrevrank", "zscan", "zscore",
 })  # fmt: skip
