@@ -180,6 +180,14 @@ do
     call.slept = true
   end
 
+  -- Return true if a claim may keep freed keys out of `ready`. Without limits, a job of each key ran until now, so none
+  -- of them is in `ready`. But a call that has read limits may have ended the last run and forgotten them. A freed key
+  -- may then be in `ready`, because it had room before the limits were removed and no review has come since.
+  local function may_keep(base, call)
+    local seen = call.seen
+    return not (seen.limited or call.key_limits or seen.sleeping or queue_flags.may_have_old_lines(base))
+  end
+
   -- Keep the keys that have waiting jobs for the claim of this call. texts: of their lines
   local function keep_freed(keys, texts, call)
     local freed, n = {keys = {}, texts = {}, from = 1}, 0
@@ -220,9 +228,7 @@ do
   local function review_ended(base, keys, call, keeps)
     local waiting, ready, not_ready, sleeping = key_lines.waiting(base, keys), {}, {}, {}
     local n, seen, now, timed, at = 0, call.seen, call.now, keyed.timed_limits(base, call), call.now
-    if keeps and not (seen.limited or seen.sleeping or queue_flags.may_have_old_lines(base)) then
-      return keep_freed(keys, waiting, call)
-    end
+    if keeps and may_keep(base, call) then return keep_freed(keys, waiting, call) end
     -- Without limits, the keys are not in `ready`, because a job of each ran until now.
     local was_ready = seen.ready and seen.limited
     for i = 1, #keys do

@@ -9,6 +9,7 @@ import pytest
 from glidemq_async import JobOptions, RateLimit, TokenBucket
 from glidemq_async.functions.callers import Functions
 from tests.support.clocked_queue import SECOND, Timed
+from tests.support.fake_worker import leases_of
 from tests.support.helpers import counts
 
 
@@ -90,6 +91,22 @@ async def test_a_job_waits_for_the_retry_of_another_one_after_the_concurrency_wa
     assert await timed.run() == []
     await timed.clock.advance(61 * SECOND)
     assert [await timed.run(1) for _ in range(2)] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+async def test_a_key_runs_one_job_at_a_time_after_its_limit_was_removed(timed: Timed, slots: int) -> None:
+    """A call that ends runs and claims may come before the keys are reviewed without limits."""
+    await timed.queue.set_key_limits(None, concurrency=3)
+    await timed.queue.add_bulk([(name, None, JobOptions(key="k")) for name in "abcd"])
+    first = await timed.fake_worker.claim(1)
+    functions = Functions(timed.queue.storage, timed.fake_worker.base)
+    await functions.limits.set_key("", concurrency="")
+    second = leases_of(await timed.fake_worker.claim_directly(slots, 30_000, *first))
+    assert [lease.name for lease in second] == ["b"]
+    assert await timed.queue.check() == []
+    assert await timed.names() == []
+    await timed.fake_worker.complete(*second)
+    assert [await timed.run() for _ in range(2)] == [["c"], ["d"]]
 
 
 @pytest.mark.parametrize("whose", ["k", None], ids=["its own", "the common one"])
