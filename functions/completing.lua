@@ -64,14 +64,6 @@ local function payload_of(args, group, i)
   return args[group.results + (group.many and i - group.first + 1 or 1)]
 end
 
--- Return which of these jobs have records, by position in args; nil if none can have one.
-local function recorded_in(base, args, from, to, call)
-  if not call.seen.recorded then return nil end
-  local found = {}
-  for i = from, to do found[i] = redis.call('SISMEMBER', base .. ':recorded', args[i]) == 1 end
-  return found
-end
-
 -- Complete a job as a job with a record. Return why that is refused, or nil. complete: outcomes.apply.c.
 local function complete_as_record(base, raw, group, payload, done, call, complete)
   local id, fifo = plain.id_of(raw), base .. ':fifo'
@@ -114,8 +106,21 @@ local function channels_of(base, args, from, to, call)
   return found
 end
 
--- Return where the next step of a group ends, which begins at args[from] and ends at args[to] at the latest. A job that
--- gets a record costs several times as much as one whose outcome goes into `results`.
+-- Read which of the jobs at args[from] to args[to] have records. Return the position of the last one of a step with
+-- RECORDS_IN_A_STEP of these at most, and true if there are any.
+local function end_of_records(base, args, group, from, to)
+  local found, n = redis.call('SMISMEMBER', base .. ':recorded', unpack(args, from, to)), 0
+  group.recorded = found
+  for i = 1, #found do
+    n = n + found[i]
+    if n == RECORDS_IN_A_STEP then return from + i - 1, true end
+  end
+  return to, n > 0
+end
+
+-- Return where the next step of a group ends, which begins at args[from] and ends at args[to] at the latest. Return
+-- true as well if jobs of the step have records or get them: such a job costs several times as much as one whose
+-- outcome goes into `results`. Sets in group: recorded, 1 or 0 for each job of the step, if the queue has records.
 function completing.step_end(base, args, group, from, to, call)
   local oldest, newest = numbers_in(args, from, to)
   local count, age, ttl = finish.kept_by(group.policy, call.seen)
@@ -123,10 +128,13 @@ function completing.step_end(base, args, group, from, to, call)
   -- Retention removes outcomes in the order of the adds. A run that ended much later than its neighbours would keep
   -- their outcomes beyond their age.
   group.took_long = count ~= 0 and age >= 0 and call.now - group.started > age * completing.LONG_RUN
-  local has_late = count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
-  group.is_usual = not (ttl or has_late or group.took_long or count == 0)
+  local get_records = ttl or group.took_long or count ~= 0 and results.is_late(base, oldest, newest, count, call.seen)
+  group.is_usual = not (get_records or count == 0)
   if call.seen.event_rules then to = event_content.step_end(base, oldest, from, to, call) end
-  return (ttl or has_late or group.took_long) and math.min(to, from + RECORDS_IN_A_STEP - 1) or to
+  if get_records then to = math.min(to, from + RECORDS_IN_A_STEP - 1) end
+  if not call.seen.recorded then return to, get_records end
+  local last, have_records = end_of_records(base, args, group, from, to)
+  return last, get_records or have_records
 end
 
 -- Return why a job does not complete; nil if its lease was valid. named: the entries of the group so far.
@@ -208,7 +216,7 @@ end
 -- them held their leases.
 function completing.one_by_one(base, args, group, from, to, position, done, answer, call, complete)
   local valid = group.valid
-  local recorded, channels = recorded_in(base, args, from, to, call), channels_of(base, args, from, to, call)
+  local recorded, channels = group.recorded, channels_of(base, args, from, to, call)
   local waited = channels and {channels = {}, payloads = {}}
   local count, ttl, newest = group.kept, group.ttl, group.newest
   group.named = group.named or {}
@@ -220,7 +228,8 @@ function completing.one_by_one(base, args, group, from, to, position, done, answ
       local id = plain.id_of(raw)
       local is_late = count ~= 0 and results.is_late(base, tonumber(id), newest, count, call.seen)
       local listening = channels and channels[i]
-      if ttl or is_late or group.took_long or (recorded and recorded[i]) or (listening and count == 0) then
+      local has_record = recorded and recorded[i - from + 1] == 1
+      if has_record or ttl or is_late or group.took_long or (listening and count == 0) then
         why = complete_as_record(base, raw, group, payload, done, call, complete)
       else
         line = line or events.line(call.lines, 'completed')

@@ -46,10 +46,10 @@ function settle_groups.run(base, args, done, answer, call)
     end
     while from <= group.last and not is_enough do
       local last = math.min(from + step - 1, group.last)
-      local to = completing.step_end(base, args, group, from, last, call)
+      local to, is_costly = completing.step_end(base, args, group, from, last, call)
       completing.step(base, args, group, from, to, settled + 1, done, answer, call, outcomes.apply.c)
       settled, from = settled + to - from + 1, to + 1
-      is_enough = (settled >= step or to < last) and budget.has_settled_enough(call.budget)
+      is_enough = (settled >= step or to < last or is_costly) and budget.has_settled_enough(call.budget)
     end
     completing.finish(base, group, call)
     if is_enough then return settled, false end

@@ -102,18 +102,20 @@ def in_groups(runs: Sequence[Settled]) -> list[Settled]:
     return [*chain.from_iterable(groups), *others]
 
 
-def settled_early(runs: Sequence[Settled]) -> int:
-    """Return how many runs a call settles that ends as early as possible.
+def settled_early(runs: Sequence[Settled]) -> list[int]:
+    """Return how many runs a call may settle that ends as early as possible.
 
-    A step of a group ends with the group. The other runs follow if the groups had fewer runs than one step.
+    A step of a group ends with the group, and so does the call if a job of the step has a record or gets one. The other
+    runs follow if the groups had fewer runs than one step.
     """
     groups, others = _parts(runs)
-    settled = 0
+    settled, counts = 0, list[int]()
     for group in groups:
         settled += min(len(group), SETTLE_STEP)
+        counts.append(settled)
         if settled >= SETTLE_STEP:
-            return settled
-    return settled + min(len(others), SETTLE_STEP)
+            return counts
+    return [*counts, settled + min(len(others), SETTLE_STEP)]
 
 
 def _outcome(run: Settled) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from glidemq_async.client.run_writer import MAX_ITEMS
@@ -108,6 +109,18 @@ async def end_streams(b: Bench) -> None:
     held = await b.claim(b.many)
     await stream(b, held)
     await b.settle(held, "c", "-1 -1")
+
+
+@largest("settleAndClaim", "streams that end, in groups that began at different times")
+async def end_groups_of_streams(b: Bench) -> None:
+    for _ in range(b.many // 100):
+        await b.add(100, reply="channel")
+    held: list[Held] = []
+    while claimed := await b.claim(127):
+        held += claimed
+        await asyncio.sleep(0.002)
+    await stream(b, held)
+    await b.settle(held, "c", "-1 -1", b"x" * 1_000)
 
 
 @largest("settleAndClaim", "streams that fail with large errors")

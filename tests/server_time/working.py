@@ -397,9 +397,18 @@ async def late(b: Bench) -> None:
 
 @largest("settleAndClaim", "many groups")
 async def many_groups(b: Bench) -> None:
-    # Each run began at another time, so each has a group.
+    await end_in_groups(b, COMPLETED)
+
+
+@largest("settleAndClaim", "many groups, kept for a time")
+async def many_groups_kept_for_a_time(b: Bench) -> None:
+    await end_in_groups(b, Completed(NIL, Retention(ttl_ms=3_600_000)))
+
+
+async def end_in_groups(b: Bench, outcome: Outcome) -> None:
+    """End runs that began at different times, so that each has its own group."""
     await b.add(MOST)
-    worker = Claimant(b, COMPLETED)
+    worker = Claimant(b, outcome)
     await worker.claim(MOST)
     for number, job in enumerate(worker.held):
         worker.since[job.entry] += number
