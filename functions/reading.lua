@@ -69,10 +69,21 @@ local BEFORE = {i = 'p', p = 'r'}
 
 local walk_waiting = {}
 
+-- Return the oldest entry of a range that is read backwards, nil if the range is empty. `from` is its newer end.
+-- XREVRANGE walks through the whole stream if its newer end is before the oldest entry of the stream.
+local function oldest_in(stream, from, last)
+  local first = redis.call('XRANGE', stream, last, '+', 'COUNT', 1)[1]
+  local newest = string.match(from, '%d+%-%d+')
+  local is_in = first and (not newest or first[1] == from or entries.before(first[1], newest))
+  return is_in and first[1] or nil
+end
+
 -- Read up to `count` entries of a range, and fewer entries if their payloads are large. Return the entries, and true at
 -- the end of the range.
 local function read_entries(stream, backwards, from, last, count)
   local found, call_budget, piece = {}, budget.of_answer(), 4
+  local oldest = backwards and oldest_in(stream, from, last)
+  if backwards and not oldest then return found, true end
   while #found < count and (#found == 0 or not budget.is_spent(call_budget)) do
     local wanted = math.min(piece, count - #found)
     local rows = redis.call(backwards and 'XREVRANGE' or 'XRANGE', stream, from, last, 'COUNT', wanted)
@@ -80,7 +91,7 @@ local function read_entries(stream, backwards, from, last, count)
       found[#found + 1] = row
       call_budget.bytes = call_budget.bytes + #row[2][2]
     end
-    if #rows < wanted then return found, true end
+    if #rows < wanted or rows[#rows][1] == oldest then return found, true end
     from, piece = '(' .. rows[#rows][1], math.min(piece * 2, 256)
   end
   return found, false

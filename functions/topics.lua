@@ -166,8 +166,10 @@ end
 local function before(key, entry, total)
   local first = redis.call('XRANGE', key, entry, '+', 'COUNT', 1)[1]
   if not first then return last_entry(key) .. ' ' .. digits(total) end
-  local former = redis.call('XREVRANGE', key, '(' .. first[1], '-', 'COUNT', 1)[1]
-  return (former and former[1] or FIRST) .. ' ' .. digits(first[2][2] - 1)
+  local number = digits(first[2][2] - 1)
+  -- The server would walk through the whole stream to find that no message is before the oldest one.
+  if redis.call('XRANGE', key, '-', '+', 'COUNT', 1)[1][1] == first[1] then return FIRST .. ' ' .. number end
+  return redis.call('XREVRANGE', key, '(' .. first[1], '-', 'COUNT', 1)[1][1] .. ' ' .. number
 end
 
 local function locate(base, start)

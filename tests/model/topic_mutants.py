@@ -54,8 +54,8 @@ TOPIC_MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    local fields = {'n', digits(i), 's',",
     ),
     "a replay begins one message late": (
-        "  return (former and former[1] or FIRST) .. ' ' .. digits(first[2][2] - 1)\n",
-        "  return first[1] .. ' ' .. digits(first[2][2] - 1)\n",
+        "  return redis.call('XREVRANGE', key, '(' .. first[1], '-', 'COUNT', 1)[1][1] .. ' ' .. number\n",
+        "  return first[1] .. ' ' .. number\n",
     ),
     "more jobs wait than the backlog": (
         "  for _, name in ipairs({'returned', 'lifo', 'prioritized', 'keyed', 'scheduled'}) do\n    waiting",

@@ -112,7 +112,7 @@ async def leave(b: Bench) -> None:
 
 @largest("locateMessages")
 async def locate(b: Bench) -> None:
-    await publish(b.functions, 20 * b.many)
+    await publish(b.functions, max(100_000, 20 * b.many))
     for start in ("now", "beginning", "5", str(2**50), "5-5"):
         await b.functions.topics.locate(start)
 

@@ -94,6 +94,17 @@ async def list_jobs(b: Bench) -> None:
             await b.functions.reading.list_jobs(state, cursor, 1_000)
 
 
+@largest("listJobs", "backwards, from before the oldest job")
+async def list_backwards(b: Bench) -> None:
+    ids = await b.add(200_000)
+    for state in ("waiting", "active"):
+        await b.functions.reading.list_jobs(state, "", 1_000, backwards=True)
+    oldest = (await b.command("XRANGE", f"{b.base}:fifo", "-", "+", "COUNT", 1))[0][0].decode()
+    assert oldest.startswith(f"{ids[0]}-")
+    for state in ("waiting", "active"):
+        assert await b.functions.reading.list_jobs(state, f"p{oldest}", 1_000, backwards=True) == ("", [])
+
+
 @largest("searchJobs")
 async def search_jobs(b: Bench) -> None:
     await every_state(b)
