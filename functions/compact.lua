@@ -148,7 +148,8 @@ end
 -- Return "<started ms> <lease ms>" of a completed job, when it ended, as text, and its result. run: the text of its
 -- run.
 function compact.outcome_of(run)
-  return string.match(run, '^%S+ (%d+ %d+) (%d+) (.*)$')
+  local claim, ended, from = string.match(run, '^%S+ (%d+ %d+) (%d+) ()')
+  return claim, ended, from and string.sub(run, from)    -- faster than matching a large result
 end
 
 -- Return the state of a compact job, and the result and the end (ms, as text) of a completed one. Return nil if there

@@ -1,5 +1,5 @@
 -- job_waiters: notifies clients when a job ends.
---   awaitJob   id reply_channel -> { "waiting" | state | "missing", flat record when the job has ended }
+--   awaitJob   id reply_channel -> { "waiting" | "missing" } | { state, flat { "result" | "error", "reason" } }
 --   awaitJobs  reply_channel { id }* -> { "waiting" | "missing" | state, result or error, reason }…
 --                                        as awaitJob, for many jobs; fewer replies than ids when the budget was spent
 --   forgetReply id reply_channel -> "ok"
@@ -27,20 +27,6 @@ local function note_channel(base, id, channel, seen)
   redis.call('HSET', key, id, channels and channels .. ' ' .. channel or channel)
 end
 
-register('awaitJob', function(base, args)
-  local id, channel = args[1], args[2]
-  local state = plain.location(base, id)
-  if not state then return {'missing'} end
-  if state == 'completed' or state == 'failed' then
-    if finish.is_over(base, id) then return {'missing'} end
-    local flat = redis.call('HGETALL', base .. ':job:' .. id)
-    return {state, flat[1] and flat or plain.view(base, id)}
-  end
-  queue_flags.require(base)
-  note_channel(base, id, channel)
-  return {'waiting'}
-end, {'allow-oom'})
-
 local function check_count(args)
   if #args > 1001 then fail('ARGUMENT', 'at most 1000 ids a call, found ' .. #args - 1) end
 end
@@ -53,6 +39,24 @@ do
     local found = redis.call('HMGET', base .. ':job:' .. id, state == 'completed' and 'result' or 'error', 'reason')
     return {state, found[1] or '', found[2] or ''}
   end
+
+  register('awaitJob', function(base, args)
+    local id = args[1]
+    local state, result = record.location(base, id), nil
+    if not state then
+      state, result = plain.outcome(base, id)
+    elseif FINAL[state] and finish.is_over(base, id) then
+      state = nil
+    end
+    if not state then return {'missing'} end
+    if not FINAL[state] then
+      queue_flags.require(base)
+      note_channel(base, id, args[2])
+      return {'waiting'}
+    end
+    local ended = end_of(base, id, state, result)
+    return {state, {state == 'completed' and 'result' or 'error', ended[2], 'reason', ended[3]}}
+  end, {'allow-oom'})
 
   -- Register a channel for one job. Return the reply.
   local function await(base, id, channel, seen)

@@ -25,7 +25,7 @@ class JobWaiterCalls(Calls):
     __slots__ = ()
 
     async def add(self, job_id: str, channel: str) -> tuple[str, Record]:
-        """Request a message on a reply channel when a job ends. Return the state, and the record if it has ended."""
+        """Request a message on a reply channel when a job ends. Return the state, and fields of an ended one."""
         # One call looks at the job and registers the channel, so the job cannot end in between. Without a number:
         # registering a channel twice has one effect.
         reply = cast("list[object]", await self._caller.call("awaitJob", [job_id, channel]))

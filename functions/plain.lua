@@ -67,7 +67,8 @@ end
 
 -- Return when a completed plain job started and ended, as texts, and its result. kept: its value in `results`.
 function plain.outcome_of(kept)
-  return string.match(kept, '^(%d+) (%d+) (.*)$')
+  local ended, started, from = string.match(kept, '^(%d+) (%d+) ()')
+  return ended, started, from and string.sub(kept, from)    -- faster than matching a large result
 end
 
 -- Give a completed plain job a record. It leaves `fifo` and `results`. Return when it ended, as text. The caller adds
@@ -98,6 +99,14 @@ function plain.had_record(base, raw)
   return redis.call('SISMEMBER', base .. ':recorded', raw) == 1
 end
 
+-- Return the state of a plain job that has not completed, and its row of XPENDING if it runs; nil if the job had a
+-- record.
+local function state_of(base, raw)
+  local row = entries.pending_row(base .. ':fifo', raw)
+  if plain.had_record(base, raw) then return nil end
+  return row and 'active' or 'waiting', row
+end
+
 -- Return the state of a plain job without a record, its entry, and the fields of the entry; then its row of XPENDING if
 -- it runs, or its value in `results` if it has completed. Return nil if there is no such job.
 function plain.look(base, id)
@@ -105,10 +114,8 @@ function plain.look(base, id)
   if not raw then return nil end
   local kept = redis.call('HGET', base .. ':results', id)
   if kept then return 'completed', raw, fields, kept end
-  local row = entries.pending_row(base .. ':fifo', raw)
-  if plain.had_record(base, raw) then return nil end
-  if row then return 'active', raw, fields, row end
-  return 'waiting', raw, fields
+  local state, row = state_of(base, raw)
+  if state then return state, raw, fields, row end
 end
 
 -- Give a plain job a record. state, raw, fields, detail: of plain.look; seen: see queue_flags.create.
@@ -168,11 +175,16 @@ end
 -- Return the state of a job without a record. If it has completed, also return its result and the time of its end (ms,
 -- as text). Return nil if no job without a record has this id.
 function plain.outcome(base, id)
-  local state, _, _, kept = plain.look(base, id)
-  if not state then return compact.outcome(base, id) end
-  if state ~= 'completed' then return state end
-  local ended, _, result = plain.outcome_of(kept)
-  return state, result, ended
+  -- The entry of a completed job is not read, because Redis hashes each text that Lua gets: 1 ms for a mebibyte.
+  local kept = redis.call('HGET', base .. ':results', id)
+  if kept then
+    local ended, _, result = plain.outcome_of(kept)
+    return 'completed', result, ended
+  end
+  local raw = plain.find(base, id)
+  local state = raw and state_of(base, raw)
+  if state then return state end
+  return compact.outcome(base, id)
 end
 
 -- Return the name of a job without a record, nil if there is none with this id.

@@ -507,7 +507,10 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if ttl and ttl >= 1 then return ' t' .. digits(ttl) end\n",
         "",
     ),
-    "an expired result can be read": ("    if finish.is_over(base, id) then return {'missing'} end\n", ""),
+    "an expired result can be read": (
+        "    elseif FINAL[state] and finish.is_over(base, id) then\n",
+        "    elseif false then\n",
+    ),
     "a retried job keeps its time to live": (
         "'progress', 'progress_at', 'drop', 'group'",
         "'progress', 'progress_at', 'group'",
