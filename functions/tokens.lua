@@ -2,13 +2,14 @@
 --   putToken     channel number digest expires record -> 1 | 0   0: there are as many tokens as may exist. digest: of
 --                the token itself; expires: ms, 0 = never; record: msgpack, at most 4 KiB
 --   getToken     digest -> record | ''       '' for an unknown or expired token
---   listTokens   -> { digest record }…       also the expired ones, until the next token is stored
+--   listTokens   cursor -> { next cursor, { digest record }… }   also expired ones, until the next token is stored.
+--                The cursor "0" starts and ends. Earlier builds send none, and get all rows without one.
 --   removeToken  channel number digest -> 1 | 0
 --   store:
 --     tokens  hash  digest -> `<expires ms> <record>`; at most 500
 
 do
-  local MOST, MOST_BYTES = 500, 4096
+  local MOST, MOST_BYTES, LISTED = 500, 4096, 100
 
   local function is_over(stored, now)
     local expires = tonumber(string.match(stored, '^%d+'))
@@ -16,7 +17,7 @@ do
   end
 
   local function record_of(stored)
-    return string.match(stored, '^%d+ (.*)$')
+    return string.sub(stored, string.find(stored, ' ', 1, true) + 1)    -- faster than matching a large record
   end
 
   local function rows_of(base)
@@ -42,10 +43,11 @@ do
     return record_of(stored)
   end, {'no-writes'})
 
-  register('listTokens', function(base)
-    local flat, rows = rows_of(base), {}
+  register('listTokens', function(base, args)
+    local page = args[1] and redis.call('HSCAN', base .. ':tokens', args[1], 'COUNT', LISTED)
+    local flat, rows = page and page[2] or rows_of(base), {}
     for i = 1, #flat, 2 do rows[#rows + 1] = {flat[i], record_of(flat[i + 1])} end
-    return rows
+    return page and {page[1], rows} or rows
   end, {'no-writes'})
 
   request.register('removeToken', function(base, args)

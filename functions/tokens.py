@@ -22,8 +22,15 @@ class TokenCalls(Calls):
 
     async def list(self) -> list[tuple[str, bytes]]:
         """Return the digest and the record of each token."""
-        rows = cast("list[list[bytes]]", await self._caller.read("listTokens"))
-        return [(text(digest), record) for digest, record in rows]
+        found: dict[str, bytes] = {}
+        cursor = "0"
+        while True:
+            # A step may repeat tokens of an earlier one.
+            position, rows = cast("tuple[bytes, list[list[bytes]]]", await self._caller.read("listTokens", [cursor]))
+            found |= {text(digest): record for digest, record in rows}
+            cursor = text(position)
+            if cursor == "0":
+                return [*found.items()]
 
     async def remove(self, digest: str) -> bool:
         """Remove a token. Return whether it existed."""

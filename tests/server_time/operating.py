@@ -44,7 +44,8 @@ async def summarize(b: Bench) -> None:
 
 @largest("putToken")
 async def put_token(b: Bench) -> None:
-    for number in range(b.many):
+    # The server keeps at most 500 tokens and refuses the others.
+    for number in range(min(b.many, 600)):
         await b.functions.tokens.put(f"{number:064}", 0, b"x" * 4_000)
 
 
