@@ -50,12 +50,13 @@ local function contains(names, name)
   return not names or names[name]
 end
 
--- Return when a signal was sent, when it expires (0: never), its name, its data and its question.
+-- Return when a signal was sent, when it expires (0: never), its name, its question, and where its data begin. The data
+-- are not copied, because Redis hashes each text that Lua gets, and a mailbox may be large.
 local function parse(signal)
-  local sent, expires, head, data = string.match(signal, '^(%d+) (%d+) ([^' .. SEP .. ']*)' .. SEP .. '(.*)$')
+  local sent, expires, head, from = string.match(signal, '^(%d+) (%d+) ([^' .. SEP .. ']*)' .. SEP .. '()')
   if not head then return nil end
   local name, question = string.match(head, '^([^' .. ASKS .. ']*)' .. ASKS .. '?(.*)$')
-  return sent, expires, name, data, question
+  return sent, expires, name, question, from
 end
 
 local function counts_of(base, id, seen)
@@ -366,9 +367,9 @@ end)
 register('getMailbox', function(base, args)
   local rows, now = {}, clock.now()
   for _, signal in ipairs(redis.call('LRANGE', base .. ':signals:' .. args[1], '0', '-1')) do
-    local sent, expires, name, data, question = parse(signal)
+    local sent, expires, name, question, from = parse(signal)
     if name and (expires == '0' or tonumber(expires) > now) then
-      rows[#rows + 1] = {name, data, tonumber(sent), tonumber(expires), question}
+      rows[#rows + 1] = {name, string.sub(signal, from), tonumber(sent), tonumber(expires), question}
     end
   end
   return rows
