@@ -93,13 +93,6 @@ do
     flat[n + 1], flat[n + 2] = priority, item
   end
 
-  -- Return true if an item without a priority comes after all items of a list.
-  function line_rests.is_last(base, behind, key, item)
-    local noted = behind.lists[key]
-    local last = noted and noted[#noted] or redis.call('LINDEX', name_of(base, key), '-1')
-    return not last or comes_before(last, item)
-  end
-
   -- Replace the list of a key with a zset.
   function line_rests.replace_list(base, behind, key)
     behind.zsets[key], behind.lists[key] = take_list(base, key, behind.lists[key] or {}), nil

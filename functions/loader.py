@@ -53,6 +53,7 @@ FILES: Final = (
     "line_rests",
     "key_lines",
     "keyed",
+    "keyed_reviews",
     "keyed_limits",
     "event_content",
     "stopping",

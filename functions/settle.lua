@@ -361,7 +361,7 @@ end
 -- claims directly.
 local function claim_or_wait(base, caller, call)
   local consumer, slots, seen = caller.consumer, caller.slots, call.seen
-  scheduled.promote(base, call, slots > 0 and not (seen.paused or seen.limits or call.ends_jobs))
+  scheduled.promote(base, call, slots > 0 and not seen.limits)
   if seen.paused and not ends_pause(base, call) then
     return {n = 0, tokens = {}}, wakeup.settle_down(base, caller, slots, call)
   end

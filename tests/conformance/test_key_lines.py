@@ -8,7 +8,7 @@ import pytest
 
 from glidemq_async import JobOptions, TokenBucket
 from glidemq_async.functions.outcomes import Released
-from tests.support.fake_worker import FakeWorker, leases_of
+from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue, echo, worker_of
 from tests.support.stores import RunningStore
 
@@ -162,37 +162,6 @@ async def test_a_job_that_returns_gets_its_old_position_in_a_line_with_a_list(
         await fake_worker.settle_as(lease, Released())
         assert await queue.check() == []
     assert await run_order(fake_worker) == ids
-
-
-@everywhere
-async def test_a_call_that_ends_runs_and_claims_serves_the_keys_in_turns(
-    queue: AnyQueue, fake_worker: FakeWorker
-) -> None:
-    ids = await add_keyed(queue, *["a", "b", "c"] * 3, "d", "e")
-    first = await fake_worker.claim(3)
-    second = leases_of(await fake_worker.claim_directly(4, 30_000, *first))
-    assert [lease.id for lease in second] == [ids[9], ids[10], ids[3], ids[4]]
-    assert await queue.check() == []
-    third = leases_of(await fake_worker.claim_directly(3, 30_000, *second))
-    assert [lease.id for lease in third] == [ids[5], ids[6], ids[7]]
-    assert await queue.check() == []
-    assert await fake_worker.claim(3) == []
-    await fake_worker.complete(*third)
-    assert await run_order(fake_worker) == [ids[8]]
-
-
-@everywhere
-async def test_a_call_that_ends_runs_and_claims_none_makes_the_keys_ready(
-    queue: AnyQueue, fake_worker: FakeWorker
-) -> None:
-    """The jobs at the head of the queue, which have a turn of their sources, take the only slot."""
-    ids = await add_keyed(queue, "a", "b", "a", "b")
-    first = await fake_worker.claim(2)
-    plain = await queue.add("n")
-    second = leases_of(await fake_worker.claim_directly(1, 30_000, *first))
-    assert await queue.check() == []
-    rest = await run_order(fake_worker)
-    assert sorted([*(lease.id for lease in second), *rest]) == sorted([*ids[2:], plain.id])
 
 
 @everywhere

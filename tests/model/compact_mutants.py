@@ -29,25 +29,9 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "        return letter == LIST and text or LIST .. text\n",
         "        return text\n",
     ),
-    "a line does not note that its list has become a zset": (
-        "      redis.call('HSET', name, key, ZSET .. string.sub(redis.call('HGET', name, key), 2))\n",
-        "",
-    ),
-    "a job enters the end of a list although it comes earlier": (
-        "    return not last or comes_before(last, item)\n",
-        "    return true\n",
-    ),
-    "the new jobs of a call are lost when a list becomes a zset": (
-        "    for i = 1, #more do items[#items + 1] = more[i] end\n",
-        "",
-    ),
     "keys that a claim keeps are not ready after it": (
-        "    note_ready(base, ready, call.seen)\n  end\n\n  -- Take",
-        "  end\n\n  -- Take",
-    ),
-    "a claim keeps the text of a line that changes": (
-        "not known any more.\n  if call.freed then keyed.write_freed(base, call) end\n",
-        "not known any more.\n",
+        "  note_ready(base, ready, call.seen)\nend\n\n-- Take",
+        "end\n\n-- Take",
     ),
     "a job of a line with priorities enters at the end": (
         "  if first ~= second then return first < second end\n",
@@ -84,7 +68,7 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the keys of completed runs are not reviewed": (
-        "      review_ended(base, ended, call, keeps and not touched)\n",
+        "    review_ended(base, ended, call, keeps and not touched)\n",
         "",
     ),
     "compact jobs have no event when they complete": (

@@ -347,7 +347,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      if count >= most or left < 0 then",
         "      if left < 0 then",
     ),
-    "a key that waits for its window or its bucket is not noted": ("    note_sleeping(base, sleeping, call)\n", ""),
+    "a key that waits for its window or its bucket is not noted": ("  note_sleeping(base, sleeping, call)\n", ""),
     "a key that can start more jobs leaves the index": (
         "elseif taken < room then",
         "elseif false then",
