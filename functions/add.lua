@@ -4,12 +4,14 @@
 --             ttl, reply, priority, lifo, key, cost, dedup }, ms, a reply channel, thousandths of a token, { id, ttl,
 --             mode } (see dedup.lua)
 --     first   the first generated id when all generated ids are consecutive; otherwise '' and `ids` lists them in order
---     ids     '' if the call had one job and has pushed it to an idle worker, see one_plain.lua
 --     outcomes  flat { position, status, id }, positions from 1. "duplicate" or "completed": the job was not added, and
 --               `id` is the existing job. "held": the job was added, and waits for the end of another job.
 --               May be '' instead of an empty list
 --     added     the number of jobs that the call has considered. If it is lower than n, the budget of the call was
 --               spent, and the caller sends the other jobs in its next call.
+--   addJob    channel number incarnation name data extra -> as above, or "<now> <id>"
+--     the short form, for one job with a generated id and without `opts`
+--     "<now> <id>"  the job was pushed to an idle worker, see one_plain.lua
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
 local add = {}
@@ -336,7 +338,7 @@ end
 
 -- Return the fields of `meta2` that a plain add needs.
 local function read_meta(base)
-  return redis.call('HMGET', base .. ':meta2', 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits', 'features',
+  return redis.call('HMGET', keys_of(base).meta2, 'paused', 'numeric_ids', 'mode', 'incarnation', 'limits', 'features',
     'shortest_lease')
 end
 
@@ -391,12 +393,15 @@ end
 request.register('addJob', function(base, args)
   -- A call with a few jobs cannot exceed a budget, so it does not read the clock.
   local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
-  if one_plain.is_awaited(args) then
-    local meta = read_meta(base)
-    incarnation.check(args[9], meta[4])
-    local channel, ttl = one_plain.reply_of(base, args, meta)
-    if channel then return one_plain.add_awaited(base, args, channel, ttl, meta, clock.now()) end
-    how = {meta = meta}
+  if one_plain.is_short(args) then
+    if one_plain.is_awaited(args) then
+      local meta = read_meta(base)
+      incarnation.check(args[3], meta[4])
+      local channel, ttl = one_plain.reply_of(base, args, meta)
+      if channel then return one_plain.add_awaited(base, args, channel, ttl, meta, clock.now()) end
+      how = {meta = meta}
+    end
+    args = {args[1], args[2], '1', '', args[4], args[5], '', args[6], args[3]}
   end
   local call, first, ids, outcomes, added = add.all(base, add.parse(args, 3), how)
   call.args = args

@@ -41,6 +41,8 @@ class AddCalls(Calls):
 
     async def jobs(self, jobs: Sequence[AddRequest], wait: Wait = "default") -> AddReply:
         """Add jobs in as many calls as they need. Return one id and outcome per input, in order."""
+        if len(jobs) == 1:
+            return await self.one(jobs[0], wait)
         now, ids, outcomes = await self.some(jobs, wait)
         while len(ids) < len(jobs):
             reply = await self.some(jobs[len(ids) :], wait)
@@ -57,8 +59,13 @@ class AddCalls(Calls):
         return self._one_with_extra(job, wait)
 
     async def _one_with_extra(self, job: AddRequest, wait: Wait) -> AddReply:
-        grouped, args = self._grouped, (1, *job, self._caller.incarnation)
+        grouped, incarnation = self._grouped, self._caller.incarnation
+        args = (1, *job, incarnation) if job.opts else (incarnation, job.name, job.data, job.extra)
         reply = await self._caller.once("addJob", args, wait=wait, messages_first=grouped.has_pushed)
+        if isinstance(reply, bytes):
+            grouped.has_pushed = True
+            instant, _, id_ = reply.partition(b" ")
+            return AddReply(int(instant), [id_.decode()], {})
         now, first, listed, outcomes, _ = cast("list[object]", reply)
         grouped.has_pushed = listed == PUSHED
         if outcomes or listed:

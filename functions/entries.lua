@@ -102,7 +102,7 @@ end
 -- entries of `fifo`. A counter that starts anew was lost, unless the queue is new. It then continues behind the last
 -- entry.
 function entries.reserve(base, n)
-  local last = redis.call('INCRBY', base .. ':id', digits(n))
+  local last = redis.call('INCRBY', keys_of(base).id, digits(n))
   if last > n then return last end
   local number = last_number(base)
   return number and redis.call('INCRBY', base .. ':id', number) or last

@@ -162,8 +162,9 @@ end
 
 -- Append an entry of n events with this text.
 function events.append(base, text, n, call)
-  local key = base .. ':events'
-  local total = redis.call('HINCRBY', base .. ':meta2', 'events', digits(n))
+  local keys = keys_of(base)
+  local key = keys.events
+  local total = redis.call('HINCRBY', keys.meta2, 'events', digits(n))
   local seq, t = digits(total - n), digits(call.now)
   if call.contents then
     redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', cmsgpack.pack(call.contents))

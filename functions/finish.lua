@@ -59,9 +59,9 @@ end
 function finish.answer(base, channels, state, id, payload)
   local text
   if #payload > PUBLISH_MAX then
-    text = state .. '? ' .. #id .. ' ' .. id
+    text = state .. '? ' .. digits(#id) .. ' ' .. id
   else
-    text = state .. ' ' .. #id .. ' ' .. id .. payload
+    text = state .. ' ' .. digits(#id) .. ' ' .. id .. payload
   end
   -- These calls come after writes, so they must not raise. Clients that wait also read the record.
   if not string.find(channels, ' ', 1, true) then
@@ -154,6 +154,11 @@ local function put(key, ids, instant)
     n = n + 2
   end
   in_chunks('ZADD', key, nil, members)
+end
+
+-- Hold the record of a job as finish.await_receipts does, in a call that need not look at the others.
+function finish.hold(base, id, call)
+  redis.call('ZADD', queue_flags.create(base, 'held', call.seen), digits(call.now + HOLD_MS), id)
 end
 
 -- Hold the records of these jobs until each channel has confirmed the reply, or for a minute. A message that was
@@ -352,14 +357,15 @@ function finish.kept_by(policy, seen)
   return count, age, nil
 end
 
--- Apply the policy of n plain jobs that have just completed, and whose outcomes are stored.
-function finish.trim_results(base, policy, n, call)
+-- Apply the policy of n plain jobs that have just completed, and whose outcomes are stored. most_slack: how many more
+-- jobs than the policy keeps may remain (default: SLACK), if it keeps at least LAX jobs.
+function finish.trim_results(base, policy, n, call, most_slack)
   policy = adopt_policy(base, 'completed', policy, call.seen)
   local count, age = policy_of('completed', policy)
   -- Age alone can wait for the next sweep. The default policy does, which saves a command.
   local most = call.left or n + TRIM_STEP
   if most <= 0 then return end
-  local slack = n <= finish.SLACK and count >= LAX and finish.SLACK or nil
+  local slack = n <= finish.SLACK and count >= LAX and (most_slack or finish.SLACK) or nil
   call.left = most - trim(base, 'completed', count, policy ~= '' and age or -1, call.now, call.seen, most, slack)
 end
 

@@ -135,7 +135,8 @@ FILES: Final = (
 
 
 _GLOBAL_NAMES: Final = (
-    "redis, string, table, math, cmsgpack, tonumber, tostring, type, next, ipairs, pairs, select, unpack, pcall, error"
+    "redis, string, table, math, cmsgpack, tonumber, tostring, type, next, ipairs, pairs, select, unpack, pcall, "
+    "error, setmetatable"
 )
 _GLOBALS: Final = f"""
 local function all_globals() return {_GLOBAL_NAMES} end

@@ -13,12 +13,24 @@ do
     return base .. ':metrics:' .. state .. ':' .. digits(hour)
   end
 
-  -- Count n jobs that ended now; run_ms: the total duration of their last runs, 0 for jobs that did not run.
+  local last_base, last_state, last_minute, last_key, last_field = nil, nil, nil, nil, nil
+
+  -- Set last_key and last_field to those of a minute. Most calls of a queue follow in the same minute.
+  local function look(base, state, minute)
+    if minute == last_minute and state == last_state and base == last_base then return end
+    last_base, last_state, last_minute = base, state, minute
+    last_key, last_field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60) .. ':n'
+  end
+
+  -- Count n jobs that ended now; run_ms: the total duration of their last runs, 0 for jobs that did not run. Return how
+  -- many jobs of this state have ended in this minute.
   function metrics.count(base, state, n, run_ms, now)
-    local minute = math.floor(now / MINUTE_MS)
-    local key, field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60)
-    if redis.call('HINCRBY', key, field .. ':n', digits(n)) == n then redis.call('PEXPIRE', key, KEEP_MS) end
-    if run_ms > 0 then redis.call('HINCRBY', key, field .. ':ms', digits(run_ms)) end
+    local minute = (now - now % MINUTE_MS) / MINUTE_MS
+    look(base, state, minute)
+    local total = redis.call('HINCRBY', last_key, last_field, digits(n))
+    if total == n then redis.call('PEXPIRE', last_key, KEEP_MS) end
+    if run_ms > 0 then redis.call('HINCRBY', last_key, digits(minute % 60) .. ':ms', digits(run_ms)) end
+    return total
   end
 
   local function minutes_of(base, state, hour, first, last, rows)

@@ -7,11 +7,17 @@ local one_run = {}
 local SMALL = entries.SMALL
 -- The number of arguments of a call with one group of one run and no other run, and the positions of some of them.
 local ARGUMENTS, RAN, STARTED, ENTRY, PAYLOAD = 16, 7, 10, 13, 15
+-- The same for the short form.
+local SHORT, CALLER, SHORT_RAN, SHORT_STARTED, SHORT_ENTRY, SHORT_PAYLOAD = 7, 3, 4, 5, 6, 7
 -- The flags of a call, and whether the worker accepts pushes. With "g" it has received the last one.
 local ACCEPTS = {[''] = false, p = true, pg = true}
 -- the structures that a queue may have here
 local KNOWN = {'waiters', 'held', 'results'}
 local MOST_CLAIMED = 8
+local LONGEST = 1e12             -- ms
+-- Every TURN-th job that ends in a minute, and the first one, releases held jobs and applies the retention for the
+-- others, so up to TURN - 1 more jobs than at a turn may remain.
+local TURN = 8
 
 do
   -- matches the flags of a queue in which a settle or a claim looks at more than this file does; made by the first call
@@ -34,138 +40,211 @@ do
       or not queue_flags.is_compared(base) then return nil end
     local known = known_of(features)
     return known and {features = features, horizon = number_of(meta[5]), incarnation = meta[3],
-      keep = {completed = '', failed = ''}, shortest_lease = number_of(meta[7]),
-      special = number_of(meta[8]) or 0, waiters = known.waiters, held = known.held, results = known.results}
+      shortest_lease = number_of(meta[7]), special = number_of(meta[8]) or 0, waiters = known.waiters,
+      held = known.held, results = known.results}
   end
 end
 
--- Return the duration of the run of a settleAndClaim call, ms. Return nil if the call has more than one run, or one
--- that this file does not settle.
-local function duration_of(args)
-  if #args ~= ARGUMENTS or ACCEPTS[args[6]] == nil or args[9] ~= '1' or args[11] ~= ''
-    or args[12] ~= '1' or args[14] ~= '1' or args[16] ~= '0' or #args[PAYLOAD] > SMALL then return nil end
-  local ran = string.match(args[RAN], '^(%d+) 0$')
-  return ran and string.find(args[STARTED], '^%d+$') and string.find(args[ENTRY], '^%d+%-%d+$') and tonumber(ran)
+-- Return true if a settleAndClaim call has one run that this file may settle.
+local function has_one(args)
+  return #args == ARGUMENTS and args[9] == '1' and args[11] == '' and args[12] == '1' and args[14] == '1'
+    and args[16] == '0'
+end
+
+local caller_of
+
+do
+  local MOST = 64
+  local callers, n_callers = {}, 0
+
+  -- Return what a call of the short form says of its caller: { slots, lock, flags, incarnation }. Most calls of a
+  -- worker have the same text.
+  function caller_of(text)
+    local known = callers[text]
+    if known then return known end
+    local slots, lock, flags, identity = string.match(text, '^(%d+) (%d+) (%l*) (.*)$')
+    if not slots then fail('ARGUMENT', 'not the caller of a short settleAndClaim call: ' .. text) end
+    if n_callers == MOST then callers, n_callers = {}, 0 end
+    known = {slots = slots, lock = lock, flags = flags, incarnation = identity}
+    callers[text], n_callers = known, n_callers + 1
+    return known
+  end
+end
+
+-- Return true if a settleAndClaim call has the short form.
+function one_run.is_short(args)
+  return #args == SHORT
+end
+
+-- Return the arguments of a call of the short form in the long form. caller: of caller_of.
+local function in_long_form(args, caller)
+  return {args[1], args[2], args[1], caller.slots, caller.lock, caller.flags, args[SHORT_RAN] .. ' 0',
+    caller.incarnation, '1', args[SHORT_STARTED], '', '1', args[SHORT_ENTRY], '1', args[SHORT_PAYLOAD], '0'}
+end
+
+-- The same, also for other files.
+function one_run.in_long_form(args)
+  return in_long_form(args, caller_of(args[CALLER]))
 end
 
 do
   local count, age
 
   -- Return true if the outcome of a job goes into `results`, and the retention of the queue keeps it there; and if all
-  -- entries that were added after the job are small plain jobs (`special` in entries.lua). Sets in seen: kept, the
-  -- number of kept outcomes.
+  -- entries that were added after the job are small plain jobs (`special` in entries.lua).
   local function is_usual(base, number, started, now, seen)
     if not count then count, age = finish.kept_by('') end
     if not number or number < seen.special or now - started > age * completing.LONG_RUN then return false end
-    seen.kept = results.count(base, seen)
     return not results.is_late(base, number, number, count, seen)
   end
 
+  -- Hold the record of the job for a client that was notified.
+  local function hold(base, id, call)
+    if call.is_turn or not call.seen.held then
+      finish.await_receipts(base, {id}, call.now, call.seen)
+      finish.release_ended(base, TURN, call)
+    else
+      finish.hold(base, id, call)
+    end
+  end
+
   -- Store the outcome of the job and notify the clients that wait for it.
-  local function store(base, id, payload, started, call)
-    local seen = call.seen
+  local function store(base, id, call)
+    local seen, payload = call.seen, call.payload
     local key = queue_flags.create(base, 'results', seen)
-    redis.call('HSET', key, id, digits(call.now) .. ' ' .. started .. ' ' .. payload)
-    local channels = seen.waiters and redis.call('HGET', base .. ':waiters', id)
+    redis.call('HSET', key, id, digits(call.now) .. ' ' .. call.started .. ' ' .. payload)
+    local channels = seen.waiters and redis.call('HGET', keys_of(base).waiters, id)
     if not channels then return end
     finish.answer(base, channels, 'completed', id, payload)
     call.notified = true
-    finish.await_receipts(base, {id}, call.now, seen)
-    finish.release_ended(base, 1, call)
+    hold(base, id, call)
   end
 
-  -- Remove the oldest completed jobs if more are kept than usual. kept: the number of jobs in `results`.
-  local function trim(base, kept, call)
-    if kept + redis.call('ZCARD', base .. ':completed') - count <= finish.SLACK then return end
-    call.left, call.seen.newest, call.seen.kept = finish.most_removed(1), call.number, nil
-    finish.trim_results(base, '', 1, call)
+  -- Remove the oldest completed jobs if more are kept than usual.
+  local function trim(base, call)
+    local seen, slack = call.seen, finish.SLACK + 1 - TURN
+    seen.kept = nil
+    if results.count(base, seen) + redis.call('ZCARD', base .. ':completed') - count <= slack then return end
+    call.left, seen.newest, seen.keep = finish.most_removed(1), call.number, {completed = '', failed = ''}
+    finish.trim_results(base, '', 1, call, slack)
   end
 
   -- End a run that had already lost its lease, or whose entry was not pending for another reason. Return the refused
   -- run, flat.
   local function complete_lost(base, args, call)
+    if one_run.is_short(args) then args = in_long_form(args, call.caller) end
     local group = {started = args[STARTED], policy = '', results = PAYLOAD - 1, kept = count, newest = call.number,
       valid = false}
     local done, answer = {}, {}
+    call.lines, call.seen.keep = {}, {completed = '', failed = ''}
     completing.one_by_one(base, args, group, ENTRY, ENTRY, 1, done, answer, call, outcomes.apply.c)
     completing.finish(base, group, call)
     finish.store(base, done, call, {completed = call.ran})
     return answer
   end
 
-  -- Return the state of the call, see queue_flags.call; nil if the run is not usual. started: when it began.
-  function one_run.usual(base, id, started, seen)
-    local now, past = clock.now()
-    local number = tonumber(id)
-    if not is_usual(base, number, started, now, seen) then return nil end
-    return {now = now, past = past, seen = seen, lines = {}, number = number}
+  -- Return true if the run is usual.
+  function one_run.is_usual(base, call)
+    return is_usual(base, call.number, tonumber(call.started), call.now, call.seen)
   end
 
-  -- End the run. Return the refused run, flat.
+  -- End the run. Return the refused run, flat; nil if it is not refused.
   function one_run.complete(base, args, call)
-    local raw, started, kept = args[ENTRY], args[STARTED], call.seen.kept + 1
-    local id = plain.id_of(raw)
-    if redis.call('XACK', base .. ':fifo', GROUP, raw) == 0 then return complete_lost(base, args, call) end
-    call.lines.completed = {'completed', id}
-    store(base, id, args[PAYLOAD], started, call)
-    trim(base, kept, call)
-    metrics.count(base, 'completed', 1, call.ran, call.now)
-    return {}
+    local id = call.id
+    if redis.call('XACK', keys_of(base).fifo, GROUP, call.raw) == 0 then return complete_lost(base, args, call) end
+    local nth = metrics.count(base, 'completed', 1, call.ran, call.now)
+    call.is_turn = nth % TURN == 0 or nth == 1
+    store(base, id, call)
+    if call.is_turn then trim(base, call) end
+    return nil
   end
 end
 
--- Claim up to `slots` jobs, which are plain, see one_run.usual. Return them as a settle call returns them, and true if
--- the caller should call again. The next call also creates a missing group.
+local NOTHING = {n = 0, tokens = {}}
+
+-- Claim up to `slots` jobs, which are plain, see one_run.is_usual. Return them as a settle call returns them, and true
+-- if the caller should call again. The next call also creates a missing group.
 local function take(base, consumer, slots, call)
-  local out, most = {n = 0, tokens = {}}, math.min(claim.usual_step(MOST_CLAIMED), slots)
+  local most = math.min(claim.usual_step(MOST_CLAIMED), slots)
   local rows, is_missing = push.read_new(base, consumer, most)
-  if not rows then return out, is_missing end
+  if not rows then return NOTHING, is_missing end
+  local out = {n = 0, tokens = {}}
+  call.lines = call.lines or {completed = {'completed', call.id}}
   claimed_rows.put_plain_rows(out, rows, call)
   return out, #rows == most and most < slots
+end
+
+-- Return the state of a call, see queue_flags.call, if this file can execute it, otherwise nil. reply: of
+-- one_run.begin; caller: as caller_of returns it; the other arguments are those of the call.
+local function begun(base, reply, caller, consumer, ran, started, raw, payload)
+  local slots, lock, flags = number_of(caller.slots), number_of(caller.lock), caller.flags
+  ran = number_of(ran)
+  if not (slots and slots > 0 and lock and ran and ran < LONGEST) or ACCEPTS[flags] == nil or #payload > SMALL
+    or not string.find(started, '^%d+$') or not string.find(raw, '^%d+%-%d+$') then return nil end
+  if flags ~= 'pg' and push.has_pushed(reply) then return nil end
+  local seen = one_run.flags_of(base, redis.call('HMGET', keys_of(base).meta2, 'paused', 'keep_completed',
+    'incarnation', 'features', 'horizon', 'regrouped', 'shortest_lease', 'special'))
+  if not seen then return nil end
+  incarnation.check(caller.incarnation, seen.incarnation)
+  local now, past = clock.now()
+  local id = plain.id_of(raw)
+  local call = {now = now, past = past, seen = seen, id = id, number = tonumber(id), raw = raw,
+    started = started, payload = payload, ran = ran, consumer = consumer, slots = slots, lock = lock, shortest = lock,
+    accepts = ACCEPTS[flags], reply = reply, caller = caller, is_turn = false, notified = false}
+  return one_run.is_usual(base, call) and call
 end
 
 -- Return the state of a settleAndClaim call that this file can execute, otherwise nil. unbroken: true if the server
 -- knows the previous call of the worker; reply: the stored reply to that call.
 function one_run.begin(base, args, unbroken, reply)
-  local ran, slots, lock = duration_of(args), number_of(args[4]), number_of(args[5])
-  if not (unbroken and ran and slots and slots > 0 and lock) then return nil end
-  if args[6] ~= 'pg' and push.has_pushed(reply) then return nil end
-  local seen = one_run.flags_of(base, redis.call('HMGET', base .. ':meta2', 'paused', 'keep_completed', 'incarnation',
-    'features', 'horizon', 'regrouped', 'shortest_lease', 'special'))
-  if not seen then return nil end
-  incarnation.check(args[8], seen.incarnation)
-  local call = one_run.usual(base, plain.id_of(args[ENTRY]), tonumber(args[STARTED]), seen)
-  if call then call.ran, call.slots, call.lock, call.shortest = ran, slots, lock, lock end
-  return call
+  if not unbroken then return nil end
+  if #args == SHORT then
+    local caller = caller_of(args[CALLER])
+    return begun(base, reply, caller, args[1], args[SHORT_RAN], args[SHORT_STARTED], args[SHORT_ENTRY],
+      args[SHORT_PAYLOAD])
+  end
+  local ran = has_one(args) and string.match(args[RAN], '^(%d+) 0$')
+  if not ran then return nil end
+  local caller = {slots = args[4], lock = args[5], flags = args[6], incarnation = args[8]}
+  return begun(base, reply, caller, args[3], ran, args[STARTED], args[ENTRY], args[PAYLOAD])
 end
 
 local last_lock, packed_lock
+local AFTER_EQUAL = 3            -- the bytes of a packed idle reply after the seventh one of its time
 
 -- Return the reply to be stored, as cmsgpack packs it, for a call that has refused no run, has claimed no job, and need
 -- not be followed by a call at a due time.
-local function packed_idle(args, call)
+local function packed_idle(call)
   if call.lock ~= last_lock then last_lock, packed_lock = call.lock, cmsgpack.pack(call.lock) end
-  return '\152\144\144\0\1' .. packed_lock .. '\194' .. packed_number(call.now)
-    .. (ACCEPTS[args[6]] and '\195' or '\194')
+  local accepts = call.accepts and '\195' or '\194'
+  return '\152\144\144\0\1' .. packed_lock .. '\194' .. packed_number(call.now) .. accepts
 end
 
 -- Execute the call. Return the reply.
 function one_run.settle(base, args, call)
-  local refused, consumer, slots, due = one_run.complete(base, args, call), args[3], call.slots, call.now
+  local refused, consumer, slots, due = one_run.complete(base, args, call), call.consumer, call.slots, call.now
   local jobs, more = take(base, consumer, slots, call)
   if more then
     redis.call('ZREM', base .. ':idle', consumer)
   elseif jobs.n < slots then
-    due = wakeup.register(base, consumer, slots - jobs.n, call)
+    -- The queue has no timer, because it has none of the structures with due times.
+    due = 0
+    redis.call('ZADD', keys_of(base).idle, digits(slots - jobs.n), consumer)
   else
     due = 0
   end
   if jobs.n > 0 then push.note_lease(base, call.shortest, call) end
-  events.write(base, call)
-  local is_idle = jobs.n == 0 and due == 0 and not refused[1]
-  request.remember(base, args[1], args[2], not is_idle and {refused, jobs.tokens, due, 1, call.lock, false, call.now,
-    ACCEPTS[args[6]]}, request.WEEK_MS, is_idle and packed_idle(args, call))
+  if call.lines then events.write(base, call) else events.append(base, 'completed' .. SEP .. call.id, 1, call) end
+  if jobs.n == 0 and due == 0 and not refused then
+    local packed = packed_idle(call)
+    request.remember_packed(base, args[1], args[2], packed, #packed - AFTER_EQUAL, call.reply,
+      request.LONG_WEEK_MS)
+    if #args == SHORT then return (call.now * 1000 + call.past) * (call.notified and -1 or 1) end
+  else
+    request.remember(base, args[1], args[2], {refused or {}, jobs.tokens, due, 1, call.lock, false, call.now,
+      call.accepts}, request.WEEK_MS)
+  end
   -- The server looks up seven names in each table of a reply, so an empty one is left out.
-  return {call.now, refused[1] and refused or '', jobs.n > 0 and jobs or '', due, -1, call.notified and 4 or 0,
-    call.past or 0, 1, call.now}
+  return {call.now, refused or '', jobs.n > 0 and jobs or '', due, -1, call.notified and 4 or 0, call.past or 0, 1,
+    call.now}
 end

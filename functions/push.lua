@@ -45,12 +45,31 @@ local function unpacked(reply)
   if readable and type(answer) == 'table' then return number, answer, tokens end
 end
 
--- Return the number of the last call of a worker that accepts a push, and its lease; otherwise nil.
-function push.accepting(base, consumer)
-  local reply = redis.pcall('GET', base .. ':call:' .. consumer)
-  if type(reply) ~= 'string' or string.byte(reply, -1) ~= ACCEPTS then return nil end
-  local number, answer = unpacked(reply)
-  return number, answer and tonumber(answer[5])
+do
+  -- The leases of workers, by the part of an idle reply before its time. Unpacking a reply costs 7,000 instructions.
+  local leases, n_leases = {}, 0
+  local MOST_LEASES, MOST_BYTES_BEFORE = 256, 16
+  -- An idle reply ends with its time, which has nine bytes, and ACCEPTS.
+  local BEFORE_TIME, TIME = -11, 207
+  local NOTHING_CLAIMED = '^\152\144\144'
+
+  -- Return the number of the last call of a worker that accepts a push, and its lease; otherwise nil.
+  function push.accepting(base, consumer)
+    local reply = redis.pcall('GET', base .. ':call:' .. consumer)
+    if type(reply) ~= 'string' or string.byte(reply, -1) ~= ACCEPTS then return nil end
+    local number = string.match(reply, '^%d+')
+    if not number then return nil end
+    local before = string.sub(reply, #number + 2, BEFORE_TIME)
+    local is_idle = string.byte(reply, BEFORE_TIME + 1) == TIME
+    if is_idle and leases[before] then return number, leases[before] end
+    local _, answer = unpacked(reply)
+    local lease = answer and tonumber(answer[5])
+    if lease and is_idle and #before < MOST_BYTES_BEFORE and string.find(before, NOTHING_CLAIMED) then
+      if n_leases == MOST_LEASES then leases, n_leases = {}, 0 end
+      leases[before], n_leases = lease, n_leases + 1
+    end
+    return number, lease
+  end
 end
 
 -- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it. A worker that
@@ -72,7 +91,8 @@ end
 -- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
 -- The second value is true if the group of the workers is missing.
 function push.read_new(base, consumer, n)
-  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', base .. ':fifo', '>')
+  local reply = redis.pcall('XREADGROUP', 'GROUP', GROUP, consumer, 'COUNT', digits(n), 'STREAMS', keys_of(base).fifo,
+    '>')
   if not reply then return nil, false end
   if reply.err then return nil, true end
   return reply[1][2]
@@ -133,7 +153,7 @@ function push.claim_one(base, consumer, entry, name, data, call)
     push.undo(base, rows)
     return nil
   end
-  return 'j' .. number .. ' ' .. digits(call.now) .. ' ' .. entry .. ' ' .. #name .. ' ' .. name .. data, lock
+  return 'j' .. number .. ' ' .. digits(call.now) .. ' ' .. entry .. ' ' .. digits(#name) .. ' ' .. name .. data, lock
 end
 
 -- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller

@@ -185,7 +185,7 @@ end
 -- function follows writes and must not fail. The caller writes the structure in any case, and does that before it calls
 -- another function.
 function queue_flags.create(base, name, seen)
-  local key = base .. ':' .. name
+  local key = keys_of(base)[name]
   if seen and seen[name] then return key end
   local features, letter = seen and seen.features, letter_of(name)
   if features == nil then features = redis.call('HGET', base .. ':meta2', 'features') end

@@ -20,28 +20,45 @@
 local request = {}
 local KEEP_MS = '600000'         -- text, so that calls need not format a number
 request.WEEK_MS = '604800000'    -- longer than the longest lease, which is a day
+-- The expiry of a reply that later ones keep. The first bytes of a packed time are equal for 65 seconds, and the first
+-- digits of one for 100 seconds.
+local LONG_KEEP_MS = '700000'
+request.LONG_WEEK_MS = '604900000'
 
 -- Return the stored reply if this call has been executed before. Otherwise return nil, true if the server knows the
 -- previous call of the channel, and what is stored of that call. Raises REPLAY for a number older than the last one.
-function request.replay(base, channel, number)
+-- n: the number of the call as a number.
+function request.replay(base, channel, number, n)
   local kept = redis.call('GET', base .. ':call:' .. channel)
   if not kept then return nil, number == '1' end
   local at = string.find(kept, ' ', 1, true)
   local last = string.sub(kept, 1, at - 1)
   if last == number then return (cmsgpack.unpack(string.sub(kept, at + 1))) end
-  local ahead = number - last
+  local ahead = n - last
   if ahead < 0 then
     fail('REPLAY', 'call ' .. number .. ' of request channel ' .. channel .. ' is older than its last call ' .. last)
   end
   return nil, ahead == 1, kept
 end
 
--- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes). packed: the reply as
--- cmsgpack packs it, if the caller has that.
-function request.remember(base, channel, number, answer, keep_ms, packed)
-  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. (packed or cmsgpack.pack(answer)), 'PX',
-    keep_ms or KEEP_MS)
+-- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).
+function request.remember(base, channel, number, answer, keep_ms)
+  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
   return answer
+end
+
+-- The same for a reply that the caller has packed. Setting an expiry costs as much as the rest of the command. So the
+-- reply keeps the expiry of the reply before it if both have the same form, and times with the same first digits.
+-- n_equal: the number of first bytes that are then equal; kept: what is stored of the previous call, nil if nothing is;
+-- keep_ms: how long to keep the reply, as text (default: ten minutes, and the time in which first digits are equal).
+function request.remember_packed(base, channel, number, packed, n_equal, kept, keep_ms)
+  local key = base .. ':call:' .. channel
+  local at = kept and string.find(kept, ' ', 1, true)
+  if at and string.sub(kept, at + 1, at + n_equal) == string.sub(packed, 1, n_equal) then
+    redis.call('SET', key, number .. ' ' .. packed, 'KEEPTTL')
+  else
+    redis.call('SET', key, number .. ' ' .. packed, 'PX', keep_ms or LONG_KEEP_MS)
+  end
 end
 
 -- Let the reply expire soon, because the owner of the channel makes no further call.
@@ -50,14 +67,15 @@ function request.leave(base, channel)
 end
 
 -- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number. It returns
--- the reply, and also the packed one if it has that.
+-- the reply, or the reply, the packed one and `n_equal` of request.remember_packed.
 function request.register(name, callback, flags)
   register(name, function(base, args)
     local channel, number = args[1], args[2]
-    integer('request number', number)
-    local kept = request.replay(base, channel, number)
-    if kept ~= nil then return kept end
-    local answer, packed = callback(base, args)
-    return request.remember(base, channel, number, answer, nil, packed)
+    local reply, _, kept = request.replay(base, channel, number, integer('request number', number))
+    if reply ~= nil then return reply end
+    local answer, packed, n_equal = callback(base, args)
+    if not packed then return request.remember(base, channel, number, answer) end
+    request.remember_packed(base, channel, number, packed, n_equal, kept)
+    return answer
   end, flags)
 end

@@ -51,6 +51,12 @@
 --     settled  the number of runs that the call has settled, the groups first. The others keep their leases, and the
 --              caller sends them in its next call.
 --     claimed  when the jobs were claimed, ms; before `now` in the reply to a repeated call
+--   settleAndClaim  channel number caller ran started entry result -> as above, or microseconds
+--     the short form, for one plain job that completed, and a caller that claims; see one_run.lua
+--     caller        "<slots> <lock> <flags> <incarnation>" of the consumer with the name of the channel
+--     ran           the duration of the run, ms
+--     microseconds  nothing was refused, claimed or posted, and `due` is 0: `now` and `past` as one number; negative if
+--                   the call has sent a result to a waiting client
 --   finishClaim  count -> as settleAndClaim, or nil: the caller does not claim directly. jobs: without the plain jobs
 --                that the caller has read
 --     count    the number of entries that the caller has asked for
@@ -453,8 +459,10 @@ end
 
 register('settleAndClaim', function(base, args)
   open_call = nil
-  integer('request number', args[2])
-  local kept, unbroken, reply = request.replay(base, args[1], args[2])
+  local kept, unbroken, reply = request.replay(base, args[1], args[2], integer('request number', args[2]))
+  local call = not kept and one_run.begin(base, args, unbroken, reply)
+  if call then return one_run.settle(base, args, call) end
+  if one_run.is_short(args) then args = one_run.in_long_form(args) end
   local answer
   if kept then
     local now, past = clock.now()
@@ -462,12 +470,7 @@ register('settleAndClaim', function(base, args)
     answer = {now, kept[1], claim.reread(base, args[3], kept[2]), kept[3], -1, posted, past or 0, kept[4],
       kept[7] or now}
   else
-    local call = one_run.begin(base, args, unbroken, reply)
-    if call then
-      answer = one_run.settle(base, args, call)
-    else
-      answer = first_call(base, args, unbroken, reply)
-    end
+    answer = first_call(base, args, unbroken, reply)
   end
   if string.find(args[6], 'e', 1, true) then answer[5] = wakeup.send(base, args[3], 'e') or -1 end
   return answer

@@ -26,8 +26,10 @@ from glidemq_async.functions.outcomes import (
 )
 
 _ARGUMENTS_OF_A_RUN = 5
-_CONSUMER, _SLOTS, _FLAGS = 2, 3, 5
+_CHANNEL, _CONSUMER, _SLOTS, _FLAGS, _RAN = 0, 2, 3, 5, 6
 """Positions in the arguments of a call."""
+_SHORT_FLAGS = frozenset({"", "p", "pg"})
+"""The flags of calls that may have the short form."""
 _UNKEYED, _KEYED = "l", "k"
 """The prefixes of the tokens of jobs that did not wait in `fifo`."""
 _SEPARATOR = "\x1f"
@@ -145,8 +147,29 @@ class SettleRequest:
         self._group_of = [group] * len(entries)
 
     @property
+    def is_short(self) -> bool:
+        """True if the call has the short form: it settles one plain job and claims, and has no unusual flag."""
+        if len(self._groups) != 1 or len(self._group_of) != 1 or self.is_direct:
+            return False
+        [(started, policy)] = self._groups
+        head = self.head
+        return (
+            isinstance(started, int)
+            and not policy
+            and head[_FLAGS] in _SHORT_FLAGS
+            and head[_SLOTS] != 0
+            and head[_CHANNEL] == head[_CONSUMER]
+            and cast("str", head[_RAN]).endswith(" 0")
+        )
+
+    @property
     def args(self) -> list[Arg]:
         """The arguments of the call."""
+        if self.is_short:
+            [(started, _)], [group] = self._groups, self._groups.values()
+            channel, number, _, slots, lock, flags, ran = self.head
+            caller = f"{cast('int', slots)} {cast('int', lock)} {cast('str', flags)} {self.incarnation}"
+            return [channel, number, caller, cast("str", ran)[:-2], started, group.entries[0], group.results[0]]
         args: list[Arg] = [*self.head, self.incarnation, len(self._groups)]
         for (started, policy), group in self._groups.items():
             args += group.args(started, policy)
@@ -312,6 +335,9 @@ class SettleCalls(Calls):
 
 
 def _reply(request: SettleRequest, reply: object) -> SettleReply:
+    if isinstance(reply, int):
+        now, past = divmod(abs(reply), 1000)
+        return SettleReply(now, {}, claimed_jobs(b""), 0, -1, False, past, 1, has_notified=reply < 0, claimed_at=now)
     now, refused, jobs, due, listeners, posted, past, settled, claimed_at = cast(
         "tuple[int, list[object] | bytes, list[Any] | bytes, int, int, int, int, int, int]", reply
     )

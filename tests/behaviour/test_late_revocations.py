@@ -151,7 +151,7 @@ class SlowClaims(HookedStorage):
         self.claimed, self.stopped = asyncio.Event(), asyncio.Event()
 
     async def after_call(self, function: str, reply: object) -> None:
-        if function == "settleAndClaim" and cast("list[list[object]]", reply)[2]:
+        if function == "settleAndClaim" and isinstance(reply, list) and cast("list[list[object]]", reply)[2]:
             self.claimed.set()
             await self.stopped.wait()
 

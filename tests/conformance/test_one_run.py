@@ -35,6 +35,8 @@ KEPT: Final = 1000
 """How many completed jobs a queue keeps unless its options say otherwise."""
 SLACK: Final = 15
 """How many more a call that ends few jobs may leave."""
+TURN: Final = 8
+"""Every TURN-th end in a minute releases held jobs and applies the retention on the short path."""
 SMALL: Final = 10
 """A number of jobs that one call adds, claims or completes in its time."""
 
@@ -67,6 +69,13 @@ class Scene(NamedTuple):
     async def complete_others(self, number: int) -> None:
         """Add jobs and let another worker complete them."""
         await complete_jobs(self.queue, self.store, number)
+
+    async def set_ends(self, number: int) -> None:
+        """Set the number of jobs that have completed in this minute, and in the next one, which may begin soon."""
+        seconds, _ = cast("list[bytes]", await self.store.ask("TIME"))
+        for minute in (int(seconds) // 60, int(seconds) // 60 + 1):
+            key = f"{self.base}:metrics:completed:{minute // 60}"
+            await self.store.ask("HSET", key, f"{minute % 60}:n", number)
 
     async def forget_clients(self) -> None:
         """Let no client wait any more."""
@@ -124,6 +133,7 @@ async def awaited_after_others(scene: Scene) -> None:
     await other.complete(*leases)
     await scene.store.ask("ZADD", f"{scene.base}:held", 1, leases[0].id)
     await awaited(scene)
+    await scene.set_ends(TURN - 1)
 
 
 async def late(scene: Scene) -> None:
@@ -378,15 +388,58 @@ async def test_a_run_that_ends_after_a_lost_push_returns_its_job(
     assert len(short.jobs) == 1
 
 
+async def at_a_turn(scene: Scene) -> None:
+    await scene.set_ends(TURN - 1)
+
+
+async def after_a_turn(scene: Scene) -> None:
+    await scene.set_ends(TURN)
+
+
+async def before_the_first_end(scene: Scene) -> None:
+    await scene.set_ends(0)
+
+
+def kept(result: Settled) -> int:
+    """Return the number of outcomes that are kept."""
+    return len(cast("list[object]", result.data[":results"]))
+
+
 @everywhere
-@pytest.mark.parametrize("earlier", [KEPT + SLACK - 1, KEPT + SLACK])
+@pytest.mark.parametrize(
+    ("earlier", "prepare"), [(KEPT + SLACK - 1, after_a_turn), (KEPT + SLACK, at_a_turn)], ids=["within", "beyond"]
+)
 async def test_retention_removes_jobs_after_the_run_of_one_job(
-    storage: Storage, store: RunningStore, name: str, earlier: int
+    storage: Storage, store: RunningStore, name: str, earlier: int, prepare: Prepare
 ) -> None:
-    short, general = await both(Scenario(nothing, earlier=earlier), 1, storage, store, name)
+    short, general = await both(Scenario(prepare, earlier=earlier), 1, storage, store, name)
     assert short == general
-    results = cast("list[object]", short.data[":results"])
-    assert len(results) == (KEPT + SLACK if earlier < KEPT + SLACK else KEPT)
+    assert kept(short) == (KEPT + SLACK if earlier < KEPT + SLACK else KEPT)
+
+
+@everywhere
+@pytest.mark.parametrize("prepare", [at_a_turn, before_the_first_end])
+@pytest.mark.parametrize("excess", [SLACK + 1 - TURN, SLACK + 2 - TURN])
+async def test_a_turn_leaves_room_for_the_ends_before_the_next_one(
+    storage: Storage, store: RunningStore, name: str, excess: int, prepare: Prepare
+) -> None:
+    result = await settled(Scenario(prepare, earlier=KEPT + excess - 1), 1, storage, store, name, verify=False)
+    assert kept(result) == (KEPT + excess if excess + TURN - 1 <= SLACK else KEPT)
+
+
+@everywhere
+async def test_only_a_turn_releases_held_jobs(storage: Storage, store: RunningStore, name: str) -> None:
+    async def held_after(ends: int) -> int:
+        async def prepare(scene: Scene) -> None:
+            await awaited_after_others(scene)
+            await scene.set_ends(ends)
+
+        result = await settled(Scenario(prepare), 1, storage, store, f"{name}-{ends}", verify=False)
+        return len(cast("list[object]", result.data[":held"]))
+
+    # The replies of three earlier jobs are held, one of them for too long, and the reply of this job.
+    assert await held_after(TURN) == 4
+    assert await held_after(TURN - 1) == 3
 
 
 @everywhere

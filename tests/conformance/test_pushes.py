@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -26,6 +27,10 @@ from tests.support.stores import RunningStore, endpoint_of
 
 everywhere = pytest.mark.everywhere
 FULL = 65_536
+AWAITED = pack_extra(JobOptions(), ReplyTo("client", 10_000))
+OLD = 1_700_000_000_000
+"""An instant in the past, ms since 1970."""
+WEEK_MS = 604_800_000
 
 
 @pytest.fixture
@@ -507,6 +512,42 @@ async def test_a_batch_worker_is_not_pushed_to(queue: AnyQueue) -> None:
 
 
 @everywhere
+async def test_the_replies_to_requests_are_kept_long_enough(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+) -> None:
+    base = f"glide:{{{queue.name}}}"
+    incarnation = await store.ask("HGET", f"{base}:meta2", "incarnation")
+    assert isinstance(incarnation, bytes)
+    adds: dict[str, tuple[str, Sequence[Arg], bytes]] = {
+        "plain": (
+            "addPlain",
+            (incarnation, "n", "", 1, b"\x01"),
+            b"1 \x94\xcf" + OLD.to_bytes(8, "big") + b"\xa11\xa0\x01",
+        ),
+        "awaited": ("addJob", (incarnation, "n", b"\x01", AWAITED), b"1 \xaf%d 1" % OLD),
+    }
+
+    async def left(channel: str) -> int:
+        """Return in how many ms the stored reply of a channel expires."""
+        ms = await store.ask("PTTL", f"{base}:call:{channel}")
+        assert isinstance(ms, int)
+        return ms
+
+    await idle_worker.wait()
+    for channel, (function, args, old) in adds.items():
+        for number in (1, 2, 3):
+            await queue.storage.call(function, base, (channel, number, *args))
+            assert 600_000 <= await left(channel) <= 700_000
+            [lease] = leases_in(await idle_worker.pushed())
+            await idle_worker.settle_and_wait(lease, has_push=True)
+            assert WEEK_MS <= await left(idle_worker.name) <= WEEK_MS + 100_000
+            if number == 1:
+                # The next call finds a reply of an earlier time, which expires soon.
+                await store.ask("SET", f"{base}:call:{channel}", old, "PX", 60_000)
+    await Functions(queue.storage, base).job_waiters.confirm("client", ["4", "5", "6"])
+
+
+@everywhere
 @pytest.mark.parametrize("function", ["addPlain", "addJob"])
 async def test_a_repeated_add_of_a_pushed_job_gets_the_same_reply(
     queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker, function: str
@@ -514,17 +555,19 @@ async def test_a_repeated_add_of_a_pushed_job_gets_the_same_reply(
     base = f"glide:{{{queue.name}}}"
     incarnation = await store.ask("HGET", f"{base}:meta2", "incarnation")
     assert isinstance(incarnation, bytes)
-    extra = pack_extra(JobOptions(), ReplyTo("client", 10_000))
     jobs: dict[str, Sequence[Arg]] = {
         "addPlain": (incarnation, "n", "", 1, b"\x01"),
-        "addJob": (1, "", "n", b"\x01", b"", extra, incarnation),
+        "addJob": (incarnation, "n", b"\x01", AWAITED),
     }
     await idle_worker.wait()
     for number, job_id in ((1, b"1"), (2, b"2")):
         args = ("client", number, *jobs[function])
         reply = await queue.storage.call(function, base, args)
-        assert isinstance(reply, list)
-        assert reply[1:3] == [job_id, b""]
+        if isinstance(reply, bytes):
+            assert re.fullmatch(rb"\d{13} " + job_id, reply)
+        else:
+            assert isinstance(reply, list)
+            assert reply[1:3] == [job_id, b""]
         assert await queue.storage.call(function, base, args) == reply
         [lease] = leases_in(await idle_worker.pushed())
         await idle_worker.settle_and_wait(lease, has_push=True)

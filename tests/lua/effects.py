@@ -44,6 +44,8 @@ _REMOVES: Final = """
     LPOP LREM RPOP PEXPIRE PERSIST"""
 REMOVES: Final = frozenset(_REMOVES.split())
 """Commands that create no key. Every other write may create its key."""
+KEYS_OF: Final = "keys_of"
+"""The function of `base` that returns the store keys of a queue by their names."""
 FLAGGED: Final = "flagged:"
 """The beginning of a key that `queue_flags.create` returned."""
 FALLIBLE: Final = frozenset({"SPUBLISH", "PUBSUB", "XREADGROUP", "XPENDING", "XCLAIM", "XAUTOCLAIM", "XGROUP", "XINFO"})
@@ -142,6 +144,16 @@ def _described(value: Value, inside: tuple[int, ...] = ()) -> object:
 
 
 UNKNOWN: Final = Value()
+
+
+class StoreKeys(dict[str, Value]):
+    """The fields of the table that `keys_of` returns: the key of each structure by its name."""
+
+    def get(self, name: str, default: Value = UNKNOWN) -> Value:  # type: ignore[override]
+        """Return the key of a structure."""
+        return Value(texts=(f":{name}",), is_open=False)
+
+
 _parsed: Final = cache(parse)
 _WHOLE: Final = 1_000_000
 """Deeper than any call, so nothing was cut off."""
@@ -317,6 +329,8 @@ class Library:
                     found = fields.get(key.text, UNKNOWN)
                     return found.joined(fields["?"]) if "?" in fields else found
                 return table.any_field()
+            case Call(Name(name)) if name == KEYS_OF:
+                return Value(fields=StoreKeys(keys=UNKNOWN))
             case Operation("and", (_, right)):
                 return self._look(right, scope)
             case Operation("or", (left, right)):
@@ -372,6 +386,8 @@ class Library:
         head = name.partition(".")[0]
         if head in BUILT_IN and scope.find(head) is None:
             return self._built_in(name, call, values, where, scope, state)
+        if name == KEYS_OF:
+            return state, self._look(call, scope)
         functions = self._look(call.function, scope).functions
         if name == "queue_flags.create":
             state, _ = self._run(functions[0], values, state)

@@ -34,8 +34,8 @@ MUTANTS_OF_DIRECT_CLAIMS: Final[dict[str, tuple[str, str]]] = {
         "    call.special = number + SPECIAL_AT_ONCE\n    mark(base, number - 1)",
     ),
     "a repeated direct claim opens the gate again": (
-        "  open_call = nil\n  integer('request number'",
-        "  integer('request number'",
+        "  open_call = nil\n  local kept, unbroken",
+        "  local kept, unbroken",
     ),
     "the gate stays open": ("  redis.call('UNLINK', base .. ':direct')\n", ""),
     "a direct claim has no events": ("    for i = 1, n do line[at + i] = numbers[i] end\n", ""),

@@ -501,6 +501,10 @@ def _claimed(reply: object) -> list[object]:
 
     See the row of these jobs in settle.lua.
     """
+    if isinstance(reply, int):
+        # A call of the short form without anything to report.
+        at = abs(reply) // 1000
+        reply = cast("list[object]", [at, [], [], 0, -1, 4 if reply < 0 else 0, 0, 1, at])
     now, refused, jobs, *rest = _list(reply)[:POSTED]
     values, flat = iter(_list(jobs)), list[object]()
     for row in zip(*[values] * 4, strict=True):

@@ -22,7 +22,7 @@ LUA_OWN = frozenset(
     re.findall(
         r"\w+",
         "and break cmsgpack do else elseif end error for function if in ipairs local math next not or os pairs pcall "
-        "redis repeat return select string table then tonumber tostring type unpack until while",
+        "redis repeat return select setmetatable string table then tonumber tostring type unpack until while",
     )
 )
 """Names that Lua itself or the server defines."""

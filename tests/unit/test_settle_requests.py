@@ -55,3 +55,48 @@ def test_refusals_are_returned_by_the_order_of_the_runs(request_of_worker: Settl
     request_of_worker.settle("5", "l7-5", None, DONE, claimed_at=1_000)
     # The groups are 1 and 5, 3, and 4. The failed run follows them.
     assert request_of_worker.by_run({1: "stale", 2: "missing", 4: "stale"}) == {4: "stale", 2: "missing", 1: "stale"}
+
+
+SHORT_HEAD = ("w", 1, "w", 5, 1_000, "pg", "12 0")
+
+
+def one_run_of(
+    head: tuple[str, int, str, int, int, str, str] = SHORT_HEAD, outcome: Completed = DONE, *, is_direct: bool = False
+) -> SettleRequest:
+    """Return a request with one completed run of a plain job."""
+    request = SettleRequest(RequestChannel("w"), 1, head, "mark", is_direct)
+    request.settle("7", "p7-1000", None, outcome, plain_since=1_000)
+    return request
+
+
+def test_a_call_with_one_plain_run_has_the_short_form() -> None:
+    assert one_run_of().args == ["w", 1, "5 1000 pg mark", "12", 1_000, "7-1000", b"\xc0"]
+    uniform = SettleRequest(RequestChannel("w"), 1, SHORT_HEAD, "mark")
+    uniform.settle_all(["7-1000"], DONE, 1_000)
+    assert uniform.args == one_run_of().args
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        one_run_of(("w", 1, "w", 0, 1_000, "pg", "12 0")),
+        one_run_of(("w", 1, "w", 5, 1_000, "epg", "12 0")),
+        one_run_of(("w", 1, "w", 5, 1_000, "pg", "12 3")),
+        one_run_of(("channel", 1, "w", 5, 1_000, "pg", "12 0")),
+        one_run_of(outcome=Completed(b"\xc0", Retention(5))),
+        one_run_of(is_direct=True),
+    ],
+    ids=["no slots", "echo", "a failed run", "another channel", "retention", "direct"],
+)
+def test_an_unusual_call_with_one_plain_run_has_the_long_form(request_: SettleRequest) -> None:
+    assert not request_.is_short
+    assert len(request_.args) == 16
+
+
+def test_other_runs_have_the_long_form() -> None:
+    several = one_run_of()
+    several.settle("8", "p8-1000", None, DONE, plain_since=1_000)
+    assert not several.is_short
+    other = SettleRequest(RequestChannel("w"), 1, SHORT_HEAD, "mark")
+    other.settle("7", "l7-1", None, DONE, claimed_at=1_000)
+    assert not other.is_short
