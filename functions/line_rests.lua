@@ -4,11 +4,13 @@
 --             zset  the items without their priorities -> priority, if there are many or one has a priority. The letter
 --                   is "r" or "q".
 -- Most lines are short. Their jobs enter and leave a list for less than half of what a zset costs. The server finds an
--- item in the middle of a list by walking it, so a list has a largest length.
+-- item in the middle of a list by walking it, so a list must not become long.
 
--- most: the largest length of a list. refill: the number of items that move into an empty text. Fields of a table so
--- that a test build can change them.
-local line_rests = {most = 128, refill = 8}
+-- most: the length of a list above which it is replaced with a zset. at_once: the number of such lists that one write
+-- replaces. The server takes 60 us for a list of 64 items, and all keys of an add may have lists of the same length. A
+-- list that is not replaced grows until a later write finds it too long. refill: the number of items that move into an
+-- empty text. Fields of a table so that a test build can change them.
+local line_rests = {most = 64, at_once = 16, refill = 8}
 local AT_ONCE = 16
 local LIST, ZSET = line_texts.LIST, line_texts.ZSET
 
@@ -98,19 +100,24 @@ do
     behind.zsets[key], behind.lists[key] = take_list(base, key, behind.lists[key] or {}), nil
   end
 
-  -- Write a collection. Return the keys whose lists became too long, so that they now have zsets.
+  local function add_to_zset(base, key, flat)
+    local name, widen = base .. ':keyq:' .. key, #flat >= 2 * MANY
+    if widen then redis.call('ZADD', name, '0', WIDENER) end
+    in_chunks('ZADD', name, nil, flat)
+    if widen then redis.call('ZREM', name, WIDENER) end
+  end
+
+  -- Write a collection. Return the keys whose lists it has replaced with zsets because they became too long.
   function line_rests.write(base, behind)
     local long, most = {}, line_rests.most
     for key, items in pairs(behind.lists) do
       if #items > most then
         behind.zsets[key], long[#long + 1] = take_list(base, key, items), key
-      elseif redis.call('RPUSH', base .. ':keyq:' .. key, unpack(items)) > most then
+      elseif redis.call('RPUSH', base .. ':keyq:' .. key, unpack(items)) > most and #long < line_rests.at_once then
         behind.zsets[key], long[#long + 1] = take_list(base, key, {}), key
       end
     end
-    for key, flat in pairs(behind.zsets) do
-      if flat[1] then in_chunks('ZADD', base .. ':keyq:' .. key, nil, flat) end
-    end
+    for key, flat in pairs(behind.zsets) do add_to_zset(base, key, flat) end
     return long
   end
 end
@@ -168,7 +175,7 @@ function line_rests.first(base, key, rest)
     local first = redis.call('ZRANGE', name_of(base, key), '0', '0', 'WITHSCORES')
     return first[1] and item_of(digits(tonumber(first[2])), first[1]), false
   end
-  local items, is_mixed = line_rests.range(base, key, rest, 0, line_rests.most), false
+  local items, is_mixed = line_rests.range(base, key, rest, 0, 2 * line_rests.most), false
   for i = 2, #items do is_mixed = is_mixed or not comes_before(items[i - 1], items[i]) end
   return items[1], is_mixed
 end

@@ -13,9 +13,10 @@ from tests.support.helpers import AnyQueue, echo, worker_of
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
-LONG = 100
+LONG = 60
 """More jobs than the text of a line holds. The others are in a list."""
-LONGEST_LIST = 128
+LONGEST_LIST = 64
+REPLACED_AT_ONCE = 16
 RS = b"\x1e"
 NUMBERS_OF_A_CALL = 1_000
 """By how much the sequences of the jobs of two calls differ."""
@@ -124,6 +125,25 @@ async def test_a_list_that_becomes_too_long_is_replaced_with_a_zset(
     assert await kind_of_rest(store, fake_worker) == "list"
     assert await run_order(fake_worker, 2) == ids
     assert await queue.check() == []
+
+
+@everywhere
+async def test_a_write_replaces_a_few_of_many_lists_that_become_too_long(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    keys = [f"k{number}" for number in range(2 * REPLACED_AT_ONCE)]
+    ids = list[list[str]]()
+    kinds = list[int]()
+    while not kinds or kinds[-1] < len(keys):
+        ids.append(await add_keyed(queue, *keys))
+        types = [await store.ask("TYPE", f"{fake_worker.base}:keyq:{key}") for key in keys]
+        kinds.append(sum(kind in {b"zset", "zset"} for kind in types))
+    assert [kind for kind in kinds if kind] == [REPLACED_AT_ONCE, 2 * REPLACED_AT_ONCE]
+    assert await queue.check() == []
+    for expected in ids:
+        leases = await fake_worker.claim(len(keys))
+        assert sorted(lease.id for lease in leases) == sorted(expected)
+        await fake_worker.complete(*leases)
 
 
 @everywhere

@@ -12,6 +12,9 @@ from glidemq_async.queues.add_buffer import MAX_JOBS
 from tests.server_time.bench import MIB, NIL, Bench, largest
 
 MOST: Final = 1_000
+LISTS: Final = 128
+LONGEST_LIST: Final = 64
+"""The length of a list of a line above which it is replaced with a zset."""
 
 
 async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[str] = (), data: bytes = NIL) -> None:
@@ -50,6 +53,28 @@ async def groups_of_keys(b: Bench) -> None:
 async def groups_of_keys_with_limits(b: Bench) -> None:
     await b.functions.limits.set_key("", rate="1000 60000", concurrency="1000", bucket="1000000 1000000")
     await add_packed(b, lambda n: f"k{n}".encode())
+
+
+async def fill_lists(b: Bench) -> list[str]:
+    """Add jobs of some keys until the lists behind the texts of their lines have their greatest length."""
+    keys = [f"k{n}" for n in range(LISTS)]
+    while await b.command("LLEN", f"{b.base}:keyq:k0") < LONGEST_LIST:
+        await b.functions.add.jobs([AddRequest("", "n", NIL, b"", f"k{key}".encode()) for key in keys])
+    await b.crowd()
+    return keys
+
+
+@largest("addGroups", "keyed, the lists of all lines become too long")
+async def groups_behind_lists(b: Bench) -> None:
+    keys = await fill_lists(b)
+    await b.functions.add.jobs([AddRequest("", "n", NIL, b"", f"k{key}".encode()) for key in keys])
+
+
+@largest("addJob", "keyed, priorities replace the lists of all lines")
+async def priorities_behind_lists(b: Bench) -> None:
+    keys = await fill_lists(b)
+    extras = [msgpack.packb({"key": key, "priority": 5}) for key in keys]
+    await b.functions.add.jobs([AddRequest("", "n", NIL, b"", extra) for extra in extras])
 
 
 @largest("addGroups", "payloads of 1 kB")
