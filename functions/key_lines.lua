@@ -113,9 +113,8 @@ do
     local at, bytes = #items + 1, #text + #item
     while at > 1 and comes_before(item, items[at - 1]) do at = at - 1 end
     local is_behind = at > #items and (rest ~= '' or bytes >= key_lines.most_bytes)
-    -- Without a priority, jobs start in order. So a job that comes after some waiting ones has never started. It comes
-    -- after all of them.
-    if is_behind and letter ~= 'p' and rest ~= ZSET and priority == 0 then
+    if is_behind and letter ~= 'p' and rest ~= ZSET and priority == 0
+      and (rest == '' or line_rests.is_last(base, behind, key, item)) then
       note_in_list(behind, key, item)
       return text_of(items, LIST)
     end

@@ -95,6 +95,14 @@ do
     flat[n + 1], flat[n + 2] = priority, item
   end
 
+  -- Return true if an item without a priority comes after all items of a list. A job that returns to its line may come
+  -- between the text and the list, because jobs can be removed from the text.
+  function line_rests.is_last(base, behind, key, item)
+    local noted = behind.lists[key]
+    local last = noted and noted[#noted] or redis.call('LINDEX', name_of(base, key), '-1')
+    return not last or comes_before(last, item)
+  end
+
   -- Replace the list of a key with a zset.
   function line_rests.replace_list(base, behind, key)
     behind.zsets[key], behind.lists[key] = take_list(base, key, behind.lists[key] or {}), nil

@@ -185,6 +185,20 @@ async def test_a_job_that_returns_gets_its_old_position_in_a_line_with_a_list(
 
 
 @everywhere
+async def test_a_job_returns_to_its_position_before_a_list(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    """The jobs that were after it in the text were removed."""
+    await queue.set_key_limits(None, concurrency=2)
+    first, second, *others = await add_keyed(queue, *["k"] * LONG)
+    leases = await fake_worker.claim(2)
+    await fake_worker.settle_as(leases[0], Released())
+    for job_id in others[: LONG // 6]:
+        await remove(queue, job_id)
+    await fake_worker.settle_as(leases[1], Released())
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == [first, second, *others[LONG // 6 :]]
+
+
+@everywhere
 async def test_a_promoted_job_waits_behind_all_jobs_of_a_long_line(queue: AnyQueue, fake_worker: FakeWorker) -> None:
     expected = await add_keyed(queue, *["k"] * LONG)
     order: list[str] = []
