@@ -9,13 +9,19 @@
 # class start tasks from callbacks, which cannot await.
 #
 # This class keeps two rules of a task group: no task outlives `close`, and no error disappears.
+#
+# A task that is cancelled before its first step runs none of its code, and so not its `finally`. `close` therefore lets
+# each task begin. Code that cancels all tasks, as `asyncio.run` does at its end, does not. A component on whose tasks
+# others wait uses the done callback of the task that `start` returns.
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
 
 _log = logging.getLogger(__name__)
 
@@ -32,11 +38,12 @@ class BackgroundTasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def start(self, work: Coroutine[Any, Any, object]) -> None:
+    def start(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Run a coroutine in the background of the current event loop."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     async def wait(self, seconds: float) -> None:
         """Wait for all tasks, and cancel the tasks that have not ended after `seconds`."""
@@ -50,8 +57,12 @@ class BackgroundTasks:
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all tasks, and wait until they have ended. Idempotent."""
-        self.cancel()
+        """Let each task begin, cancel all tasks, and wait until they have ended. Idempotent."""
+        try:
+            if self._tasks:
+                await asyncio.sleep(0)
+        finally:
+            self.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
 

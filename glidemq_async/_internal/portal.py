@@ -66,6 +66,9 @@ class _Call(Generic[T]):
             while not self._ended.acquire(timeout=CHECK_SECONDS):
                 if not runs():
                     raise RuntimeError("the event loop ended during the call, so its outcome is unknown")
+                if self._task is not None and self._task.cancelled():  # before its first step, so `_run` did not run
+                    self._work.close()
+                    raise asyncio.CancelledError
                 if seconds is not None and self._task is None and (seconds := seconds - CHECK_SECONDS) <= 0:
                     _log.warning(_BLOCKED, getattr(self._work, "__qualname__", "a call"), BLOCKED_SECONDS)
                     seconds = None

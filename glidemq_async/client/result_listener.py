@@ -92,7 +92,7 @@ class ResultListener:
         self._received: list[str] = []
         self._confirming: asyncio.TimerHandle | None = None
         # The confirmations that are on their way, and the jobs of each.
-        self._confirmations: dict[asyncio.Event, list[str]] = {}
+        self._confirmations: dict[asyncio.Task[None], list[str]] = {}
         self._is_closed = False
 
     async def listen(self) -> None:
@@ -100,6 +100,7 @@ class ResultListener:
 
         A refused subscription is not an error; waiters then poll the record.
         """
+        was_closed = self._is_closed
         if self._subscription is None:
             async with self._subscribing:
                 if self._subscription is None:
@@ -110,6 +111,8 @@ class ResultListener:
                         self._on_change,
                     )
         await self._answered.wait()
+        if self._is_closed and not was_closed:
+            raise QueueClosed("the queue was closed while it subscribed to the results of its jobs")
 
     async def close(self) -> None:
         """Stop listening. Tasks that still wait get QueueClosed."""
@@ -128,6 +131,7 @@ class ResultListener:
             collection.fail(QueueClosed("the queue was closed while waiting for the results of a batch"))
         self._confirm()
         self._is_closed = True
+        self._answered.set()
         await self._background.wait(GOODBYE_SECONDS)
 
     def collect_added(self, deliver: Deliver, *, tied: bool) -> GrowingCollection:
@@ -168,12 +172,15 @@ class ResultListener:
 
     async def confirm_before(self, job_id: str) -> None:
         """Confirm a reply before its id is used again. Otherwise the old record would make the new job a duplicate."""
-        if job_id in self._received:
-            await self._confirmation()
+        sent = self._confirmation() if job_id in self._received else None
         # The timer may have sent the confirmation, and the add could overtake it.
-        for over, received in tuple(self._confirmations.items()):
+        for sending, received in tuple(self._confirmations.items()):
             if job_id in received:
-                await over.wait()
+                await asyncio.wait([sending])
+                if sending.cancelled():
+                    await self.functions.job_waiters.confirm(self.channel, [job_id])
+                elif sending is sent:
+                    sending.result()
 
     def arrived(self) -> None:
         """Note that the add has its reply, and that the waiter of its job is registered."""
@@ -268,21 +275,16 @@ class ResultListener:
             self._confirming = None
         if self._received:
             # If this call fails, the server keeps the records a minute longer.
-            self._background.start(self._confirmation())
+            self._confirmation()
 
-    def _confirmation(self) -> Coroutine[Any, Any, None]:
-        """Return the call that confirms all replies that have arrived. It counts as sent from now on."""
-        over = asyncio.Event()
+    def _confirmation(self) -> asyncio.Task[None]:
+        """Return the task of the call that confirms all replies that have arrived. They count as sent from now on."""
         received, self._received = self._received, []
-        self._confirmations[over] = received
-        return self._send_confirmation(received, over)
-
-    async def _send_confirmation(self, received: list[str], over: asyncio.Event) -> None:
-        try:
-            await self.functions.job_waiters.confirm(self.channel, received)
-        finally:
-            del self._confirmations[over]
-            over.set()
+        sending = self._background.start(self.functions.job_waiters.confirm(self.channel, received))
+        self._confirmations[sending] = received
+        # Not in the coroutine, which never runs if its task is cancelled before its first step.
+        sending.add_done_callback(self._confirmations.pop)
+        return sending
 
     @staticmethod
     def _found(job_id: str, ended: Ended | None) -> Ended:

@@ -44,7 +44,7 @@ class RunWriter(ABC, Generic[Item]):
         self._what = what
         self._line: deque[Written[Item]] = deque()
         self._sender = BackgroundTasks()
-        self._is_sending = False
+        self._sending: asyncio.Task[None] | None = None
         self._is_closed = False
 
     @abstractmethod
@@ -57,9 +57,9 @@ class RunWriter(ABC, Generic[Item]):
             raise QueueClosed(f"the worker of job {job_id} is closed; write nothing more when the run is cancelled")
         status: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._line.append(Written(RunKey(job_id, entry), item, size, status))
-        if not self._is_sending:
-            self._is_sending = True
-            self._sender.start(self._send_all())
+        if self._sending is None:
+            self._sending = self._sender.start(self._send_all())
+            self._sending.add_done_callback(self._on_end)
         return status
 
     async def close(self) -> None:
@@ -79,9 +79,16 @@ class RunWriter(ABC, Generic[Item]):
         finally:
             # Nothing is awaited between the last look at `_line` and this line, so no item is left without a sender.
             # Only a cancellation leaves items here.
-            self._is_sending = False
-            _refuse([*batch, *self._line], QueueClosed(f"the worker was closed before the {self._what} was stored"))
-            self._line.clear()
+            self._end(batch)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self._sending is task:  # it was cancelled before its first step, so `_send_all` did not run
+            self._end([])
+
+    def _end(self, batch: Sequence[Written[Item]]) -> None:
+        self._sending = None
+        _refuse([*batch, *self._line], QueueClosed(f"the worker was closed before the {self._what} was stored"))
+        self._line.clear()
 
     def _next_batch(self) -> list[Written[Item]]:
         batch: list[Written[Item]] = []

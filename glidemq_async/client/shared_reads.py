@@ -29,16 +29,16 @@ class SharedReads(Generic[Wanted, Reply]):
         self._closed = closed
         self._wanted: dict[Wanted, asyncio.Future[Reply]] = {}
         self._sender = BackgroundTasks()
-        self._is_reading = False
+        self._reading: asyncio.Task[None] | None = None
 
     async def read(self, wanted: Wanted) -> Reply:
         """Return the reply to a call that begins after this one."""
         future = self._wanted.get(wanted)
         if future is None:
             future = self._wanted[wanted] = asyncio.get_running_loop().create_future()
-            if not self._is_reading:
-                self._is_reading = True
-                self._sender.start(self._read_all())
+            if self._reading is None:
+                self._reading = self._sender.start(self._read_all())
+                self._reading.add_done_callback(self._on_end)
         # `asyncio.wait` does not cancel the read of the other callers together with this one.
         await asyncio.wait([future])
         return future.result()
@@ -55,10 +55,17 @@ class SharedReads(Generic[Wanted, Reply]):
         finally:
             # Nothing is awaited since the last look at `_wanted`, so no read is left without a call. Only a
             # cancellation leaves reads here.
-            self._is_reading = False
-            for future in self._wanted.values():
-                _fail(future, self._closed())
-            self._wanted.clear()
+            self._end()
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self._reading is task:  # it was cancelled before its first step, so `_read_all` did not run
+            self._end()
+
+    def _end(self) -> None:
+        self._reading = None
+        for future in self._wanted.values():
+            _fail(future, self._closed())
+        self._wanted.clear()
 
     async def _read_some(self, batch: list[tuple[Wanted, asyncio.Future[Reply]]]) -> None:
         """Make as many calls as these reads need."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from typing_extensions import override
 
@@ -31,7 +32,9 @@ class StepWriter(RunWriter[tuple[str, bytes]]):
         """Record a step that takes a signal out of the mailbox. The future has the status."""
         status: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         group = StepGroup(job_id, entry, self.limits.max_steps, self.limits.max_bytes, [(identity, packed)])
-        self._receivers.start(self._receive(group, signal, status))
+        receiving = self._receivers.start(self._receive(group, signal, status))
+        # Not in the coroutine, which never runs if its task is cancelled before its first step.
+        receiving.add_done_callback(partial(_end_unreceived, status))
         return status
 
     async def _receive(self, group: StepGroup, signal: bytes, status: asyncio.Future[str]) -> None:
@@ -39,9 +42,6 @@ class StepWriter(RunWriter[tuple[str, bytes]]):
             status.set_result(await self._calls.receive(group, signal))
         except Exception as error:  # noqa: BLE001 - the caller raises it
             status.set_exception(error)
-        finally:
-            if not status.done():
-                status.set_exception(QueueClosed("the worker was closed before the signal was received"))
 
     @override
     async def close(self) -> None:
@@ -55,3 +55,9 @@ class StepWriter(RunWriter[tuple[str, bytes]]):
         return await self._calls.record(
             [StepGroup(*run, limits.max_steps, limits.max_bytes, steps) for run, steps in groups]
         )
+
+
+def _end_unreceived(status: asyncio.Future[str], receiving: asyncio.Task[None]) -> None:
+    del receiving
+    if not status.done():
+        status.set_exception(QueueClosed("the worker was closed before the signal was received"))

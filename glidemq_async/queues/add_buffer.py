@@ -162,21 +162,27 @@ class CallBuffer(ABC):
         """Start the next call after the previous one has ended, if jobs have collected."""
         # An add that finds `_sending` set relies on another task to send its job. Two rules keep it from waiting for
         # ever. First, every task that sends ends here, even if it is cancelled or its call fails: `add` and `_send_all`
-        # call this method in a `finally`. Second, nothing is awaited between the look at `_line` and the change of
-        # `_sending`. With an await there, a job could be appended after the look, find `_sending` still set, and have
-        # no sender.
+        # call this method in a `finally`, and `_on_end` does if the task never began. Second, nothing is awaited
+        # between the look at `_line` and the change of `_sending`. With an await there, a job could be appended after
+        # the look, find `_sending` still set, and have no sender.
         self._sending = bool(self._line)
         if not self._sending:
             self._all_sent.set()
         elif self._sender is None:
             self._all_sent.clear()
             self._sender = asyncio.create_task(self._send_all())
+            self._sender.add_done_callback(self._on_end)
 
     async def _send_all(self) -> None:
         try:
             while self._line:
                 await self._send(self._next_batch())
         finally:
+            self._sender = None
+            self._send_on()
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if self._sender is task:  # it was cancelled before its first step, so `_send_all` did not run
             self._sender = None
             self._send_on()
 

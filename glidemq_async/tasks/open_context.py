@@ -25,6 +25,8 @@ class OpenContext:
         self._ready.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._closing = asyncio.Event()
         self._task = asyncio.create_task(self._hold_open(opening))
+        # A task that is cancelled before its first step does not run `_hold_open`.
+        self._task.add_done_callback(lambda _: self._ready.cancel())
 
     async def value(self) -> Any:
         """Return the yielded value when it is available. Raises the exceptions of entering."""
