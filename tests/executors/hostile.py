@@ -157,7 +157,9 @@ def spoil_the_output(job: AnyJob) -> None:
 
 def write_much(job: AnyJob) -> None:
     for _ in range(job.data):
-        os.write(1, b"x" * 63_999 + b"\n")
+        left = b"x" * 63_999 + b"\n"
+        while left:  # a write ends early if the process is stopped and continued meanwhile
+            left = left[os.write(1, left) :]
 
 
 def print_numbers(job: AnyJob) -> None:
