@@ -130,6 +130,20 @@ local function recover(base, id, entry, consumer, undelivered, max_stalled, call
   end
 end
 
+-- Remove the names under which a worker has runs. It has none now, and gets new names with its next run.
+local function forget_names(base, consumer)
+  redis.pcall('XGROUP', 'DELCONSUMER', base .. ':fifo', GROUP, consumer)
+  runs.forget(base, consumer)
+end
+
+-- Do that for the worker of a run that has ended, if it died before its first renewal. It is not in `alive`, so
+-- `forget_dead` does not find it. A worker that is alive all the same stays in `idle`.
+local function forget_unknown(base, consumer)
+  if redis.call('ZSCORE', base .. ':alive', consumer) or runs.count_of(base, consumer) > 0 then return end
+  local row = redis.pcall('XPENDING', base .. ':fifo', GROUP, '-', '+', 1, consumer)
+  if not row[1] then forget_names(base, consumer) end
+end
+
 -- Check one row of a run that was not renewed for `idle` ms that count, see runs.lua. Return true if the run has ended.
 local function sweep_row(base, row, idle, max_stalled, call, report)
   local raw = row[1]
@@ -166,6 +180,7 @@ local function sweep_row(base, row, idle, max_stalled, call, report)
     if id and not exists(base .. ':job:' .. id) then record.lost(base, id, call) end
     events.note(call.lines, 'dropped', id or '', 'missing')
   end
+  forget_unknown(base, row[2])
   return true
 end
 
@@ -233,8 +248,7 @@ local function forget_dead(base, outage, call)
 end
 
 function stalled.forget(base, consumer, call)
-  redis.pcall('XGROUP', 'DELCONSUMER', base .. ':fifo', GROUP, consumer)
-  runs.forget(base, consumer)
+  forget_names(base, consumer)
   redis.call('ZREM', base .. ':alive', consumer)
   redis.call('HDEL', base .. ':workers', consumer)
   wakeup.leave(base, consumer, call)

@@ -216,3 +216,26 @@ async def test_a_burst_does_not_reclaim_the_long_job_of_a_live_worker(queue: Any
         assert await job.get_state() == "active"
         gate.release()
         assert (await ended(job)).state == "completed"
+
+
+async def test_nothing_remains_of_workers_that_died_before_their_first_renewal(timed: Timed) -> None:
+    survivor = timed.fake_worker
+    await survivor.renew()
+    base = survivor.base
+    for _ in range(5):
+        await timed.queue.add("plain")
+        await timed.queue.add("low", priority=1)
+        await timed.queue.add("high", priority=2)
+        await timed.queue.add("keyed", key="k")
+        dead = FakeWorker(timed.queue, timed.store)
+        leases = await dead.claim(4)
+        assert len(leases) == 4
+        await dead.vanish(*leases)
+        await timed.clock.advance(MINUTE)
+        await survivor.renew()
+        assert len(await survivor.sweep(max_stalled=100)) == 4
+        assert len(await timed.run()) == 4
+    # Only the worker that is alive is left.
+    assert await timed.store.ask("HLEN", f"{base}:consumers") == 2
+    assert len(await survivor.consumers()) == 1
+    assert await timed.store.ask("ZCARD", f"{base}:alive") == 1
