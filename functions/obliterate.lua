@@ -35,6 +35,13 @@ do
     return tonumber(string.match(last[1], '^%d+')) == time[1] * 1000 + math.floor(time[2] / 1000)
   end
 
+  -- Do the last step. Return the reply.
+  local function remove_last(base, args, reported)
+    if is_event_recent(base) then return {'again ' .. reported, 0, 0} end
+    remove_keys(base, args)
+    return {'', 0, 0}
+  end
+
   request.register('obliterateQueue', function(base, args)
     local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
     if cursor == '' then
@@ -48,14 +55,13 @@ do
       wakeup.finish(base, step)    -- other queues have jobs of the flows
       return {'again ' .. reported, 0, 0}
     end
-    if reported and size(base) == 0 then
-      if is_event_recent(base) then return {'again ' .. reported, 0, 0} end
-      remove_keys(base, args)
-      return {'', 0, 0}
-    end
+    if reported and size(base) == 0 then return remove_last(base, args, reported) end
+    local left = step.left
     before = before or reported or 0
     -- The walk has no bound, because jobs that arrive during the obliteration are removed too.
     local number, rest = cleaning.walk_all(base, cleaning.ALL, tonumber(at) or 1, position or '', nil, step)
+    -- A whole walk has met nothing. What is left was written by hand, and no walk would remove it.
+    if reported and not number and step.left == left then return remove_last(base, args, reported) end
     local total = digits(before + step.removed)
     if not number then events.note(step.lines, 'obliterated', '', total) end
     wakeup.finish(base, step)

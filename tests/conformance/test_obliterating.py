@@ -305,3 +305,26 @@ async def test_regression_a_client_that_stayed_open_recreates_the_queue(queue: A
         async with Queue[Any, Any](queue.name, storage) as third:
             assert await third.count() == 1
         await other.remove_job_scheduler("s")
+
+
+HANDMADE = {
+    "an entry that was acknowledged": ["XACK {fifo} workers {entry}"],
+    "a group that begins behind the entries": ["XGROUP DESTROY {fifo} workers", "XGROUP CREATE {fifo} workers $"],
+    "a position behind the entries": ["XGROUP SETID {fifo} workers $"],
+    "an entry without a job": ["XADD {fifo} * x 1"],
+    "a run without a token": ["ZADD {base}:runs 1 x"],
+    "a structure without a flag": ["ZADD {base}:suspended 1 x", "ZADD {base}:parents 1 y", "ZADD {base}:returned 1 z"],
+}
+
+
+@pytest.mark.parametrize("made", HANDMADE)
+async def test_obliterating_ends_with_structures_made_by_hand(queue: AnyQueue, store: RunningStore, made: str) -> None:
+    await add_kind(queue, 5)
+    await add_kind(queue, 2, priority=5)
+    fake_worker = FakeWorker(queue, store)
+    lease = (await fake_worker.claim(3))[0]
+    base = fake_worker.base
+    for command in HANDMADE[made]:
+        await store.ask(*command.format(base=base, fifo=f"{base}:fifo", entry=lease.entry[1:]).split())
+    await soon(queue.obliterate(force=True), 10)
+    assert await keys_of(queue, store) == []
