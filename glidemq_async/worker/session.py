@@ -263,9 +263,13 @@ class Session:
             or self._taken
             or self._missed_stops
             or self._listeners.wants("active")
-            or not may_share(run.job)
-            or (free := self._slots.take_one(run)) is None
         ):
+            return None
+        try:
+            is_shared = may_share(run.job)
+        except Exception:  # noqa: BLE001 - of an executor that is not ours; `_start` reports it
+            return None
+        if not is_shared or (free := self._slots.take_one(run)) is None:
             return None
         shared_tasks.start_now(run)
         return free
@@ -276,12 +280,23 @@ class Session:
             for run in runs:
                 self._tasks.start_eagerly(self._run_job(run))
             return
-        if claimed.are_alike and runs and may_share(runs[0].job):
+        # An executor that is not ours may raise an exception. Without `except`, the other runs would keep their slots
+        # and never start. A run that the executor cannot judge gets a separate task, as without `may_share`.
+        try:
+            are_shared = claimed.are_alike and runs and may_share(runs[0].job)
+        except Exception:  # noqa: BLE001 - reported below
+            are_shared = False
+        if are_shared:
             shared_tasks.start(runs)
             return
         shared: list[Run] = []
         for run in runs:
-            if (run.options is None or run.options.timeout is None) and may_share(run.job):
+            try:
+                is_shared = (run.options is None or run.options.timeout is None) and may_share(run.job)
+            except Exception as error:  # noqa: BLE001 - see above
+                self._reports.error(error)
+                is_shared = False
+            if is_shared:
                 shared.append(run)
                 continue
             if shared and HAS_EAGER_TASKS:  # the jobs begin in the order of the claim
