@@ -34,9 +34,10 @@ local function more_startable(base, call)
   return n
 end
 
-local function note_ready(base, ready, seen)
+-- Add keys to `ready`: { turn key }… may_be_new: true if the call may have taken the last key from `ready`.
+local function note_ready(base, ready, seen, may_be_new)
   -- Calls review a few keys with limits at a time, and such keys often stay in `ready` while their jobs run.
-  local widen = not seen.ready and #ready >= 2 * (seen.limited and MANY or AT_ONCE)
+  local widen = (may_be_new or not seen.ready) and #ready >= 2 * (seen.limited and MANY or AT_ONCE)
   local key = queue_flags.create(base, 'ready', seen)
   if widen then redis.call('ZADD', key, '0', WIDENER) end
   in_chunks('ZADD', key, 'NX', ready)
@@ -78,7 +79,7 @@ function keyed.write_freed(base, call)
   for i = freed.from, #freed.keys do
     ready[n + 1], ready[n + 2], n = order.next(base, call), freed.keys[i], n + 2
   end
-  note_ready(base, ready, call.seen)
+  note_ready(base, ready, call.seen, true)
 end
 
 -- Take up to n keys that a claim may start jobs of. Return them, and the texts of their lines if these are known.

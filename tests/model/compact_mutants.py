@@ -30,7 +30,7 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "        return text\n",
     ),
     "keys that a claim keeps are not ready after it": (
-        "  note_ready(base, ready, call.seen)\nend\n\n-- Take",
+        "  note_ready(base, ready, call.seen, true)\nend\n\n-- Take",
         "end\n\n-- Take",
     ),
     "a job of a line with priorities enters at the end": (
