@@ -95,6 +95,7 @@ KINDS: Final = {
     "prioritized": Kind(JobOptions(priority=3)),
     "LIFO": Kind(JobOptions(lifo=True)),
     "keyed": Kind(JobOptions(), keys=200),
+    "keyed in long lines": Kind(JobOptions(), keys=100, jobs=4_000),
     "awaited": Kind(JobOptions(), reply=b"client"),
     "awaited one by one": Kind(JobOptions(), batch=1, jobs=200, reply=b"client"),
     "woken worker": Kind(JobOptions(), batch=1, jobs=200, idle=True),

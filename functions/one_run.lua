@@ -239,7 +239,7 @@ function one_run.settle(base, args, call)
     local packed = packed_idle(call)
     request.remember_packed(base, args[1], args[2], packed, #packed - AFTER_EQUAL, call.reply,
       request.LONG_WEEK_MS)
-    if #args == SHORT then return (call.now * 1000 + call.past) * (call.notified and -1 or 1) end
+    if #args == SHORT then return (call.now * 1000 + (call.past or 0)) * (call.notified and -1 or 1) end
   else
     request.remember(base, args[1], args[2], {refused or {}, jobs.tokens, due, 1, call.lock, false, call.now,
       call.accepts}, request.WEEK_MS)
