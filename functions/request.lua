@@ -41,9 +41,11 @@ function request.replay(base, channel, number, n)
   return nil, ahead == 1, kept
 end
 
--- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes).
+-- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes, and the time for which
+-- request.remember_packed may keep the expiry).
 function request.remember(base, channel, number, answer, keep_ms)
-  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX', keep_ms or KEEP_MS)
+  redis.call('SET', base .. ':call:' .. channel, number .. ' ' .. cmsgpack.pack(answer), 'PX',
+    keep_ms or LONG_KEEP_MS)
   return answer
 end
 
