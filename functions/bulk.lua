@@ -173,8 +173,9 @@ do
 
   register('changeJobs', function(base, args)
     local channel, number = 'op.' .. args[1], args[2]
-    if integer('position', number) < 1 then fail('ARGUMENT', 'positions begin with 1, found ' .. number) end
-    local kept = request.replay(base, channel, number)
+    local position = integer('position', number)
+    if position < 1 then fail('ARGUMENT', 'positions begin with 1, found ' .. number) end
+    local kept = request.replay(base, channel, number, position)
     if kept ~= nil then return kept end
     return request.remember(base, channel, number, run(base, args), request.WEEK_MS)
   end)
