@@ -112,8 +112,8 @@ OPERATOR_MUTANTS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         ),
         "the reply of a step is forgotten after minutes": ("run(base, args), request.WEEK_MS)", "run(base, args))"),
         "positions begin with 0": (
-            "    if integer('position', number) < 1 then",
-            "    if integer('position', number) < 0 then",
+            "    if position < 1 then",
+            "    if position < 0 then",
         ),
         "later jobs are changed": (
             "(added_of(job) or 0) > step.cutoff then return 'later' end",
