@@ -201,7 +201,7 @@ function keyed.review(base, call, keeps)
   local seen, ended = call.seen, call.ended
   keyed.write_entered(base, call)
   local touched = call.touched
-  -- Whatever changes the line of a key touches the key. The texts in call.freed are then not known any more.
+  -- Each function that changes the line of a key also touches the key. The texts in call.freed may then be old.
   if call.freed and (touched or ended or not keeps) then keyed.write_freed(base, call) end
   if ended then
     call.ended = nil

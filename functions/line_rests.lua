@@ -60,7 +60,7 @@ do
     return flat
   end
 
-  -- Remove the list of a key. Return its items, and those of `more`, as { priority item }…
+  -- Remove the list of a key. Return { priority item }… for its items, and then for those of `more`.
   local function take_list(base, key, more)
     local name = name_of(base, key)
     local items = redis.call('LRANGE', name, '0', '-1')

@@ -15,7 +15,7 @@ do
 
   local last_base, last_state, last_minute, last_key, last_field = nil, nil, nil, nil, nil
 
-  -- Set last_key and last_field to those of a minute. Most calls of a queue follow in the same minute.
+  -- Set last_key and last_field for a minute. Most calls find them set, because the call before had the same minute.
   local function look(base, state, minute)
     if minute == last_minute and state == last_state and base == last_base then return end
     last_base, last_state, last_minute = base, state, minute

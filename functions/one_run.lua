@@ -174,8 +174,8 @@ local function take(base, consumer, slots, call)
   return out, #rows == most and most < slots
 end
 
--- Return the state of a call, see queue_flags.call, if this file can execute it, otherwise nil. reply: of
--- one_run.begin; caller: as caller_of returns it; the other arguments are those of the call.
+-- Return the state of a call (see queue_flags.call) if this file can execute the call, otherwise nil. reply: see
+-- one_run.begin; caller: the table of caller_of. The other arguments are those of the call.
 local function begun(base, reply, caller, consumer, ran, started, raw, payload)
   local slots, lock, flags = number_of(caller.slots), number_of(caller.lock), caller.flags
   ran = number_of(ran)

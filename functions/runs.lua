@@ -337,10 +337,10 @@ end
 
 -- Find the next worker with runs. Return five values: up to n rows of its runs that may have lost their lease; the
 -- number of the worker; how many of its runs were skipped; how many were read after them; and true if it has no more
--- such runs. If there is no such worker, the second value is nil.
+-- such runs. If no worker is left, the second value is nil.
 --   position  "<number of a worker> <number of its runs to skip>", '' at the beginning
 --   shortest  no lease is shorter than this, ms
---   row.at    the position of the run among those that were read
+--   row.at    the position of the row's run among the runs that this call has read
 function runs.old_ones(base, position, n, shortest, now)
   local number, passed = string.match(position, '^(%d+) (%d+)$')
   local first = redis.call('ZRANGEBYSCORE', base .. ':runs', number or '0', '+inf', 'WITHSCORES', 'LIMIT', '0', '1')

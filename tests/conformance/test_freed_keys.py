@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from glidemq_async import FlowJob, FlowProducer, JobOptions, RateLimit
+from glidemq_async.functions.wakeup import ClaimNow
 from tests.conformance.test_key_lines import add_keyed, make_old, run_order
 from tests.support.fake_worker import FakeWorker, Lease, leases_of
 from tests.support.helpers import AnyQueue
@@ -143,5 +144,5 @@ async def test_each_job_that_a_key_with_a_limit_may_start_wakes_a_worker(queue: 
         await queue.add("n", key="k")
         await queue.add("n", key="k")
         for worker in workers:
-            await worker.message()
+            assert await worker.message() == ClaimNow()
             await worker.leave()
