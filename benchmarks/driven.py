@@ -13,9 +13,11 @@ from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import RequestChannel
 from glidemq_async.functions.claimed_jobs import ClaimedJob
 from glidemq_async.functions.outcomes import Completed
+from glidemq_async.functions.settle import SettleReply, SettleRequest
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict
 from glidemq_async.options.stored_options import pack_extra
 from glidemq_async.stored.record import route_of
+from glidemq_async.worker.direct_claims import DirectClaims
 
 from .bench import PAYLOAD, RESULT
 
@@ -36,6 +38,7 @@ class Driven:
         self.base = f"glide:{{{name}}}"
         self.functions = Functions(queue.storage, self.base)
         self._channel = RequestChannel("bench")
+        self._direct_claims = DirectClaims(are_possible=True)
         self.late: list[Sequence[str]] = []
         """The ids of jobs that still wait when the measurement has ended, in the order in which they were added."""
 
@@ -48,28 +51,45 @@ class Driven:
         return ids
 
     async def work(self, jobs: int) -> list[str | None]:
-        """Claim jobs and complete them, a batch in each call. Return their keys.
+        """Claim jobs and complete them as a worker does, a batch in each call. Return their keys.
 
         A call that took long leaves a part to the next one.
         """
-        running: list[ClaimedJob] = []
+        running: list[tuple[ClaimedJob, int]] = []
         keys: list[str | None] = []
         unsettled = 0
         done = claimed = 0
         while done < jobs:
             slots = min(BATCH - unsettled, jobs - claimed)
-            request = self.functions.settle.request(self._channel, "bench", slots, LEASE_MS, subscribed=False)
-            for job in running:
-                request.settle(job.id, job.entry, _key_of(job), COMPLETED)
-            reply = await self.functions.settle.send(request)
+            reply = await self._call(slots, running)
             if not reply.settled and not reply.jobs:
                 raise RuntimeError(f"claims of {self.name}: a call neither settled nor claimed; the run is void")
             done += reply.settled
             claimed += len(reply.jobs)
             unsettled = len(running) - reply.settled
-            running = [*running[reply.settled :], *reply.jobs]
+            running = [*running[reply.settled :], *((job, reply.claimed_at) for job in reply.jobs)]
             keys += [_key_of(job) for job in reply.jobs]
         return keys
+
+    async def _call(self, slots: int, running: Sequence[tuple[ClaimedJob, int]]) -> SettleReply:
+        """Complete jobs, each with the time of its claim, and claim others."""
+        request = self.functions.settle.request(
+            self._channel,
+            "bench",
+            slots,
+            LEASE_MS,
+            subscribed=True,
+            accepts_pushes=True,
+            is_direct=slots > 0 and self._direct_claims.begin(),
+            ran_ms=(len(running), 0),
+        )
+        for job, since in running:
+            _complete(request, job, since)
+        reply = await self.functions.settle.send(request)
+        # A busy worker has free slots in each call, so a call without slots changes nothing for the next claim.
+        if slots > 0:
+            self._direct_claims.note_reply(reply.jobs, was_refused=reply.is_refused)
+        return reply
 
     async def replace(self, keys: Sequence[str | None]) -> None:
         """Add a job for each of these keys, None for a job without a key."""
@@ -90,6 +110,13 @@ def with_key(key: str | None) -> JobOptionsDict:
 
 def _request(options: JobOptionsDict) -> AddRequest:
     return AddRequest("", "job", DATA, b"", pack_extra(JobOptions(**options)))
+
+
+def _complete(request: SettleRequest, job: ClaimedJob, since: int) -> None:
+    """Add the outcome of a run that began at `since` (server ms)."""
+    # A worker sends the start of each run. Without it, the server would have to look up every run.
+    plain_since, claimed_at = (since, None) if job.is_plain else (None, since)
+    request.settle(job.id, job.entry, _key_of(job), COMPLETED, plain_since=plain_since, claimed_at=claimed_at)
 
 
 def _key_of(job: ClaimedJob) -> str | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -14,9 +16,10 @@ from benchmarks.deep import DEEP_RUNS
 from benchmarks.depth import depth_table, lines_table
 from benchmarks.driven import Driven
 from benchmarks.figures import MeasuredRows
-from benchmarks.server import ask, running_server
-from benchmarks.shapes import COMPARED, LINE, LINES, PHASES, SHAPES, SINGLE, job_of
+from benchmarks.server import ServerCost, ask, running_server
+from benchmarks.shapes import COMPARED, FEW, LINE, LINES, PHASES, SHAPES, SINGLE, job_of
 from glidemq_async import Queue
+from glidemq_async.functions.settle import SettleCalls, SettleReply, SettleRequest
 from glidemq_async.storage.redis.wire import as_list, as_text
 
 
@@ -67,6 +70,35 @@ async def test_late_jobs_still_wait() -> None:
         await queue.replace(await queue.work(16))
         for ids in queue.late:
             assert await queue.change("remove", ids[0]) == "ok"
+
+
+async def test_plain_jobs_are_claimed_and_settled_as_by_a_worker() -> None:
+    async with _driven() as (bench, queue):
+        await SHAPES["plain"].fill(queue, FEW)
+        await queue.work(100)
+        before = await ServerCost.read(bench.wire)
+        await queue.work(300)
+        calls = (await ServerCost.read(bench.wire)).since(before).calls
+        # A worker sends the start of its runs, so that the server looks up no run.
+        assert not calls.get("xrange")
+        # All claims are direct. The last call only settles.
+        assert calls.get("exec") == calls["fcall"] // 2 + 1
+
+
+async def test_the_starts_of_keyed_runs_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with _driven() as (_, queue):
+        await SHAPES[SINGLE].fill(queue, FEW)
+        settle, sent = queue.functions.settle, list[SettleRequest]()
+
+        async def send(request: SettleRequest) -> SettleReply:
+            sent.append(request)
+            return await SettleCalls.send(settle, request)
+
+        monkeypatch.setattr(queue.functions, "settle", SimpleNamespace(request=settle.request, send=send))
+        await queue.work(300)
+        groups = [arg for request in sent for arg in request.args if re.fullmatch(r"k\d*", str(arg))]
+        assert len(groups) >= 3
+        assert "k" not in groups
 
 
 def test_like_is_compared_with_like_and_long_lines_are_compared_with_single_jobs() -> None:
