@@ -13,6 +13,8 @@ local events = {}
 local MAX_BYTES = 16 * 1024 * 1024
 local CHECK_EVENTS = 1024          -- number of events between two checks of the caps
 local LARGE = 65536                -- bytes of the events of an entry that causes a check too
+local BYTES_OF_ENTRY = 512         -- more than an entry takes besides twice the bytes of its events
+local MOST_SIZES = 10000           -- the table of sizes starts anew with more queues
 local MOST_TRIMMED = 20000         -- number of entries that one check removes, in a queue with the rule max_events
 local HELD = 4                     -- a reader that holds events keeps at most this multiple of the caps
 local FORGET_MS = 604800000        -- a reader that was silent for a week holds nothing any more
@@ -113,11 +115,40 @@ local function first_held(base, now)
   return first
 end
 
+-- The server walks through all nodes of a stream to measure it, which takes as long as the rest of some calls. So this
+-- server remembers the last size of each stream, and adds what it has written since. The sum is an upper bound. If
+-- another server or events.progress has written since, the number of events differs, and the size is unknown.
+local sizes, n_sizes = {}, 0       -- base -> { number of events ever written, upper bound of the bytes }
+
+local function note_written(base, total, n, bytes)
+  local size = sizes[base]
+  if not size then return end
+  if size[1] ~= total - n then
+    size[1] = -1
+    return
+  end
+  size[1], size[2] = total, size[2] + BYTES_OF_ENTRY + 2 * bytes
+end
+
+-- Return the bytes of a stream, or an upper bound that is within MAX_BYTES.
+local function bytes_of(base, key, total)
+  local size = sizes[base]
+  if size and size[1] == total and size[2] <= MAX_BYTES then return size[2] end
+  -- Sample all nodes: entries differ in size, and the oldest few say nothing about the others.
+  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
+  if not size then
+    if n_sizes == MOST_SIZES then sizes, n_sizes = {}, 0 end
+    size, n_sizes = {}, n_sizes + 1
+    sizes[base] = size
+  end
+  size[1], size[2] = total, bytes
+  return bytes
+end
+
 local function trim(base, key, total, now)
   local _, oldest = events.first_from(key, '-')
   if not oldest then return end
-  -- Sample all nodes: entries differ in size, and the oldest few say nothing about the others.
-  local bytes = redis.call('MEMORY', 'USAGE', key, 'SAMPLES', 0)
+  local bytes = bytes_of(base, key, total)
   local most = redis.call('HGET', base .. ':meta2', 'max_events')
   local over = math.max((total - oldest) / tonumber(most or event_rules.MOST), bytes / MAX_BYTES)
   if over <= 1 then return end
@@ -166,11 +197,15 @@ function events.append(base, text, n, call)
   local key = keys.events
   local total = redis.call('HINCRBY', keys.meta2, 'events', digits(n))
   local seq, t = digits(total - n), digits(call.now)
+  local bytes = #text
   if call.contents then
-    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', cmsgpack.pack(call.contents))
+    local contents = cmsgpack.pack(call.contents)
+    redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text, 'c', contents)
+    bytes = bytes + #contents
   else
     redis.call('XADD', key, '*', 'seq', seq, 'n', digits(n), 't', t, 'e', text)
   end
+  note_written(base, total, n, bytes)
   if total % CHECK_EVENTS < n or #text > LARGE then trim(base, key, total, call.now) end
 end
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from glidemq_async import EventGap, Queue, QueueEvents
@@ -41,3 +42,38 @@ async def test_updates_are_trimmed_like_all_events() -> None:
         length = await store.ask("XLEN", "glide:{q}:events")
         assert isinstance(length, int)
         assert length < 1_900  # a third of the events of the check is gone
+
+
+async def _measurements(store: RunningStore) -> int:
+    """Return how often the server has measured a stream."""
+    [stats] = await store.command("INFO", "commandstats")
+    assert isinstance(stats, bytes)
+    found = re.search(rb"cmdstat_memory\|usage:calls=(\d+)", stats)
+    return int(found[1]) if found else 0
+
+
+async def test_a_stream_that_is_far_below_its_bound_is_measured_once() -> None:
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        store = RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))
+        for _ in range(10):
+            await queue.add_bulk([("n", None)] * 5_000)
+        assert await _measurements(store) == 1
+
+
+async def test_a_stream_that_another_server_has_written_to_is_measured_again() -> None:
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        store = RunningStore("memory", storage.url, (Endpoint(path=storage.socket),))
+        await queue.add_bulk([("n", None)] * 2_048)
+        before = await _measurements(store)
+        # The entries that a primary has written before a failover made this server the primary again.
+        added = 20
+        total = await store.ask("HINCRBY", "glide:{q}:meta2", "events", added)
+        assert isinstance(total, int)
+        for number in range(total - added, total):
+            event = ("seq", number, "n", 1, "t", 1, "e", "added\x1f1\x1f" + "n" * 1_000_000)
+            await store.ask("XADD", "glide:{q}:events", "*", *event)
+        await queue.add_bulk([("n", None)] * 2_048)
+        assert await _measurements(store) > before
+        size = await store.ask("MEMORY", "USAGE", "glide:{q}:events", "SAMPLES", 0)
+        assert isinstance(size, int)
+        assert size < 18_000_000  # 20 MB are trimmed in proportion
