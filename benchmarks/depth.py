@@ -53,5 +53,5 @@ def text(figures: MeasuredRows) -> str:
 - In the shallow queue {FEW:,} jobs wait, or {FEW_IN_LINES:,} in lines of {LINE} jobs. A batch needs as many keys as
   jobs, because each key runs one job at a time. So {FEW:,} jobs in such lines would be too few.
 - The second table compares long lines with single jobs. The server stores the first jobs of a line in a text, which
-  has room for some 10, and the others of each key in a sorted set, which takes a command of its own. The last two lines
+  has room for some five, and the others of each key in a list, which takes a command of its own. The last two lines
   also differ in the number of waiting jobs. They have no target."""

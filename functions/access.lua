@@ -10,9 +10,9 @@ local access = {}
 local COMMANDS = {
   'APPEND k v', 'EXISTS k', 'GET k', 'HDEL k f', 'HEXISTS k f', 'HGET k f', 'HGETALL k', 'HINCRBY k f 1', 'HKEYS k',
   'HMGET k f',
-  'HSET k f v', 'HSCAN k 0', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LINDEX k 0', 'LLEN k',
-  'LPOP k', 'LPOS k v', 'LPUSH k v', 'LRANGE k 0 0', 'LREM k 0 v',
-  'LTRIM k 0 0', 'MEMORY USAGE k', 'PERSIST k', 'PEXPIRE k 1', 'PTTL k', 'RPOP k',
+  'HSET k f v', 'HSCAN k 0', 'HSETNX k f v', 'HSTRLEN k f', 'HLEN k', 'INCR k', 'INCRBY k 1', 'LINDEX k 0',
+  'LINSERT k BEFORE p v', 'LLEN k', 'LPOP k', 'LPOS k v', 'LPUSH k v', 'LRANGE k 0 0', 'LREM k 0 v',
+  'LTRIM k 0 0', 'MEMORY USAGE k', 'PERSIST k', 'PEXPIRE k 1', 'PTTL k', 'RENAME k k', 'RPOP k',
   'RPUSH k v', 'SADD k v', 'SET k v', 'SISMEMBER k v', 'SMISMEMBER k v', 'SSCAN k 0', 'SREM k v', 'TIME', 'TYPE k',
   'UNLINK k', 'XACK k g 0-1', 'XADD k * f v', 'XCLAIM k g c 0 0-1', 'XDEL k 0-1', 'XGROUP CREATE k g 0',
   'XGROUP DELCONSUMER k g c', 'XGROUP SETID k g 0',

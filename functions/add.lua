@@ -45,7 +45,6 @@ function add.parse(args, from)
   local over = #args - from - n * FIELDS    -- 1 with the incarnation
   if n < 1 or over < 0 or over > 1 then fail('ARGUMENT', 'the argument list does not hold ' .. n .. ' jobs') end
   local extras, generated, numeric, last, extra, deduplicates, plain = {}, 0, nil, nil, nil, false, true
-  local has_key_priorities = false
   for i = 1, n do
     local at = from + (i - 1) * FIELDS
     local id = args[at + 1]
@@ -61,13 +60,12 @@ function add.parse(args, from)
       if text ~= last then
         last, extra = text, add.extra(text)
         deduplicates, plain = deduplicates or extra.dedup ~= nil, plain and extra.plain
-        has_key_priorities = has_key_priorities or (extra.key and extra.priority)
       end
       extras[i] = extra
     end
   end
   return {args = args, from = from, n = n, extras = extras, generated = generated, numeric = numeric,
-    deduplicates = deduplicates, has_key_priorities = has_key_priorities, plain = plain and generated == n}
+    deduplicates = deduplicates, plain = plain and generated == n}
 end
 
 -- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once:
@@ -374,8 +372,7 @@ function add.all(base, jobs, how)
   incarnation.check(args[jobs.from + 1 + n * FIELDS], meta[4])
   add.check_mode(meta[3], n, extras)
   call.seen = seen_for(base, jobs, meta)
-  -- Each job with a priority inside its key may replace a list with a zset, see line_rests.lua.
-  local is_costly, last = jobs.deduplicates or jobs.has_key_priorities or keyed.is_costly(call.seen), 0
+  local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
   local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
   -- With deduplication, an add can start another job, whose entry takes the next number. Entries must have growing
   -- numbers, so numbers must not be reserved for later jobs.

@@ -2,9 +2,10 @@
 -- line is "<16 digits of sequence><read hint><id>". "<priority inside the key>:" comes before it unless the priority is
 -- 0. Read hint: see record.lua. Items are ordered by priority, then by sequence.
 --   key_lines  hash  key -> the first items of its line, separated by RS. A letter before them says what a command that
---                    appends an item or takes the last one must know: "l" a list is behind them, "r" a zset, "p" an
---                    item may have a priority, "q" the same and a zset. Without a letter, none of this is the case.
---   keyq:{k}   the items behind them, see line_rests.lua
+--                    appends an item or takes the last one must know: "l" a list is behind them, "m" a list and then
+--                    a zset, "r" a zset, "p" an item may have a priority, "q" the same and a zset. Without a letter,
+--                    none of this is the case.
+--   keyq:{k}, keyz:{k}  the items behind them, see line_rests.lua
 -- One command reads or writes the lines of all keys of a call, and most lines fit into their text. A zset for each line
 -- would take a command for each key, and the server would create and delete it for the only job of a key.
 --
@@ -19,11 +20,11 @@
 local key_lines = {most_bytes = 110}
 local SHORTEST_TWO = 37          -- the length of the shortest text with two items
 local HINT = 17                  -- where the read hint is in a member
-local ANY_LETTER, LIST, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.ZSET
+local ANY_LETTER, LIST, BOTH, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.BOTH, line_texts.ZSET
 
 local item_of, member_of, priority_of = line_texts.item_of, line_texts.member_of, line_texts.priority_of
 local comes_before, letter_of, split = line_texts.comes_before, line_texts.letter_of, line_texts.split
-local rest_of, without_rest = line_texts.rest_of, line_texts.without_rest
+local rest_of, with_rest = line_texts.rest_of, line_texts.with_rest
 local items_of, text_of, position_of = line_texts.items_of, line_texts.text_of, line_texts.position_of
 
 -- Return the texts of these keys, by position, false for each key without one.
@@ -95,36 +96,30 @@ do
   local note_in_list, note_in_zset = line_rests.note_in_list, line_rests.note_in_zset
 
   -- Insert an item into a text. Items inside of a text may make it twice as long as a new item at its end.
-  local function insert_at(items, at, item, bytes, rest, key, behind)
+  local function insert_at(base, key, letter, items, at, item, bytes, behind)
+    local rest = rest_of(letter)
     table.insert(items, at, item)
     if bytes < 2 * key_lines.most_bytes then return text_of(items, rest) end
+    if letter == 'p' then rest = ZSET end
     while bytes >= key_lines.most_bytes and items[2] do
       local last = table.remove(items)
-      note_in_zset(behind, key, digits(priority_of(last)), member_of(last))
-      bytes = bytes - #last - 1
+      rest, bytes = line_rests.put_before(base, behind, key, rest, last), bytes - #last - 1
     end
-    return text_of(items, ZSET)
+    return text_of(items, rest)
   end
 
   -- Return the text of a line with one more item, which may come before others. Note in `behind` what is not in it.
   local function insert(base, key, text, item, behind)
     local letter, body = split(text)
-    local rest, items, priority = rest_of(letter), items_of(body), priority_of(item)
+    local items = items_of(body)
     local at, bytes = #items + 1, #text + #item
     while at > 1 and comes_before(item, items[at - 1]) do at = at - 1 end
-    local is_behind = at > #items and (rest ~= '' or bytes >= key_lines.most_bytes)
-    if is_behind and letter ~= 'p' and rest ~= ZSET and priority == 0
-      and (rest == '' or line_rests.is_last(base, behind, key, item)) then
-      note_in_list(behind, key, item)
-      return text_of(items, LIST)
+    if at <= #items or rest_of(letter) == '' and bytes < key_lines.most_bytes then
+      return insert_at(base, key, letter, items, at, item, bytes, behind)
     end
-    if rest == LIST and (is_behind or bytes >= 2 * key_lines.most_bytes) then
-      line_rests.replace_list(base, behind, key)
-      rest = ZSET
-    end
-    if not is_behind then return insert_at(items, at, item, bytes, rest, key, behind) end
-    note_in_zset(behind, key, digits(priority), member_of(item))
-    return text_of(items, ZSET)
+    -- Items with priorities are in the text, so an item behind it is in a zset.
+    local rest = letter == 'p' and ZSET or rest_of(letter)
+    return text_of(items, line_rests.note_after(base, behind, key, rest, item))
   end
 
   -- Return the text of a line with one more job. Note in `behind` what is not in it. priority: see key_lines.join
@@ -135,12 +130,21 @@ do
       if letter == '' or letter == LIST then
         note_in_list(behind, key, member)
         return letter == LIST and text or LIST .. text
-      elseif letter == ZSET then
-        note_in_zset(behind, key, '0', member)
+      elseif letter == BOTH or letter == ZSET then
+        note_in_zset(behind, key, letter, '0', member)
         return text
       end
     end
     return insert(base, key, text, item_of(priority or '0', member), behind)
+  end
+
+  -- Change the texts of lines whose lists are long, so that the next items go into a zset.
+  local function note_long(base, keys)
+    local changed, n = {}, 0
+    for i, text in ipairs(texts_of(base, keys)) do
+      changed[n + 1], changed[n + 2], n = keys[i], BOTH .. string.sub(text, 2), n + 2
+    end
+    in_chunks('HSET', base .. ':key_lines', nil, changed)
   end
 
   -- Write texts, and the items behind them. Return the number of keys that had no line.
@@ -150,9 +154,8 @@ do
     if widen then changed[n + 1], changed[n + 2] = WIDENER, '' end
     local created = in_chunks('HSET', name, nil, changed)
     if widen then redis.call('HDEL', name, WIDENER) end
-    for _, key in ipairs(line_rests.write(base, behind)) do
-      redis.call('HSET', name, key, ZSET .. string.sub(redis.call('HGET', name, key), 2))
-    end
+    local long = line_rests.write(base, behind)
+    if long[1] then note_long(base, long) end
     return widen and created - 1 or created
   end
 
@@ -272,9 +275,9 @@ function key_lines.pop(base, keys, texts)
       local at = #text >= SHORTEST_TWO and find(text, RS, 1, true)
       if at then members[i], left = sub(text, 1, at - 1), sub(text, at + 1) end
     elseif text and text < 'p' then
-      local at = find(text, RS, 2, true)
+      local at, letter = find(text, RS, 2, true), text < BOTH and LIST or BOTH
       members[i] = at and sub(text, 2, at - 1) or sub(text, 2)
-      left = at and LIST .. sub(text, at + 1) or not at and line_rests.from_list(base, key)
+      left = at and letter .. sub(text, at + 1) or not at and line_rests.from_list(base, key, letter)
     else
       text = text or key_lines.find_old(base, key)
       if text then
@@ -318,8 +321,7 @@ function key_lines.remove(base, key, member)
   local first, last = position_of(body, member)
   local left = text
   if not first then
-    line_rests.remove(base, key, rest_of(letter), member)
-    if not line_rests.exist(base, {key})[1] then left = without_rest(letter) .. body end
+    left = with_rest(letter, line_rests.remove(base, key, rest_of(letter), member)) .. body
   elseif first > 1 then
     left = letter .. string.sub(body, 1, first - 2) .. string.sub(body, last + 1)
   elseif last < #body then
@@ -406,8 +408,9 @@ function key_lines.faults_of(base, key, text)
   end
   local rest, kind = rest_of(letter), line_rests.kind(base, key)
   local first, is_mixed = line_rests.first(base, key, kind)
-  -- The server deletes a list with its last item.
-  if rest ~= kind and not (rest == LIST and kind == '') then
+  -- The server deletes a list with its last item. The zset behind a list may be missing too.
+  local agrees = rest == kind or rest == LIST and kind == '' or rest == BOTH and kind ~= ZSET
+  if not agrees then
     faults[#faults + 1] = 'its line and keyq do not agree'
   elseif first and items[1] and not comes_before(items[#items], first) then
     faults[#faults + 1] = 'a job in keyq comes before its line'

@@ -6,8 +6,8 @@ local LAST, COLON = 30, 58       -- RS and ':'
 -- A text with a letter is greater than this text, and one without is smaller.
 line_texts.ANY_LETTER = 'a'
 -- The letters of a text without priorities, by what is behind it. They are in the order of the alphabet.
-line_texts.LIST, line_texts.ZSET = 'l', 'r'
-local ANY_LETTER, LIST, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.ZSET
+line_texts.LIST, line_texts.BOTH, line_texts.ZSET = 'l', 'm', 'r'
+local ANY_LETTER, LIST, BOTH, ZSET = line_texts.ANY_LETTER, line_texts.LIST, line_texts.BOTH, line_texts.ZSET
 
 -- Return the item of a member.
 local function item_of(priority, member)
@@ -34,7 +34,8 @@ end
 
 -- Return the letter of a text, '' without one.
 local function letter_of(text)
-  return text < ANY_LETTER and '' or text < 'p' and LIST or text < 'q' and 'p' or text < 'r' and 'q' or ZSET
+  if text < ANY_LETTER then return '' end
+  return text < BOTH and LIST or text < 'p' and BOTH or text < 'q' and 'p' or text < 'r' and 'q' or ZSET
 end
 
 -- Return the letter of a text, and its items as one text.
@@ -43,14 +44,15 @@ local function split(text)
   return letter, letter == '' and text or string.sub(text, 2)
 end
 
--- Return what is behind the text with a letter: '' nothing, LIST a list, ZSET a zset.
+-- Return what is behind the text with a letter: '' nothing, LIST a list, BOTH a list and a zset, ZSET a zset.
 local function rest_of(letter)
   return letter == 'q' and ZSET or letter == 'p' and '' or letter
 end
 
--- Return the letter of the text when nothing is behind it any more.
-local function without_rest(letter)
-  return letter == 'q' and 'p' or letter == 'p' and 'p' or ''
+-- Return the letter of a text after what is behind it has changed to `rest`.
+local function with_rest(letter, rest)
+  if letter ~= 'p' and letter ~= 'q' then return rest end
+  return rest == '' and 'p' or 'q'
 end
 
 -- Return the items of a text without its letter.
@@ -90,5 +92,5 @@ end
 
 line_texts.item_of, line_texts.member_of, line_texts.priority_of = item_of, member_of, priority_of
 line_texts.comes_before, line_texts.letter_of, line_texts.split = comes_before, letter_of, split
-line_texts.rest_of, line_texts.without_rest, line_texts.items_of = rest_of, without_rest, items_of
+line_texts.rest_of, line_texts.with_rest, line_texts.items_of = rest_of, with_rest, items_of
 line_texts.text_of, line_texts.position_of = text_of, position_of

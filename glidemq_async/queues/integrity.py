@@ -100,7 +100,7 @@ SINGLE_KEYS: Final = frozenset(
     }
 )
 #: Store keys that exist per ordering key, as long as jobs of that ordering key exist.
-KEY_LINES: Final = frozenset({"keyq", "keyrest"})
+KEY_LINES: Final = frozenset({"keyq", "keyz", "keyrest"})
 #: Store keys that have no owner and may be missing, because they expire or a user removes them (limits of a key). A
 #: "call" key contains a reply for a repeated call.
 FREE_STANDING: Final = frozenset(

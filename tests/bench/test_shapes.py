@@ -36,8 +36,7 @@ async def _lines(bench: Bench, queue: Driven) -> list[tuple[int, int]]:
     flat = as_list(await ask(bench.wire, "HGETALL", f"{queue.base}:key_lines")) or []
     found: list[tuple[int, int]] = []
     for key, text in zip(flat[::2], flat[1::2], strict=True):
-        count = "LLEN" if as_text(text).startswith("l") else "ZCARD"
-        rest = await ask(bench.wire, count, f"{queue.base}:keyq:{as_text(key)}")
+        rest = await ask(bench.wire, "LLEN", f"{queue.base}:keyq:{as_text(key)}")
         found.append((as_text(text).count("\x1e") + 1, cast("int", rest)))
     return found
 

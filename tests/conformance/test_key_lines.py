@@ -1,4 +1,4 @@
-"""The lines of ordering keys: texts of one hash, and lists or zsets behind the long ones."""
+"""The lines of ordering keys: texts of one hash, lists behind the long ones, and zsets behind long lists."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.support.stores import RunningStore
 everywhere = pytest.mark.everywhere
 LONG = 60
 """More jobs than the text of a line holds. The others are in a list."""
-LONGEST_LIST = 64
-REPLACED_AT_ONCE = 16
+LONGEST_LIST = 1_000
+"""The length from which a list gets no more jobs at its end. The next ones are in a zset behind it."""
 RS = b"\x1e"
 NUMBERS_OF_A_CALL = 1_000
 """By how much the sequences of the jobs of two calls differ."""
@@ -60,11 +60,13 @@ async def make_old(store: RunningStore, base: str, *, reload: bool = True) -> No
     """Give the lines the form of earlier builds: each line is a zset. With `reload`, a build has just been replaced."""
     texts = cast("list[bytes]", await store.ask("HGETALL", f"{base}:key_lines"))
     for key, text in zip(texts[::2], texts[1::2], strict=True):
-        rest = f"{base}:keyq:{key.decode()}"
-        items = text.lstrip(b"lpqr").split(RS)
-        if text.startswith(b"l"):
+        rest, later = f"{base}:keyq:{key.decode()}", f"{base}:keyz:{key.decode()}"
+        items = text.lstrip(b"lmpqr").split(RS)
+        if text.startswith((b"l", b"m")):
             items += cast("list[bytes]", await store.ask("LRANGE", rest, 0, -1))
             await store.ask("DEL", rest)
+            if await store.ask("EXISTS", later):
+                await store.ask("RENAME", later, rest)
         for item in items:
             priority, colon, member = item.partition(b":")
             pair = (priority, member) if colon else (b"0", item)
@@ -97,53 +99,102 @@ async def test_a_line_that_is_longer_than_its_text_keeps_its_order(
     assert await queue.check() == []
 
 
-async def kind_of_rest(store: RunningStore, fake_worker: FakeWorker) -> str:
-    """Return what is behind the text of the line of the key `k`."""
-    kind = await store.ask("TYPE", f"{fake_worker.base}:keyq:k")
-    return kind.decode() if isinstance(kind, bytes) else str(kind)
+async def kinds_behind(store: RunningStore, fake_worker: FakeWorker, key: str = "k") -> list[str]:
+    """Return what is behind the text of the line of a key, in order."""
+    kinds = [await store.ask("TYPE", f"{fake_worker.base}:{name}:{key}") for name in ("keyq", "keyz")]
+    texts = [kind.decode() if isinstance(kind, bytes) else str(kind) for kind in kinds]
+    return [text for text in texts if text != "none"]
 
 
 @everywhere
 @pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("limited", [False, True])
-async def test_a_list_that_becomes_too_long_is_replaced_with_a_zset(
+async def test_the_jobs_behind_a_long_list_are_in_a_zset(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, at_once: bool, limited: bool
 ) -> None:
     if limited:
         await queue.set_key_limits(None, concurrency=3)
     ids = await add_keyed(queue, *["k"] * LONG)
-    assert await kind_of_rest(store, fake_worker) == "list"
-    for number in (2 * LONGEST_LIST,) if at_once else [20] * 10:
+    assert await kinds_behind(store, fake_worker) == ["list"]
+    for number in (LONGEST_LIST, LONG) if at_once else [260] * 6:
         ids += await add_keyed(queue, *["k"] * number)
-    assert await kind_of_rest(store, fake_worker) == "zset"
+        assert await queue.check() == []
+    assert await kinds_behind(store, fake_worker) == ["list", "zset"]
+    for removed in (ids[LONG], ids[-1], ids[-2], ids[LONGEST_LIST]):
+        ids.remove(removed)
+        await remove(queue, removed)
     assert await queue.check() == []
-    ids.remove(removed := ids[LONG])
-    await remove(queue, removed)
     assert await run_order(fake_worker, 2) == ids
-    assert await kind_of_rest(store, fake_worker) == "none"
+    assert await kinds_behind(store, fake_worker) == []
     ids = await add_keyed(queue, *["k"] * LONG)
-    assert await kind_of_rest(store, fake_worker) == "list"
+    assert await kinds_behind(store, fake_worker) == ["list"]
     assert await run_order(fake_worker, 2) == ids
     assert await queue.check() == []
 
 
 @everywhere
-async def test_a_write_replaces_a_few_of_many_lists_that_become_too_long(
+async def test_the_lists_of_several_keys_become_long_in_one_call(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:
-    keys = [f"k{number}" for number in range(2 * REPLACED_AT_ONCE)]
-    ids = list[list[str]]()
-    kinds = list[int]()
-    while not kinds or kinds[-1] < len(keys):
-        ids.append(await add_keyed(queue, *keys))
-        types = [await store.ask("TYPE", f"{fake_worker.base}:keyq:{key}") for key in keys]
-        kinds.append(sum(kind in {b"zset", "zset"} for kind in types))
-    assert [kind for kind in kinds if kind] == [REPLACED_AT_ONCE, 2 * REPLACED_AT_ONCE]
+    keys = ["a", "b", "c"]
+    ids = await add_keyed(queue, *keys * (LONGEST_LIST + LONG))
+    ids += await add_keyed(queue, *keys)
+    assert [await kinds_behind(store, fake_worker, key) for key in keys] == [["list", "zset"]] * 3
     assert await queue.check() == []
-    for expected in ids:
-        leases = await fake_worker.claim(len(keys))
-        assert sorted(lease.id for lease in leases) == sorted(expected)
-        await fake_worker.complete(*leases)
+    order = await run_order(fake_worker)
+    assert [sorted(order[at : at + 3]) for at in range(0, len(order), 3)] == [
+        sorted(ids[at : at + 3]) for at in range(0, len(ids), 3)
+    ]
+
+
+@everywhere
+@pytest.mark.parametrize("first", ["list", "zset"])
+async def test_all_jobs_of_a_list_or_of_the_zset_behind_it_can_be_removed(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, first: str
+) -> None:
+    ids = await add_keyed(queue, *["k"] * LONG)
+    ids += [(await queue.add("n", key="k", priority=1)).id for _ in range(3)]
+    assert await kinds_behind(store, fake_worker) == ["list", "zset"]
+    texts = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "k")).split(RS)
+    in_list, in_zset = ids[len(texts) : LONG], ids[LONG:]
+    for removed in in_list if first == "list" else in_zset:
+        await remove(queue, removed)
+        ids.remove(removed)
+    assert await kinds_behind(store, fake_worker) == ["zset" if first == "list" else "list"]
+    assert await queue.check() == []
+    late = await add_keyed(queue, "k", "k")
+    assert await queue.check() == []
+    before = len(texts) if first == "list" else LONG
+    assert await run_order(fake_worker) == [*ids[:before], *late, *ids[before:]]
+
+
+@everywhere
+@pytest.mark.parametrize("position", [0, 1, 7, 20, -2, -1])
+async def test_a_job_returns_to_its_position_inside_of_a_list(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, position: int
+) -> None:
+    """A change of the priority and back lets a job return to its line."""
+    ids = await add_keyed(queue, *["k"] * LONG)
+    text = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "k"))
+    job_id = ids[len(text.split(RS)) :][position]
+    job = await queue.get_job(job_id)
+    assert job is not None
+    await job.change_priority(3)
+    assert await kinds_behind(store, fake_worker) == ["list", "zset"]
+    assert await queue.check() == []
+    await job.change_priority(0)
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
+async def test_a_job_explains_its_position_behind_a_list(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    ids = await add_keyed(queue, *["k"] * LONG)
+    urgent = await queue.add("n", key="k", priority=1)
+    for position, job_id in ((LONG // 2, ids[LONG // 2]), (LONG, urgent.id)):
+        gates = (await queue.explain(job_id)).gates
+        assert [gate.count for gate in gates if gate.kind == "behind"] == [position]
+    assert await run_order(fake_worker) == [*ids, urgent.id]
 
 
 @everywhere
@@ -165,7 +216,7 @@ async def test_a_job_with_a_priority_enters_a_line_with_a_list(
     ids = await add_keyed(queue, *["k"] * LONG)
     options = [*[JobOptions(key="k")] * others, JobOptions(key="k", priority=2), JobOptions(key="k")]
     last = [job.id for job in await queue.add_bulk([("n", None, each) for each in options])]
-    assert await kind_of_rest(store, fake_worker) == "zset"
+    assert await kinds_behind(store, fake_worker) == ["list", "zset"]
     assert await queue.check() == []
     assert await run_order(fake_worker) == [*ids, *last[:others], last[-1], last[others]]
 
@@ -177,7 +228,7 @@ async def test_a_job_that_returns_gets_its_old_position_in_a_line_with_a_list(
     await queue.set_key_limits(None, concurrency=LONG)
     ids = await add_keyed(queue, *["k"] * LONG)
     first = await fake_worker.claim(LONG // 2)
-    assert await kind_of_rest(store, fake_worker) == "list"
+    assert await kinds_behind(store, fake_worker) == ["list"]
     for lease in reversed(first):
         await fake_worker.settle_as(lease, Released())
         assert await queue.check() == []

@@ -19,7 +19,7 @@ T = TypeVar("T")
 UNKNOWN_LEASE = "0"
 """The lease of a completed plain job, which is not stored."""
 OWNED = frozenset(
-    {"job", "logs", "chunks", "signals", "steps", "call", "keyq", "keyrest", "key", "keyrate", "keybucket", "dedup",
+    {"job", "logs", "chunks", "signals", "steps", "call", "keyq", "keyz", "keyrest", "key", "keyrate", "keybucket", "dedup",
      "metrics", "scheduler"}
 )  # fmt: skip
 FLAGS = {

@@ -1,7 +1,7 @@
 -- probe: appended to the test build of the library. A clock that does not move, and one function that reads all stored data.
 
--- Lines of a few jobs already continue in lists, and longer ones in zsets. A write replaces one list.
-key_lines.most_bytes, line_rests.most, line_rests.at_once, line_rests.refill = 40, 3, 1, 2
+-- Lines of a few jobs already continue in lists, and longer ones in zsets behind them.
+key_lines.most_bytes, line_rests.most, line_rests.refill = 40, 3, 2
 
 local stopped = 0
 
@@ -9,15 +9,24 @@ function clock.now()
   return stopped
 end
 
--- Give the lines the form of earlier builds.
+-- Return the members behind the text of a line.
+local function members_behind(base, key)
+  local name, later = base .. ':keyq:' .. key, base .. ':keyz:' .. key
+  local is_list = redis.call('TYPE', name).ok == 'list'
+  local members = redis.call(is_list and 'LRANGE' or 'ZRANGE', name, 0, -1)
+  for _, member in ipairs(redis.call('ZRANGE', later, 0, -1)) do members[#members + 1] = member end
+  return members
+end
+
+-- Give the lines the form of earlier builds: each one is a zset.
 local function make_old_lines(base)
   local texts = redis.call('HGETALL', base .. ':key_lines')
   for i = 1, #texts, 2 do
-    local key, text, in_list = base .. ':keyq:' .. texts[i], string.match(texts[i + 1], '^[lpqr]?(.*)$'), {}
-    if string.sub(texts[i + 1], 1, 1) == 'l' then
-      in_list = redis.call('LRANGE', key, 0, -1)
-      redis.call('DEL', key)
-    end
+    local key, text = base .. ':keyq:' .. texts[i], string.match(texts[i + 1], '^[lmpqr]?(.*)$')
+    local later = base .. ':keyz:' .. texts[i]
+    local in_list = redis.call('TYPE', key).ok == 'list' and redis.call('LRANGE', key, 0, -1) or {}
+    if in_list[1] then redis.call('DEL', key) end
+    if redis.call('EXISTS', later) == 1 then redis.call('RENAME', later, key) end
     for item in string.gmatch(text, '[^' .. RS .. ']+') do
       local priority, member = string.match(item, '^(%d+):(.*)$')
       redis.call('ZADD', key, priority or '0', member or item)
@@ -119,13 +128,10 @@ local function key_lines_of(base)
   local found, texts = {}, redis.call('HGETALL', base .. ':key_lines')
   for i = 1, #texts, 2 do
     local members = {}
-    for item in string.gmatch(string.match(texts[i + 1], '^[lpqr]?(.*)$'), '[^' .. RS .. ']+') do
+    for item in string.gmatch(string.match(texts[i + 1], '^[lmpqr]?(.*)$'), '[^' .. RS .. ']+') do
       members[#members + 1] = string.match(item, '^%d+:(.*)$') or item
     end
-    local is_list = redis.call('TYPE', base .. ':keyq:' .. texts[i]).ok == 'list'
-    for _, member in ipairs(redis.call(is_list and 'LRANGE' or 'ZRANGE', base .. ':keyq:' .. texts[i], 0, -1)) do
-      members[#members + 1] = member
-    end
+    for _, member in ipairs(members_behind(base, texts[i])) do members[#members + 1] = member end
     for _, fault in ipairs(key_lines.faults_of(base, texts[i], texts[i + 1])) do members[#members + 1] = fault end
     found[#found + 1] = {'keyq', texts[i], members}
   end
@@ -153,7 +159,7 @@ register('modelProbe', function(base, args)
       for _, each in ipairs(redis.call('HKEYS', key)) do records[#records + 1] = {each, compact.view(base, each)} end
     end
     local kind, name = string.match(string.sub(key, #base + 2), '^(%a+):(.*)$')
-    if kind == 'keyq' and redis.call('HEXISTS', base .. ':key_lines', name) == 0 then
+    if (kind == 'keyq' or kind == 'keyz') and redis.call('HEXISTS', base .. ':key_lines', name) == 0 then
       local is_old = queue_flags.may_have_old_lines(base)
       lines[#lines + 1] = {'keyq', name, is_old and redis.call('ZRANGE', key, 0, -1) or {'a zset without a text'}}
     end

@@ -13,7 +13,7 @@ from tests.server_time.bench import MIB, NIL, Bench, largest
 
 MOST: Final = 1_000
 LISTS: Final = 128
-LONGEST_LIST: Final = 64
+LONGEST_LIST: Final = 1_000
 """The length of a list of a line above which it is replaced with a zset."""
 
 
@@ -59,18 +59,18 @@ async def fill_lists(b: Bench) -> list[str]:
     """Add jobs of some keys until the lists behind the texts of their lines have their greatest length."""
     keys = [f"k{n}" for n in range(LISTS)]
     while await b.command("LLEN", f"{b.base}:keyq:k0") < LONGEST_LIST:
-        await b.functions.add.jobs([AddRequest("", "n", NIL, b"", f"k{key}".encode()) for key in keys])
+        await b.functions.add.jobs([AddRequest("", "n", NIL, b"", f"k{key}".encode()) for key in keys * 4])
     await b.crowd()
     return keys
 
 
-@largest("addGroups", "keyed, the lists of all lines become too long")
+@largest("addGroups", "keyed, the lists of all lines become long")
 async def groups_behind_lists(b: Bench) -> None:
     keys = await fill_lists(b)
     await b.functions.add.jobs([AddRequest("", "n", NIL, b"", f"k{key}".encode()) for key in keys])
 
 
-@largest("addJob", "keyed, priorities replace the lists of all lines")
+@largest("addJob", "keyed, with priorities behind long lists")
 async def priorities_behind_lists(b: Bench) -> None:
     keys = await fill_lists(b)
     extras = [msgpack.packb({"key": key, "priority": 5}) for key in keys]
