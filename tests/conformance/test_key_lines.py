@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, cast
 
 import pytest
@@ -183,6 +184,32 @@ async def test_a_job_returns_to_its_position_inside_of_a_list(
     assert await kinds_behind(store, fake_worker) == ["list", "zset"]
     assert await queue.check() == []
     await job.change_priority(0)
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
+async def test_a_job_returns_to_its_position_behind_a_list(queue: AnyQueue, fake_worker: FakeWorker) -> None:
+    ids = await add_keyed(queue, *["k"] * (LONGEST_LIST + LONG))
+    ids += await add_keyed(queue, *["k"] * LONG)
+    job = await queue.get_job(ids[-2])
+    assert job is not None
+    await job.change_priority(3)
+    await job.change_priority(0)
+    assert await queue.check() == []
+    assert await run_order(fake_worker, 1) == ids
+
+
+@everywhere
+@pytest.mark.parametrize("seed", range(4))
+async def test_jobs_that_return_in_one_call_get_their_positions(
+    queue: AnyQueue, fake_worker: FakeWorker, seed: int
+) -> None:
+    await queue.set_key_limits(None, concurrency=LONG)
+    ids = await add_keyed(queue, *["k"] * LONG)
+    leases = await fake_worker.claim(LONG)
+    random.Random(seed).shuffle(leases)
+    await fake_worker.settle_all([(lease, Released()) for lease in leases])
     assert await queue.check() == []
     assert await run_order(fake_worker) == ids
 
@@ -497,6 +524,7 @@ async def test_a_claim_finds_a_line_without_a_text(
             },
         ),
         (("ZADD", "{base}:keyq:k", "0", "0000000000000000c1"), {"its line and keyq do not agree"}),
+        (("ZADD", "{base}:keyz:k", "0", "0000000000000000c1"), {"its line and keyq do not agree"}),
     ],
 )
 async def test_a_check_finds_damaged_lines(
@@ -506,4 +534,33 @@ async def test_a_check_finds_damaged_lines(
     assert await queue.check() == []
     await store.ask(*(word.format(base=f"glide:{{{queue.name}}}") for word in command))
     assert {finding.message for finding in await queue.check()} == findings
+    await queue.obliterate(force=True)
+
+
+@pytest.mark.parametrize("first", [True, False])
+async def test_a_check_finds_a_foreign_job_behind_a_list(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, first: bool
+) -> None:
+    """It is the first one of the zset, and so not after the list, or the last one."""
+    await add_keyed(queue, *["k"] * LONG)
+    await queue.add("n", key="k", priority=1)
+    other = await queue.add("n", key="other")
+    text = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "other"))
+    member = b"0" * 16 + text[16:] if first else text
+    await store.ask("ZADD", f"{fake_worker.base}:keyz:k", "0" if first else "2", member)
+    messages = {finding.message for finding in await queue.check()}
+    assert "in a line of key k but not a job of it" in messages
+    assert ("its list is not in order" in messages) is first
+    await queue.obliterate(force=True)
+
+
+async def test_a_check_reads_the_whole_line_behind_a_long_list(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
+) -> None:
+    ids = await add_keyed(queue, *["k"] * (LONGEST_LIST + LONG))
+    ids += await add_keyed(queue, *["k"] * 2 * LONGEST_LIST)
+    assert await queue.check() == []
+    assert await queue.get_job(ids[-1])
+    await store.ask("HDEL", f"{fake_worker.base}:compact", ids[-1])
+    assert {finding.subject for finding in await queue.check()} >= {ids[-1]}
     await queue.obliterate(force=True)
