@@ -100,7 +100,6 @@ do
     local rest = rest_of(letter)
     table.insert(items, at, item)
     if bytes < 2 * key_lines.most_bytes then return text_of(items, rest) end
-    if letter == 'p' then rest = ZSET end
     while bytes >= key_lines.most_bytes and items[2] do
       local last = table.remove(items)
       rest, bytes = line_rests.put_before(base, behind, key, rest, last), bytes - #last - 1
@@ -117,9 +116,7 @@ do
     if at <= #items or rest_of(letter) == '' and bytes < key_lines.most_bytes then
       return insert_at(base, key, letter, items, at, item, bytes, behind)
     end
-    -- Items with priorities are in the text, so an item behind it is in a zset.
-    local rest = letter == 'p' and ZSET or rest_of(letter)
-    return text_of(items, line_rests.note_after(base, behind, key, rest, item))
+    return text_of(items, line_rests.note_after(base, behind, key, rest_of(letter), item))
   end
 
   -- Return the text of a line with one more job. Note in `behind` what is not in it. priority: see key_lines.join
