@@ -546,7 +546,7 @@ async def test_a_check_finds_a_foreign_job_behind_a_list(
     """It is the first one of the zset, and so not after the list, or the last one."""
     await add_keyed(queue, *["k"] * LONG)
     await queue.add("n", key="k", priority=1)
-    other = await queue.add("n", key="other")
+    await queue.add("n", key="other")
     text = cast("bytes", await store.ask("HGET", f"{fake_worker.base}:key_lines", "other"))
     member = b"0" * 16 + text[16:] if first else text
     await store.ask("ZADD", f"{fake_worker.base}:keyz:k", "0" if first else "2", member)

@@ -20,7 +20,10 @@ MUTANTS_OF_COMPACT_JOBS: Final[dict[str, tuple[str, str]]] = {
         "  return string.sub(text, from), line_rests.take(base, key, rest_of(letter))\n",
         "  return string.sub(text, from), false\n",
     ),
-    "a job in the list of a line is forgotten": (" or not at and line_rests.from_list(base, key, letter)\n", " or false\n"),
+    "a job in the list of a line is forgotten": (
+        " or not at and line_rests.from_list(base, key, letter)\n",
+        " or false\n",
+    ),
     "a full text of a line forgets the next job": (
         "        note_in_list(behind, key, member)\n        return letter == LIST",
         "        return letter == LIST",

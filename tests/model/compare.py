@@ -19,8 +19,8 @@ T = TypeVar("T")
 UNKNOWN_LEASE = "0"
 """The lease of a completed plain job, which is not stored."""
 OWNED = frozenset(
-    {"job", "logs", "chunks", "signals", "steps", "call", "keyq", "keyz", "keyrest", "key", "keyrate", "keybucket", "dedup",
-     "metrics", "scheduler"}
+    {"job", "logs", "chunks", "signals", "steps", "call", "keyq", "keyz", "keyrest", "key", "keyrate", "keybucket",
+     "dedup", "metrics", "scheduler"}
 )  # fmt: skip
 FLAGS = {
     "a": "waiters", "b": "held", "c": "expiry", "d": "revoking", "e": "returned", "f": "scheduled", "g": "lifo",
