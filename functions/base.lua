@@ -45,7 +45,7 @@ end
 
 local function integer(name, text)
   local n = tonumber(text)
-  if not n or n ~= math.floor(n) then
+  if not n or n % 1 ~= 0 then
     fail('ARGUMENT', name .. ' must be an integer, found ' .. tostring(text))
   end
   return n
@@ -56,7 +56,8 @@ local digits, counting, three_digits, whole_numbers
 do
   local small, tails = {}, {}    -- texts of the numbers 0 to 999, each stored when it is first used
   local heads, n_heads = {}, 0   -- texts of some multiples of 1000, without their last three digits
-  local last, last_text          -- the last other number: most calls write their time several times
+  -- The last two other numbers. Most calls write their time several times, and other numbers between.
+  local last, last_text, older, older_text
   local MOST_HEADS = 64
 
   -- Format a whole number, and keep its parts for the numbers with the same thousands.
@@ -79,10 +80,11 @@ do
     local text = small[n]
     if text then return text end
     if n == last then return last_text end
+    if n == older then return older_text end
     local low = n % 1000
     local head, tail = heads[n - low], tails[low]
     text = head and tail and head .. tail or format(n, low)
-    last, last_text = n, text
+    older, older_text, last, last_text = last, last_text, n, text
     return text
   end
 

@@ -196,7 +196,7 @@ function events.append(base, text, n, call)
   local keys = keys_of(base)
   local key = keys.events
   local total = redis.call('HINCRBY', keys.meta2, 'events', digits(n))
-  local seq, t = digits(total - n), digits(call.now)
+  local t, seq = digits(call.now), digits(total - n)    -- `digits` still has the text of the time
   local bytes = #text
   if call.contents then
     local contents = cmsgpack.pack(call.contents)

@@ -55,20 +55,34 @@ local function policy_in_force(state, policy, seen)
   return string.sub(kept, 1, 1) == finish.HELD and kept or policy
 end
 
--- Publish the end of a job to the channels that wait for it.
-function finish.answer(base, channels, state, id, payload)
-  local text
-  if #payload > PUBLISH_MAX then
-    text = state .. '? ' .. digits(#id) .. ' ' .. id
-  else
-    text = state .. ' ' .. digits(#id) .. ' ' .. id .. payload
+do
+  local last_base, last_channels, last_key
+
+  -- Return the channel if this is one reply channel, and nil if it is several. A client that makes one request after the
+  -- other has the same one.
+  local function only_channel(base, channels)
+    if channels == last_channels and base == last_base then return last_key end
+    if string.find(channels, ' ', 1, true) then return nil end
+    last_base, last_channels, last_key = base, channels, base .. ':reply:' .. channels
+    return last_key
   end
-  -- These calls come after writes, so they must not raise. Clients that wait also read the record.
-  if not string.find(channels, ' ', 1, true) then
-    redis.pcall('SPUBLISH', base .. ':reply:' .. channels, text)
-    return
+
+  -- Publish the end of a job to the channels that wait for it.
+  function finish.answer(base, channels, state, id, payload)
+    local text
+    if #payload > PUBLISH_MAX then
+      text = state .. '? ' .. digits(#id) .. ' ' .. id
+    else
+      text = state .. ' ' .. digits(#id) .. ' ' .. id .. payload
+    end
+    -- These calls come after writes, so they must not raise. Clients that wait also read the record.
+    local only = only_channel(base, channels)
+    if only then
+      redis.pcall('SPUBLISH', only, text)
+      return
+    end
+    for channel in string.gmatch(channels, '%S+') do redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text) end
   end
-  for channel in string.gmatch(channels, '%S+') do redis.pcall('SPUBLISH', base .. ':reply:' .. channel, text) end
 end
 
 -- Publish the end of these jobs to the clients that wait for them. Return the ids of the jobs with such clients, as a

@@ -13,13 +13,15 @@ do
     return base .. ':metrics:' .. state .. ':' .. digits(hour)
   end
 
-  local last_base, last_state, last_minute, last_key, last_field = nil, nil, nil, nil, nil
+  local last_base, last_state, last_minute, last_key, last_n, last_ms = nil, nil, nil, nil, nil, nil
 
-  -- Set last_key and last_field for a minute. Most calls find them set, because the call before had the same minute.
+  -- Set last_key, last_n and last_ms, the store key and the fields of a minute. Most calls find them set, because the
+  -- call before had the same minute.
   local function look(base, state, minute)
     if minute == last_minute and state == last_state and base == last_base then return end
     last_base, last_state, last_minute = base, state, minute
-    last_key, last_field = key_of(base, state, math.floor(minute / 60)), digits(minute % 60) .. ':n'
+    local prefix = digits(minute % 60)
+    last_key, last_n, last_ms = key_of(base, state, math.floor(minute / 60)), prefix .. ':n', prefix .. ':ms'
   end
 
   -- Count n jobs that ended now; run_ms: the total duration of their last runs, 0 for jobs that did not run. Return how
@@ -27,9 +29,9 @@ do
   function metrics.count(base, state, n, run_ms, now)
     local minute = (now - now % MINUTE_MS) / MINUTE_MS
     look(base, state, minute)
-    local total = redis.call('HINCRBY', last_key, last_field, digits(n))
+    local total = redis.call('HINCRBY', last_key, last_n, digits(n))
     if total == n then redis.call('PEXPIRE', last_key, KEEP_MS) end
-    if run_ms > 0 then redis.call('HINCRBY', last_key, digits(minute % 60) .. ':ms', digits(run_ms)) end
+    if run_ms > 0 then redis.call('HINCRBY', last_key, last_ms, digits(run_ms)) end
     return total
   end
 

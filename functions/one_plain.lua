@@ -93,11 +93,12 @@ local function start(base, entry, name, data, call)
   local popped = redis.call('ZPOPMAX', key)
   local consumer = popped[1]
   if not consumer then return nil end
-  local message, lock = push.claim_one(base, consumer, entry, name, data, call)
+  local channel = base .. ':wake:' .. consumer
+  local message, lock, reply_key = push.claim_one(base, consumer, channel, entry, name, data, call)
   if message then
-    local heard = wakeup.send(base, consumer, message)
+    local heard = wakeup.publish(channel, message)
     if heard and heard > 0 then
-      push.note_one(base, consumer, entry, lock, call)
+      push.note_one(base, reply_key, entry, lock, call)
       return true
     end
     push.undo(base, {{entry}})
@@ -132,7 +133,8 @@ end
 function one_plain.add(base, args, meta, now)
   local id, ids = add_one(base, args, args[4], args[7], nil, nil, meta, now)
   if ids ~= '' then return {now, id, ids, 1} end
-  return {now, id, ids, 1}, '\148' .. packed_number(now) .. packed_text(id) .. '\160\1', EQUAL_BYTES
+  local text = args[2] .. ' \148' .. packed_number(now) .. packed_text(id) .. '\160\1'
+  return {now, id, ids, 1}, text, EQUAL_BYTES
 end
 
 -- Add the job of a short addJob call. channel, ttl: of one_plain.reply_of. Return what the callback of request.register
@@ -141,5 +143,5 @@ function one_plain.add_awaited(base, args, channel, ttl, meta, now)
   local id, ids = add_one(base, args, args[4], args[5], channel, ttl, meta, now)
   if ids ~= '' then return {now, id, ids, {}, 1} end
   local reply = digits(now) .. ' ' .. id
-  return reply, packed_text(reply), EQUAL_DIGITS
+  return reply, args[2] .. ' ' .. string.char(160 + #reply) .. reply, EQUAL_DIGITS    -- see packed_text
 end

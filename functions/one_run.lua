@@ -57,15 +57,15 @@ do
   local MOST = 64
   local callers, n_callers = {}, 0
 
-  -- Return what a call of the short form says of its caller: { slots, lock, flags, incarnation }. Most calls of a
-  -- worker have the same text.
+  -- Return what a call of the short form says of its caller: { slots, lock, flags, incarnation, accepts }. Most calls
+  -- of a worker have the same text.
   function caller_of(text)
     local known = callers[text]
     if known then return known end
     local slots, lock, flags, identity = string.match(text, '^(%d+) (%d+) (%l*) (.*)$')
     if not slots then fail('ARGUMENT', 'not the caller of a short settleAndClaim call: ' .. text) end
     if n_callers == MOST then callers, n_callers = {}, 0 end
-    known = {slots = slots, lock = lock, flags = flags, incarnation = identity}
+    known = {slots = slots, lock = lock, flags = flags, incarnation = identity, accepts = ACCEPTS[flags]}
     callers[text], n_callers = known, n_callers + 1
     return known
   end
@@ -131,12 +131,12 @@ do
 
   -- End a run that had already lost its lease, or whose entry was not pending for another reason. Return the refused
   -- run, flat.
-  local function complete_lost(base, args, call)
+  local function complete_lost(base, args, call, consumer)
     if one_run.is_short(args) then args = in_long_form(args, call.caller) end
     local group = {started = args[STARTED], policy = '', results = PAYLOAD - 1, kept = count, newest = call.number,
       valid = false}
     local done, answer = {}, {}
-    call.lines, call.seen.keep = {}, {completed = '', failed = ''}
+    call.lines, call.seen.keep, call.consumer = {}, {completed = '', failed = ''}, consumer
     completing.one_by_one(base, args, group, ENTRY, ENTRY, 1, done, answer, call, outcomes.apply.c)
     completing.finish(base, group, call)
     finish.store(base, done, call, {completed = call.ran})
@@ -149,9 +149,11 @@ do
   end
 
   -- End the run. Return the refused run, flat; nil if it is not refused.
-  function one_run.complete(base, args, call)
+  function one_run.complete(base, args, call, consumer)
     local id = call.id
-    if redis.call('XACK', keys_of(base).fifo, GROUP, call.raw) == 0 then return complete_lost(base, args, call) end
+    if redis.call('XACK', keys_of(base).fifo, GROUP, call.raw) == 0 then
+      return complete_lost(base, args, call, consumer)
+    end
     local nth = metrics.count(base, 'completed', 1, call.ran, call.now)
     call.is_turn = nth % TURN == 0 or nth == 1
     store(base, id, call)
@@ -174,55 +176,57 @@ local function take(base, consumer, slots, call)
   return out, #rows == most and most < slots
 end
 
--- Return the state of a call (see queue_flags.call) if this file can execute the call, otherwise nil. reply: see
+-- Return the state of a call (see queue_flags.call) if this file can execute the call, otherwise nil. reply, key: see
 -- one_run.begin; caller: the table of caller_of. The other arguments are those of the call.
-local function begun(base, reply, caller, consumer, ran, started, raw, payload)
-  local slots, lock, flags = number_of(caller.slots), number_of(caller.lock), caller.flags
+-- The table has 14 fields, and the call adds at most two in the usual case. With more than 16 fields Lua would give it
+-- twice the memory, and would copy all fields when the call adds one.
+local function begun(base, reply, key, caller, consumer, ran, started, raw, payload)
+  local slots, lock = number_of(caller.slots), number_of(caller.lock)
   ran = number_of(ran)
-  if not (slots and slots > 0 and lock and ran and ran < LONGEST) or ACCEPTS[flags] == nil or #payload > SMALL
+  if not (slots and slots > 0 and lock and ran and ran < LONGEST) or caller.accepts == nil or #payload > SMALL
     or not string.find(started, '^%d+$') or not string.find(raw, '^%d+%-%d+$') then return nil end
-  if flags ~= 'pg' and push.has_pushed(reply) then return nil end
+  if caller.flags ~= 'pg' and push.has_pushed(reply) then return nil end
   local seen = one_run.flags_of(base, redis.call('HMGET', keys_of(base).meta2, 'paused', 'keep_completed',
     'incarnation', 'features', 'horizon', 'regrouped', 'shortest_lease', 'special'))
   if not seen then return nil end
   incarnation.check(caller.incarnation, seen.incarnation)
   local now, past = clock.now()
   local id = plain.id_of(raw)
-  local call = {now = now, past = past, seen = seen, id = id, number = tonumber(id), raw = raw,
-    started = started, payload = payload, ran = ran, consumer = consumer, slots = slots, lock = lock, shortest = lock,
-    accepts = ACCEPTS[flags], reply = reply, caller = caller, is_turn = false, notified = false}
-  return one_run.is_usual(base, call) and call
+  local call = {now = now, past = past, seen = seen, id = id, number = tonumber(id), raw = raw, started = started,
+    payload = payload, ran = ran, lock = lock, shortest = lock, reply = reply, key = key, caller = caller}
+  if not one_run.is_usual(base, call) then return nil end
+  return call, consumer, slots
 end
 
--- Return the state of a settleAndClaim call that this file can execute, otherwise nil. unbroken: true if the server
--- knows the previous call of the worker; reply: the stored reply to that call.
-function one_run.begin(base, args, unbroken, reply)
+-- Return the state, the consumer and the number of slots of a settleAndClaim call that this file can execute, otherwise
+-- nil. unbroken, reply, key: of request.replay.
+function one_run.begin(base, args, unbroken, reply, key)
   if not unbroken then return nil end
   if #args == SHORT then
     local caller = caller_of(args[CALLER])
-    return begun(base, reply, caller, args[1], args[SHORT_RAN], args[SHORT_STARTED], args[SHORT_ENTRY],
+    return begun(base, reply, key, caller, args[1], args[SHORT_RAN], args[SHORT_STARTED], args[SHORT_ENTRY],
       args[SHORT_PAYLOAD])
   end
   local ran = has_one(args) and string.match(args[RAN], '^(%d+) 0$')
   if not ran then return nil end
-  local caller = {slots = args[4], lock = args[5], flags = args[6], incarnation = args[8]}
-  return begun(base, reply, caller, args[3], ran, args[STARTED], args[ENTRY], args[PAYLOAD])
+  local caller = {slots = args[4], lock = args[5], flags = args[6], incarnation = args[8], accepts = ACCEPTS[args[6]]}
+  return begun(base, reply, key, caller, args[3], ran, args[STARTED], args[ENTRY], args[PAYLOAD])
 end
 
 local last_lock, packed_lock
 local AFTER_EQUAL = 3            -- the bytes of a packed idle reply after the seventh one of its time
 
--- Return the reply to be stored, as cmsgpack packs it, for a call that has refused no run, has claimed no job, and need
--- not be followed by a call at a due time.
-local function packed_idle(call)
+-- Return the text to be stored for a call that has refused no run, has claimed no job, and need not be followed by a
+-- call at a due time: its number, and the reply as cmsgpack packs it.
+local function idle_text(number, call)
   if call.lock ~= last_lock then last_lock, packed_lock = call.lock, cmsgpack.pack(call.lock) end
-  local accepts = call.accepts and '\195' or '\194'
-  return '\152\144\144\0\1' .. packed_lock .. '\194' .. packed_number(call.now) .. accepts
+  local accepts = call.caller.accepts and '\195' or '\194'
+  return number .. ' \152\144\144\0\1' .. packed_lock .. '\194' .. packed_number(call.now) .. accepts
 end
 
--- Execute the call. Return the reply.
-function one_run.settle(base, args, call)
-  local refused, consumer, slots, due = one_run.complete(base, args, call), call.consumer, call.slots, call.now
+-- Execute the call. consumer, slots: of one_run.begin. Return the reply.
+function one_run.settle(base, args, call, consumer, slots)
+  local refused, due = one_run.complete(base, args, call, consumer), call.now
   local jobs, more = take(base, consumer, slots, call)
   if more then
     redis.call('ZREM', base .. ':idle', consumer)
@@ -236,13 +240,14 @@ function one_run.settle(base, args, call)
   if jobs.n > 0 then push.note_lease(base, call.shortest, call) end
   if call.lines then events.write(base, call) else events.append(base, 'completed' .. SEP .. call.id, 1, call) end
   if jobs.n == 0 and due == 0 and not refused then
-    local packed = packed_idle(call)
-    request.remember_packed(base, args[1], args[2], packed, #packed - AFTER_EQUAL, call.reply,
-      request.LONG_WEEK_MS)
+    local number = args[2]
+    local text = idle_text(number, call)
+    local n_equal = #text - #number - 1 - AFTER_EQUAL
+    request.remember_packed(call.key, number, text, n_equal, call.reply, request.LONG_WEEK_MS)
     if #args == SHORT then return (call.now * 1000 + (call.past or 0)) * (call.notified and -1 or 1) end
   else
     request.remember(base, args[1], args[2], {refused or {}, jobs.tokens, due, 1, call.lock, false, call.now,
-      call.accepts}, request.WEEK_MS)
+      call.caller.accepts}, request.WEEK_MS)
   end
   -- The server looks up seven names in each table of a reply, so an empty one is left out.
   return {call.now, refused or '', jobs.n > 0 and jobs or '', due, -1, call.notified and 4 or 0, call.past or 0, 1,

@@ -53,22 +53,24 @@ do
   local BEFORE_TIME, TIME = -11, 207
   local NOTHING_CLAIMED = '^\152\144\144'
 
-  -- Return the number of the last call of a worker that accepts a push, and its lease; otherwise nil.
+  -- Return the number of the last call of a worker that accepts a push, its lease, and the store key of the reply to
+  -- that call; otherwise nil.
   function push.accepting(base, consumer)
-    local reply = redis.pcall('GET', base .. ':call:' .. consumer)
+    local key = base .. ':call:' .. consumer
+    local reply = redis.pcall('GET', key)
     if type(reply) ~= 'string' or string.byte(reply, -1) ~= ACCEPTS then return nil end
     local number = string.match(reply, '^%d+')
     if not number then return nil end
     local before = string.sub(reply, #number + 2, BEFORE_TIME)
     local is_idle = string.byte(reply, BEFORE_TIME + 1) == TIME
-    if is_idle and leases[before] then return number, leases[before] end
+    if is_idle and leases[before] then return number, leases[before], key end
     local _, answer = unpacked(reply)
     local lease = answer and tonumber(answer[5])
     if lease and is_idle and #before < MOST_BYTES_BEFORE and string.find(before, NOTHING_CLAIMED) then
       if n_leases == MOST_LEASES then leases, n_leases = {}, 0 end
       leases[before], n_leases = lease, n_leases + 1
     end
-    return number, lease
+    return number, lease, key
   end
 end
 
@@ -80,12 +82,12 @@ local function may_push(base, consumer, seen)
   return not (holders and (holders[1] == consumer or holders[2] == consumer))
 end
 
--- Return true if the worker listens on this server. SPUBLISH also reaches receivers on replicas, but does not count
--- them. So a worker that has not followed a failover yet would start jobs that another worker gets too. An add pushes
--- nothing if its user has no permission for PUBSUB.
-function push.is_near(base, consumer)
-  local answer = redis.pcall('PUBSUB', 'SHARDNUMSUB', base .. ':wake:' .. consumer)
-  return (tonumber(answer[2] or nil) or 0) > 0
+-- Return true if the worker with this channel listens on this server. SPUBLISH also reaches receivers on replicas, but
+-- does not count them. So a worker that has not followed a failover yet would start jobs that another worker gets too.
+-- An add pushes nothing if its user has no permission for PUBSUB.
+function push.is_near(channel)
+  local n = redis.pcall('PUBSUB', 'SHARDNUMSUB', channel)[2]
+  return n == 1 or (tonumber(n or nil) or 0) > 0
 end
 
 -- Return the entries that are waiting in `fifo`, up to n of them, and make them pending for the consumer. nil: none.
@@ -141,19 +143,21 @@ function push.undo(base, rows)
   redis.call('XGROUP', 'SETID', base .. ':fifo', GROUP, digits(before) .. LATEST)
 end
 
--- Claim the only job of this call, a plain one, for an idle worker. Return the message of the push, and the worker's
--- lease. Return nil if the worker should be woken instead. entry: of the job; call: see push.prepare. The caller has
--- found that the queue has none of the structures that a push has to look at.
-function push.claim_one(base, consumer, entry, name, data, call)
-  local number, lock = push.accepting(base, consumer)
-  if not (lock and push.is_near(base, consumer)) then return nil end
+-- Claim the only job of this call, a plain one, for an idle worker. Return the message of the push, the worker's lease,
+-- and the store key of the reply to its last call. Return nil if the worker should be woken instead. channel: of the
+-- worker; entry: of the job; call: see push.prepare. The caller has found that the queue has none of the structures that
+-- a push has to look at.
+function push.claim_one(base, consumer, channel, entry, name, data, call)
+  local number, lock, key = push.accepting(base, consumer)
+  if not (lock and push.is_near(channel)) then return nil end
   local rows = push.read_new(base, consumer, 1)
   if not rows then return nil end
   if rows[1][1] ~= entry then
     push.undo(base, rows)
     return nil
   end
-  return 'j' .. number .. ' ' .. digits(call.now) .. ' ' .. entry .. ' ' .. digits(#name) .. ' ' .. name .. data, lock
+  return 'j' .. number .. ' ' .. digits(call.now) .. ' ' .. entry .. ' ' .. digits(#name) .. ' ' .. name .. data, lock,
+    key
 end
 
 -- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller
@@ -164,7 +168,7 @@ function push.prepare(base, consumer, n, call)
   local number, lock = push.accepting(base, consumer)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
-  if not (may_push(base, consumer, seen) and push.is_near(base, consumer)) then return nil end
+  if not (may_push(base, consumer, seen) and push.is_near(base .. ':wake:' .. consumer)) then return nil end
   local rows = push.read_new(base, consumer, n)
   if not rows then return nil end
   local jobs, ids = jobs_of(base, rows, call.first)
@@ -190,10 +194,11 @@ function push.note(base, consumer, tokens, lock, call)
   push.note_lease(base, lock, call)
 end
 
--- The same for one plain job. entry: its entry.
-function push.note_one(base, consumer, entry, lock, call)
-  redis.call('APPEND', base .. ':call:' .. consumer,
-    '\146' .. packed_number(call.now) .. '\145' .. packed_text('p' .. entry) .. '\192')
+-- The same for one plain job. key: of push.claim_one; entry: of the job.
+function push.note_one(base, key, entry, lock, call)
+  -- The token is `p` and the entry.
+  redis.call('APPEND', key,
+    '\146' .. packed_number(call.now) .. '\145' .. string.char(161 + #entry) .. 'p' .. entry .. '\192')
   push.note_lease(base, lock, call)
 end
 

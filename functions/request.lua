@@ -26,19 +26,19 @@ local LONG_KEEP_MS = '700000'
 request.LONG_WEEK_MS = '604900000'
 
 -- Return the stored reply if this call has been executed before. Otherwise return nil, true if the server knows the
--- previous call of the channel, and what is stored of that call. Raises REPLAY for a number older than the last one.
--- n: the number of the call as a number.
+-- previous call of the channel, what is stored of that call, and the store key. Raises REPLAY for a number older than
+-- the last one. n: the number of the call as a number.
 function request.replay(base, channel, number, n)
-  local kept = redis.call('GET', base .. ':call:' .. channel)
-  if not kept then return nil, number == '1' end
-  local at = string.find(kept, ' ', 1, true)
-  local last = string.sub(kept, 1, at - 1)
-  if last == number then return (cmsgpack.unpack(string.sub(kept, at + 1))) end
+  local key = base .. ':call:' .. channel
+  local kept = redis.call('GET', key)
+  if not kept then return nil, number == '1', nil, key end
+  local last = string.match(kept, '^%d+')
+  if last == number then return (cmsgpack.unpack(string.sub(kept, #last + 2))) end
   local ahead = n - last
   if ahead < 0 then
     fail('REPLAY', 'call ' .. number .. ' of request channel ' .. channel .. ' is older than its last call ' .. last)
   end
-  return nil, ahead == 1, kept
+  return nil, ahead == 1, kept, key
 end
 
 -- Store the reply of a call. keep_ms: how long to keep it, as text (default: ten minutes, and the time for which
@@ -51,15 +51,17 @@ end
 
 -- The same for a reply that the caller has packed. Setting an expiry costs as much as the rest of the command. So the
 -- reply keeps the expiry of the reply before it if both have the same form, and times with the same first digits.
--- n_equal: the number of first bytes that are then equal; kept: what is stored of the previous call, nil if nothing is;
--- keep_ms: how long to keep the reply, as text (default: ten minutes, and the time in which first digits are equal).
-function request.remember_packed(base, channel, number, packed, n_equal, kept, keep_ms)
-  local key = base .. ':call:' .. channel
-  local at = kept and string.find(kept, ' ', 1, true)
-  if at and string.sub(kept, at + 1, at + n_equal) == string.sub(packed, 1, n_equal) then
-    redis.call('SET', key, number .. ' ' .. packed, 'KEEPTTL')
+-- key: the store key; text: what to store, the number, a blank and the packed reply; n_equal: the number of first bytes
+-- of the packed reply that are then equal; kept: what is stored of the previous call, nil if nothing is; keep_ms: how
+-- long to keep the reply, as text (default: ten minutes, and the time in which first digits are equal).
+function request.remember_packed(key, number, text, n_equal, kept, keep_ms)
+  -- If the number of the previous call has fewer digits, these bytes differ, and the expiry is set once more.
+  local first = #number + 2
+  local last = #number + 1 + n_equal
+  if kept and string.sub(kept, first, last) == string.sub(text, first, last) then
+    redis.call('SET', key, text, 'KEEPTTL')
   else
-    redis.call('SET', key, number .. ' ' .. packed, 'PX', keep_ms or LONG_KEEP_MS)
+    redis.call('SET', key, text, 'PX', keep_ms or LONG_KEEP_MS)
   end
 end
 
@@ -69,15 +71,15 @@ function request.leave(base, channel)
 end
 
 -- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number. It returns
--- the reply, or the reply, the packed one and `n_equal` of request.remember_packed.
+-- the reply, or the reply, and `text` and `n_equal` of request.remember_packed.
 function request.register(name, callback, flags)
   register(name, function(base, args)
     local channel, number = args[1], args[2]
-    local reply, _, kept = request.replay(base, channel, number, integer('request number', number))
+    local reply, _, kept, key = request.replay(base, channel, number, integer('request number', number))
     if reply ~= nil then return reply end
-    local answer, packed, n_equal = callback(base, args)
-    if not packed then return request.remember(base, channel, number, answer) end
-    request.remember_packed(base, channel, number, packed, n_equal, kept)
+    local answer, text, n_equal = callback(base, args)
+    if not text then return request.remember(base, channel, number, answer) end
+    request.remember_packed(key, number, text, n_equal, kept)
     return answer
   end, flags)
 end

@@ -459,9 +459,11 @@ end
 
 register('settleAndClaim', function(base, args)
   open_call = nil
-  local kept, unbroken, reply = request.replay(base, args[1], args[2], integer('request number', args[2]))
-  local call = not kept and one_run.begin(base, args, unbroken, reply)
-  if call then return one_run.settle(base, args, call) end
+  local kept, unbroken, reply, key = request.replay(base, args[1], args[2], integer('request number', args[2]))
+  if not kept then
+    local call, consumer, slots = one_run.begin(base, args, unbroken, reply, key)
+    if call then return one_run.settle(base, args, call, consumer, slots) end
+  end
   if one_run.is_short(args) then args = one_run.in_long_form(args) end
   local answer
   if kept then

@@ -15,11 +15,16 @@ local wakeup = {}
 local SECOND_LATER_MS = 100
 local MOST_DEAD = 200            -- maximum number of dead workers that one call finds; the next call continues
 
--- Publish a message to a worker. Return the number of receivers; nil when the caller may not publish.
-function wakeup.send(base, consumer, message)
-  local heard = redis.pcall('SPUBLISH', base .. ':wake:' .. consumer, message)
+-- Publish a message on the channel of a worker. Return the number of receivers; nil when the caller may not publish.
+function wakeup.publish(channel, message)
+  local heard = redis.pcall('SPUBLISH', channel, message)
   if type(heard) == 'number' then return heard end
   return nil
+end
+
+-- The same, by the name of the worker.
+function wakeup.send(base, consumer, message)
+  return wakeup.publish(base .. ':wake:' .. consumer, message)
 end
 local send = wakeup.send
 

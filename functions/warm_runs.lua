@@ -29,7 +29,7 @@ local function ready(base, worker, call)
   if worker == call.consumer or seen.paused or seen.limits or may_end_jobs(base, call) then return nil end
   if not redis.call('ZSCORE', base .. ':idle', worker) then return nil end
   local number, lock = push.accepting(base, worker)
-  if lock and push.is_near(base, worker) then return number, lock end
+  if lock and push.is_near(base .. ':wake:' .. worker) then return number, lock end
 end
 
 -- Return a suspended job as a settle call returns it, but without its entry; nil for a job that is not pushed: one with

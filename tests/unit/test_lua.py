@@ -121,6 +121,8 @@ UNFLAGGED = {
     ("ZADD", ":sleeping", "set_back"): MOVED,
     ("ZADD", ":suspended", "set_back"): MOVED,
     ("ZADD", ":returned", "base"): "migrateQueue changes scores of existing members",
+    ("APPEND", "?", "push"): "the last reply of a request channel; the caller has its key",
+    ("SET", "?", "request"): "the last reply of a request channel; the caller has its key",
     ("HINCRBY", "?", "plans"): "the plan of a flow",
     ("HINCRBY", "?", "children"): "the plan of a flow",
     ("HSET", "?", "children"): "the plan of a flow",
