@@ -58,8 +58,8 @@ end
 do
   local last_base, last_channels, last_key
 
-  -- Return the channel if this is one reply channel, and nil if it is several. A client that makes one request after the
-  -- other has the same one.
+  -- Return the channel if this is one reply channel, and nil if it is several. A client that makes one request after
+  -- the other has the same one.
   local function only_channel(base, channels)
     if channels == last_channels and base == last_base then return last_key end
     if string.find(channels, ' ', 1, true) then return nil end

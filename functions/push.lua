@@ -145,8 +145,8 @@ end
 
 -- Claim the only job of this call, a plain one, for an idle worker. Return the message of the push, the worker's lease,
 -- and the store key of the reply to its last call. Return nil if the worker should be woken instead. channel: of the
--- worker; entry: of the job; call: see push.prepare. The caller has found that the queue has none of the structures that
--- a push has to look at.
+-- worker; entry: of the job; call: see push.prepare. The caller has found that the queue has none of the structures
+-- that a push has to look at.
 function push.claim_one(base, consumer, channel, entry, name, data, call)
   local number, lock, key = push.accepting(base, consumer)
   if not (lock and push.is_near(channel)) then return nil end

@@ -179,8 +179,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "    return 'missing'",
     ),
     "the events of two calls have the same numbers": (
-        "local seq, t = digits(total - n),",
-        "local seq, t = digits(total),",
+        "seq = digits(call.now), digits(total - n)",
+        "seq = digits(call.now), digits(total)",
     ),
     "a completed job has no event": (
         "  local line = events.line(call.lines, 'completed')\n  line[#line + 1] = id\n",
