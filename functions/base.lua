@@ -75,7 +75,7 @@ do
   end
 
   -- Return a whole number as text, exact below 2^53. Pass numbers to commands as texts: the server formats a number as
-  -- a double, which costs 2,000 instructions. Formatting a number here costs 1,500, and joining two texts 400.
+  -- a double, which costs 2,000 instructions. Formatting a number here costs 1,500, and joining two short texts 400.
   function digits(n)
     local text = small[n]
     if text then return text end
