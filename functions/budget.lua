@@ -9,6 +9,10 @@ local ENOUGH = 0.002
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
 -- The smallest step of an add. The commands of a smaller one would cost more than its jobs.
 local LEAST = 16
+-- How many times longer the add of a job takes while the tables of the server grow, because the server allocates a
+-- larger table and moves some entries into it with each command. An add of keyed jobs writes into four tables, which
+-- grow together.
+local GROWTH = 6
 -- Limits in bytes. The clock alone is not enough: the server frees and sends memory after the function has read it.
 local HEAVY = 8388608
 local ANSWER = 524288
@@ -62,10 +66,11 @@ do
   end
 
   -- Return how many jobs a call should add in its next step: at most `most`, and fewer if the rest of the time does not
-  -- suffice for them. n: the number of jobs that it has added. A step of 64 expensive jobs takes 1 ms.
+  -- suffice for them. n: the number of jobs that it has added. A step during which tables of the server grow takes up
+  -- to twice the time of a call.
   function budget.fitting(call_budget, n, most)
     local lasted = seconds() - call_budget.began
-    local fit = math.floor((ADDED - lasted) / lasted * n)
+    local fit = math.floor(math.min(ADDED - lasted, (2 * ADDED - lasted) / GROWTH) / lasted * n)
     return fit >= most and most or math.min(most, math.max(fit, LEAST))
   end
 
