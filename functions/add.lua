@@ -19,7 +19,10 @@ local FIELDS = 5
 -- The number of jobs that a call adds between two looks at the clock. Jobs with deduplication, and jobs whose keys are
 -- costly to review, cost several times as much as others.
 local STEP, COSTLY_STEP = 64, 16
-add.STEP, add.COSTLY_STEP = STEP, COSTLY_STEP
+-- The first step of jobs that are not plain. The call does not yet know how long a job takes. A step of 64 takes 3 to
+-- 6 ms while tables of the server grow, see GROWTH in budget.lua.
+local FIRST_STEP = 40
+add.STEP, add.COSTLY_STEP, add.FIRST_STEP = STEP, COSTLY_STEP, FIRST_STEP
 local NOTHING = {}
 local SMALL = entries.SMALL
 -- the options that need no record, and the structures that they are in
@@ -68,13 +71,13 @@ function add.parse(args, from)
     deduplicates = deduplicates, plain = plain and generated == n}
 end
 
--- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once:
--- how many to reserve with one command; skips: true if jobs of the queue may have custom ids that look like numbers, so
--- that a number with a record is left out; numeric: the set of such custom ids in this call.
+-- Return a function that returns the next number of the queue, as text. n: how many numbers will be needed; at_once: a
+-- function that returns how many to reserve with the next command; skips: true if jobs of the queue may have custom ids
+-- that look like numbers, so that a number with a record is left out; numeric: the set of such custom ids in this call.
 local function numbers_of(base, n, at_once, skips, numeric)
   local key, text_of, last, candidate, misses = base .. ':id', counting(), 0, 1, 0
   local function reserve()
-    local wanted = math.min(n, at_once)
+    local wanted = math.min(n, at_once())
     last = entries.reserve(base, wanted)
     candidate = last - wanted + 1
   end
@@ -244,9 +247,11 @@ local function store(base, id, name, data, opts, extra, call, first)
   if delayed then events.note(call.lines, 'delayed', id) end
 end
 
+local function one() return 1 end
+
 -- Return a generated id for a job that gets a record.
 function add.number(base)
-  local next_number = numbers_of(base, 1, 1, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')
+  local next_number = numbers_of(base, 1, one, redis.call('HGET', base .. ':meta2', 'numeric_ids') == '1')
   return next_number()
 end
 
@@ -373,10 +378,11 @@ function add.all(base, jobs, how)
   add.check_mode(meta[3], n, extras)
   call.seen = seen_for(base, jobs, meta)
   local is_costly, last = jobs.deduplicates or keyed.is_costly(call.seen), 0
-  local step = not how.budget and n or is_costly and COSTLY_STEP or STEP
+  local most = is_costly and COSTLY_STEP or STEP
+  local step = not how.budget and n or math.min(most, jobs.plain and STEP or FIRST_STEP)
   -- With deduplication, an add can start another job, whose entry takes the next number. Entries must have growing
   -- numbers, so numbers must not be reserved for later jobs.
-  local at_once = jobs.deduplicates and 1 or step
+  local function at_once() return jobs.deduplicates and 1 or step end
   local next_number = numbers_of(base, n, at_once, meta[2] == '1' or jobs.numeric, jobs.numeric)
   jobs.ids = {}
   repeat
@@ -384,15 +390,17 @@ function add.all(base, jobs, how)
     last = math.min(last + step, n)
     add_step(base, jobs, from, last, next_number, how, call, outcomes)
     compact_adds.write(base, call)
-    if last < n then keyed.review(base, call) end    -- its time counts too
-  until last == n or budget.has_added_enough(how.budget)
+    if last == n then break end
+    keyed.review(base, call)    -- its time counts too
+    step = budget.fitting(how.budget, last, most)
+  until budget.has_added_enough(how.budget)
   local first, ids = shortened(jobs.ids)
   return call, first, ids, outcomes, last
 end
 
 request.register('addJob', function(base, args)
   -- A call with a few jobs cannot exceed a budget, so it does not read the clock.
-  local how = #args > STEP * FIELDS and {budget = budget.new()} or NOTHING
+  local how = #args > FIRST_STEP * FIELDS and {budget = budget.new()} or NOTHING
   if one_plain.is_short(args) then
     if one_plain.is_awaited(args) then
       local meta = read_meta(base)

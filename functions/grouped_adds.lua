@@ -9,10 +9,7 @@
 -- are read once.
 -- O(n). The whole call is refused when memory is full. Nothing is written before every argument has been read.
 
-local STEP = add.STEP
--- A step of addGroups that begins without knowledge of the costs. 64 keyed jobs take 3 to 5 ms while tables of the
--- server grow, see GROWTH in budget.lua.
-local FIRST_STEP = 40
+local STEP, FIRST_STEP = add.STEP, add.FIRST_STEP
 local SMALL = entries.SMALL
 local KEYED, PRIORITIZED = 'k', 'p'
 local read_meta, seen_in = add.read_meta, add.seen_in
@@ -46,7 +43,7 @@ local function reserving(base, total, at_once, skips)
       return whole_numbers(last - n + 1, last)
     end
   end
-  local next_number = add.numbers_of(base, total, at_once, true)
+  local next_number = add.numbers_of(base, total, function() return at_once end, true)
   return function(n)
     local ids = {}
     for i = 1, n do ids[i] = next_number() end
