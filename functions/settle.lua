@@ -82,7 +82,7 @@ local DIRECTLY = 1
 local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
 -- A run that suspends its job may read its mailbox.
-local SIGNALLED_STEP = 4
+local SIGNALLED_STEP, SUSPENDS = 4, 's'
 local SMALL = 8
 local FIFO, KEYED = 112, 107     -- the first bytes of the tokens "p…" and "k…"
 
@@ -291,6 +291,19 @@ local function settle_step(base, args, first, last, before, done, answer, call)
   end
 end
 
+-- Return the last run of a step that begins with `first`, and ends with `last` at the latest. The step ends before the
+-- mailboxes of its jobs have too many bytes.
+local function end_of_signalled(base, args, first, last)
+  local ids, positions = {}, {}
+  for i = first, last do
+    local code, id = run_at(args, i)
+    if code == SUSPENDS then ids[#ids + 1], positions[#positions + 1] = id, i end
+  end
+  if not ids[2] then return last end
+  local beyond = positions[signals.fitting(base, ids) + 1]
+  return beyond and beyond - 1 or last
+end
+
 -- Settle the runs outside of the groups until the time is spent. Return how many are settled.
 local function settle_others(base, args, n, total, done, answer, call)
   local seen = call.seen
@@ -300,6 +313,7 @@ local function settle_others(base, args, n, total, done, answer, call)
   while last < n do
     local first = last + 1
     last = math.min(last + step, n)
+    if seen.signalled then last = end_of_signalled(base, args, first, last) end
     settle_step(base, args, first, last, total, done, answer, call)
     if last == n then break end
     -- The review of the keys that this step has freed takes as long as the step, so it comes before the clock is read.

@@ -32,6 +32,7 @@ local NEVER = clock.NEVER
 -- The number of signals in a mailbox, and their bytes.
 local MOST = 256
 local MOST_BYTES = 262144
+local STEP_BYTES = 131072        -- of the mailboxes that one step of a call that settles may take signals from
 local MOST_ONCE = 32768          -- bytes of the texts `once` of a job
 local PIECE = 25
 local PROMOTE_STEP = 200
@@ -158,6 +159,18 @@ function signals.check(option, payload)
   if string.find(payload, '^[nN][^' .. SEP .. ']*$') and string.find(option, '^%-') then
     fail('ARGUMENT', 'a job without signals to wait for needs a timeout')
   end
+end
+
+-- Return how many of these jobs, which are about to be suspended, may take the signals of their mailboxes in one step: as
+-- many as have STEP_BYTES in them, and at least one.
+function signals.fitting(base, ids)
+  local fields, bytes = {}, 0
+  for i, id in ipairs(ids) do fields[i] = 'm' .. id end
+  for i, counts in ipairs(redis.call('HMGET', base .. ':signalled', unpack(fields))) do
+    bytes = bytes + tonumber(string.match(counts or '', ' (%d+)$') or 0)
+    if i > 1 and bytes > STEP_BYTES then return i - 1 end
+  end
+  return #ids
 end
 
 -- Return the signals of a hand-over to the front of the mailbox.
