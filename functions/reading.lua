@@ -414,12 +414,12 @@ register('listWorkers', function(base, args)
   local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
   local summary = redis.pcall('XPENDING', base .. ':fifo', GROUP)
   for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = tonumber(row[2]) end
-  local has_others = exists(base .. ':runs')
-  local alive = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000)
-  for i = 1, #alive, 2 do
-    local name = alive[i]
-    rows[#rows + 1] = {name, tonumber(alive[i + 1]), redis.call('HGET', base .. ':workers', name) or '',
-      (running[name] or 0) + (has_others and runs.count_of(base, name) or 0)}
+  local alive, names = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), {}
+  for i = 1, #alive, 2 do names[#names + 1] = alive[i] end
+  if not names[1] then return rows end
+  local infos, others = redis.call('HMGET', base .. ':workers', unpack(names)), runs.counts_of(base, names)
+  for i = 1, #names do
+    rows[i] = {names[i], tonumber(alive[2 * i]), infos[i] or '', (running[names[i]] or 0) + others[i]}
   end
   return rows
 end, {'no-writes'})

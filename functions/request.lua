@@ -70,13 +70,17 @@ function request.leave(base, channel)
   redis.call('PEXPIRE', base .. ':call:' .. channel, KEEP_MS)
 end
 
+local function unchanged(_, _, reply) return reply end
+
 -- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number. It returns
--- the reply, or the reply, and `text` and `n_equal` of request.remember_packed.
-function request.register(name, callback, flags)
+-- the reply, or the reply, and `text` and `n_equal` of request.remember_packed. completed(base, args, reply): it returns
+-- the reply of a repeated call, if the packed one lacks its large parts.
+function request.register(name, callback, flags, completed)
+  local complete = completed or unchanged
   register(name, function(base, args)
     local channel, number = args[1], args[2]
     local reply, _, kept, key = request.replay(base, channel, number, integer('request number', number))
-    if reply ~= nil then return reply end
+    if reply ~= nil then return complete(base, args, reply) end
     local answer, text, n_equal = callback(base, args)
     if not text then return request.remember(base, channel, number, answer) end
     request.remember_packed(key, number, text, n_equal, kept)

@@ -209,6 +209,20 @@ function runs.count_of(base, consumer)
   return number and redis.call('ZCOUNT', base .. ':runs', number, number) or 0
 end
 
+-- Return that number for each of these workers, at most 1,000.
+function runs.counts_of(base, consumers)
+  local fields, counts, key = {}, {}, base .. ':runs'
+  if not exists(key) then
+    for i = 1, #consumers do counts[i] = 0 end
+    return counts
+  end
+  for i = 1, #consumers do fields[i] = 'c' .. consumers[i] end
+  for i, number in ipairs(redis.call('HMGET', base .. ':consumers', unpack(fields))) do
+    counts[i] = number and redis.call('ZCOUNT', key, number, number) or 0
+  end
+  return counts
+end
+
 -- Return up to n rows of a worker, the oldest ones.
 function runs.rows_of_worker(base, consumer, n, now)
   local number = known_number(base, consumer)

@@ -391,6 +391,16 @@ async def test_triggering_adds_a_job_and_keeps_the_fire_times(queue: AnyQueue) -
         assert await job.result(10) == 7
 
 
+@pytest.mark.parametrize("size", [10, 100_000])
+async def test_a_repeated_trigger_adds_no_other_job(queue: AnyQueue, storage: Storage, size: int) -> None:
+    await queue.upsert_job_scheduler("s", every=3600, name="n", data="x" * size)
+    call = ["channel", "1", "s"]
+    first, second = [await storage.call("triggerScheduler", base_of(queue), call) for _ in range(2)]
+    assert first == second
+    assert size < len(first[4])
+    assert await queue.count() == 1
+
+
 async def test_a_scheduler_that_has_ended_can_be_triggered(queue: AnyQueue) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=1, data=5)
     await ended_schedule(queue)
