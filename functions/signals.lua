@@ -161,8 +161,8 @@ function signals.check(option, payload)
   end
 end
 
--- Return how many of these jobs, which are about to be suspended, may take the signals of their mailboxes in one step: as
--- many as have STEP_BYTES in them, and at least one.
+-- Return how many of these jobs, which are about to be suspended, may take the signals of their mailboxes in one step.
+-- These are as many as have STEP_BYTES in them, and at least one.
 function signals.fitting(base, ids)
   local fields, bytes = {}, 0
   for i, id in ipairs(ids) do fields[i] = 'm' .. id end
