@@ -82,7 +82,8 @@ local DIRECTLY = 1
 local GROUPS = 9                 -- the position of the number of groups
 local MAX_BATCH = 1000
 -- A run that suspends its job may read its mailbox.
-local SIGNALLED_STEP, SUSPENDS = 4, 's'
+local SIGNALLED_STEP = 4
+local SUSPENDS = 's'
 local SMALL = 8
 local FIFO, KEYED = 112, 107     -- the first bytes of the tokens "p…" and "k…"
 
