@@ -8,14 +8,15 @@
 --     has committed this version or a later one. app '' = none. ttl: ms for which ids are remembered. label: by which
 --     its writer finds it again. order: of the run that the token belongs to, 0 = the newest; a run older than the one
 --     that opened the write last is refused with WRITEFENCED.
---   addToWrite  channel number id token rate quiet marks n { id name data opts extra }*n incarnation
---       -> { now, depth, wait, inserted, replayed, duplicate, first duplicate }
+--   addToWrite  channel number id token rate quiet marks n { id name data opts extra }*n incarnation [may_end_early]
+--       -> { now, depth, wait, inserted, replayed, duplicate, first duplicate, considered }
 --     Jobs as for addJob, n may be 0. An id that this write has added before counts as `replayed` and has no other
 --     effect. An id of any other job counts as `duplicate`. quiet "1": duplicates are remembered too, without an event;
 --     "2": neither an event nor remembered.
 --     marks: cmsgpack list, one mark for each row that its writer refused. rate: thousandths of a row per second for
 --     the whole write, 0 = unlimited; wait: ms until its next call. depth: number of waiting jobs, without delayed
---     ones.
+--     ones. may_end_early "1": the call ends when its budget is spent. considered: the number of jobs that it has
+--     considered; the caller sends the others in its next call.
 --   probeWrite  channel number id token quiet n id…n incarnation -> { replayed, duplicate, missing }
 --     Count the rows that addToWrite would count as replayed or duplicate, and return which rows must be sent: missing
 --     contains one digit per row, "1" for a row to send. A row is also sent if addToWrite would add it or write an
@@ -131,9 +132,9 @@ do
     return redis.call('SMISMEMBER', ledger, unpack(members))
   end
 
-  -- Return which of the jobs are in the ledger, by position, and their number.
+  -- Return which of the jobs are in the ledger, by position.
   local function replayed(ledger, args, from, n, ttl)
-    local ids, at_position, known, met, count = {}, {}, {}, {}, 0
+    local ids, at_position, known, met = {}, {}, {}, {}
     for i = 1, n do
       local id = args[from + 1 + (i - 1) * FIELDS]
       if id ~= '' then
@@ -145,8 +146,16 @@ do
     for k, is_there in ipairs(remembered(ledger, ids, ttl)) do
       if is_there == 1 then known[at_position[k]] = true end
     end
-    for _ in pairs(known) do count = count + 1 end
-    return known, count
+    return known
+  end
+
+  -- Return how many of the first n jobs are known.
+  local function count_known(known, n)
+    local count = 0
+    for i in pairs(known) do
+      if i <= n then count = count + 1 end
+    end
+    return count
   end
 
   -- Add the ids and marks of this call to the ledger. Return the number of new marks.
@@ -210,14 +219,18 @@ do
     local marks = args[7] ~= '' and cmsgpack.unpack(args[7]) or NOTHING
     local n = integer('count', args[from])
     if n > MOST_JOBS or #marks > MOST_JOBS then fail('ARGUMENT', 'at most ' .. MOST_JOBS .. ' jobs a call') end
+    local is_short = #args == from + n * FIELDS + 2 and table.remove(args) == '1'
+    local call_budget = is_short and budget.new() or nil
     local jobs = n > 0 and add.parse(args, from) or nil
     local write = open_write(base, id, args[4])
     local ledger, ttl = ledger_of(base, id), tonumber(write[3])
-    local known, again = replayed(ledger, args, from, n, ttl)
+    local known = replayed(ledger, args, from, n, ttl)
+    local again = count_known(known, n)
     local call, outcomes, _ = nil, NOTHING, nil
     if again < n then
-      call, _, _, outcomes = add.all(base, jobs,
-        {known = known, quiet = quiet, new = all_new(base, args, from, jobs)})
+      call, _, _, outcomes, n = add.all(base, jobs,
+        {known = known, quiet = quiet, new = all_new(base, args, from, jobs), budget = call_budget})
+      again = count_known(known, n)
     elseif jobs then
       incarnation.check(args[from + 1 + n * FIELDS], redis.call('HGET', base .. ':meta2', 'incarnation'))
     end
@@ -231,7 +244,7 @@ do
       'rejected', digits(write[7] + rejected), 'next', next_at)
     keep(base, id, ttl)
     if call then wakeup.finish(base, call) end
-    return {now, depth(base), wait, inserted, again, foreign, sample}
+    return {now, depth(base), wait, inserted, again, foreign, sample, n}
   end)
 
   -- Return the distinct ids of a probe.

@@ -21,7 +21,10 @@ _QUIET: Final[dict[Duplicates, int]] = {"report": 0, "remember": 1, "count": 2}
 
 
 class WriteReply(NamedTuple):
-    """Reply of `addToWrite`: server time and wait before the next call (ms), number of waiting jobs, counts."""
+    """Reply of `addToWrite`: server time and wait before the next call (ms), number of waiting jobs, counts.
+
+    `considered`: the number of jobs that the call has considered. The caller sends the others in its next call.
+    """
 
     now: int
     depth: int
@@ -30,6 +33,7 @@ class WriteReply(NamedTuple):
     replayed: int
     duplicate: int
     first_duplicate: str
+    considered: int
 
 
 class ProbeReply(NamedTuple):
@@ -77,14 +81,20 @@ class WriteCalls(Calls):
         rate: int = 0,
         duplicates: Duplicates = "remember",
         marks: Sequence[bytes] = (),
+        may_end_early: bool = False,
     ) -> WriteReply:
-        """Add jobs. `jobs` is flat: id, name, data, opts, extra of each. writes.lua explains the counts."""
+        """Add jobs. `jobs` is flat: id, name, data, opts, extra of each. writes.lua explains the counts.
+
+        `may_end_early`: the call adds only the first jobs if all of them would take the server too long.
+        """
         packed = msgpack.packb(list(marks), use_bin_type=False) if marks else b""
         head: list[Arg] = [write_id, token, rate, _QUIET[duplicates], packed]
         args = [*head, len(jobs) // 5, *jobs, self._caller.incarnation]
+        if may_end_early:
+            args.append("1")
         reply = cast("list[object]", await self._caller.once("addToWrite", args))
         now, depth, wait, inserted, replayed, duplicate = cast("list[int]", reply[:6])
-        return WriteReply(now, depth, wait, inserted, replayed, duplicate, text(reply[6]))
+        return WriteReply(now, depth, wait, inserted, replayed, duplicate, text(reply[6]), cast("int", reply[7]))
 
     async def probe(
         self, write_id: str, token: str, ids: Sequence[str], *, duplicates: Duplicates = "remember"

@@ -78,6 +78,22 @@ async def test_an_existing_job_among_new_ones_is_not_changed(queue: AnyQueue, fu
     assert {job.id: job.data for job in await queue.get_jobs("waiting")} == {"a": "a", "b": 1, "c": "c"}
 
 
+async def test_a_call_that_ends_early_counts_each_job_once(queue: AnyQueue, functions: Functions) -> None:
+    await queue.add("n", 1, job_id="j450")
+    await functions.writes.open("w", "t", HOUR)
+    await functions.writes.add("w", "t", rows("j5", "j499"))
+    extra = msgpack.packb({"key": "k", "priority": 5})
+    left: list[Arg] = [word for n in range(499) for word in (f"j{n}", "n", b"\xc0", b"", extra)] + rows("j499")
+    calls = 0
+    while left:
+        reply = await functions.writes.add("w", "t", left, may_end_early=True)
+        assert reply.considered == reply.inserted + reply.replayed + reply.duplicate
+        left, calls = left[5 * reply.considered :], calls + 1
+    assert calls > 1
+    assert await counters(functions, "w") == {"inserted": 499, "replayed": 2, "duplicate": 1, "rejected": 0}
+    assert await queue.count() == 500
+
+
 async def test_each_repeated_duplicate_has_an_event(queue: AnyQueue, functions: Functions) -> None:
     await queue.add("n", 1, job_id="a")
     await functions.writes.open("w", "t", HOUR)

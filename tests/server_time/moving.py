@@ -203,3 +203,16 @@ async def add_to_write(b: Bench) -> None:
     marks = [b"mark%d" % n for n in range(500)]
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
     await b.functions.writes.add(write_id, "token", rows, marks=marks)
+
+
+@largest("addToWrite", "jobs with priorities of keys with long lines")
+async def add_keyed_to_write(b: Bench) -> None:
+    (write_id,) = await writes(b, 1)
+    for _ in range(4):
+        await b.add_keyed(5_000, 500)
+    extras = [msgpack.packb({"key": f"k{n}", "priority": 5}) for n in range(500)]
+    rows = [word for n in range(500) for word in (f"row{n}", "n", b"x" * 300, b"", extras[n])]
+    while rows:
+        reply = await b.functions.writes.add(write_id, "token", rows, may_end_early=True)
+        assert reply.inserted == reply.considered > 0
+        rows = rows[5 * reply.considered :]

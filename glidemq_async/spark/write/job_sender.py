@@ -90,10 +90,12 @@ class JobSender:
             flat = await self._probe(flat, counts)
         # One buffer becomes several calls of `batch_size` rows, because the server serves no other client during a
         # call.
-        step = self._options.batch_size * FIELDS
-        for start in range(0, len(flat), step):
+        # A call of expensive jobs adds only the first ones of its rows.
+        step, start = self._options.batch_size * FIELDS, 0
+        while start < len(flat):
             reply = await self._add(flat[start : start + step], marks, counts)
             marks = []
+            start += reply.considered * FIELDS
             await self._keep_pace(reply)
         if marks:
             await self._add([], marks, counts)
@@ -118,11 +120,17 @@ class JobSender:
         plan, functions, rate = self._plan, self._functions, self._options.rate
         reply = await self._call_when_not_full(
             lambda: functions.writes.add(
-                plan.write_id, plan.token, flat, rate=rate, duplicates=self._duplicates, marks=marks
+                plan.write_id,
+                plan.token,
+                flat,
+                rate=rate,
+                duplicates=self._duplicates,
+                marks=marks,
+                may_end_early=True,
             )
         )
         counts.update(inserted=reply.inserted, replayed=reply.replayed, duplicate=reply.duplicate)
-        if flat and _are_most(reply.replayed + reply.duplicate, len(flat) // FIELDS):
+        if flat and _are_most(reply.replayed + reply.duplicate, reply.considered):
             self._probing = True
         if reply.duplicate and self._options.on_duplicate == "fail":
             raise DuplicateJob(
