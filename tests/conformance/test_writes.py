@@ -83,7 +83,8 @@ async def test_a_call_that_ends_early_counts_each_job_once(queue: AnyQueue, func
     await functions.writes.open("w", "t", HOUR)
     await functions.writes.add("w", "t", rows("j5", "j499"))
     extra = msgpack.packb({"key": "k", "priority": 5})
-    left: list[Arg] = [word for n in range(499) for word in (f"j{n}", "n", b"\xc0", b"", extra)] + rows("j499")
+    left: list[Arg] = [word for n in range(499) for word in (f"j{n}", "n", b"\xc0", b"", extra)]
+    left += rows("j499")
     calls = 0
     while left:
         reply = await functions.writes.add("w", "t", left, may_end_early=True)

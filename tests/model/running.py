@@ -38,6 +38,7 @@ SMALLER_STEPS = (
     ("budget", "ENOUGH", 10),
     ("budget", "SETTLED, CLAIMED, ADDED", "10, 10, 10"),
     ("add", "STEP, COSTLY_STEP", f"{ADD_STEP}, {ADD_STEP}"),
+    ("add", "FIRST_STEP", ADD_STEP),
     ("settle_groups", "STEP, KEYED_STEP, COSTLY_STEP", f"{SETTLE_STEP}, {SETTLE_STEP}, {SETTLE_STEP}"),
 )
 """Lua file, a constant of it, and its value in these tests."""
