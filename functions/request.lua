@@ -73,8 +73,8 @@ end
 local function unchanged(_, _, reply) return reply end
 
 -- Register a function whose reply is stored: callback(base, args) runs at most once per channel and number. It returns
--- the reply, or the reply, and `text` and `n_equal` of request.remember_packed. completed(base, args, reply): it returns
--- the reply of a repeated call, if the packed one lacks its large parts.
+-- the reply, or the reply, and `text` and `n_equal` of request.remember_packed. completed(base, args, reply): returns
+-- the whole reply of a repeated call, if the packed one lacks its large parts.
 function request.register(name, callback, flags, completed)
   local complete = completed or unchanged
   register(name, function(base, args)
