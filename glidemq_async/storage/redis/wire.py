@@ -53,6 +53,8 @@ class _Missing:
 _MISSING: Final = _Missing()
 
 _NEVER: Final = float("inf")
+LATE: Final = 0.1
+"""Seconds after which a check of the deadlines is late, because the process stood still."""
 _PING: Final = b"*1\r\n$4\r\nPING\r\n"
 
 
@@ -106,6 +108,8 @@ class Wire(asyncio.Protocol):
         self._ping_reply = _PingReply()
         self._timer: asyncio.TimerHandle | None = None
         self._check_at = _NEVER
+        self._excused = _NEVER
+        """The deadline whose check was late."""
         self._progress = 0.0
         """Loop time of the last received bytes, or of the last check that found sent bytes on their way."""
         self._resumed: asyncio.Future[None] | None = None
@@ -236,15 +240,21 @@ class Wire(asyncio.Protocol):
     # Received bytes count immediately (`data_received`). Sent bytes need a question to the kernel (`Transit`), so they
     # count only here, after a deadline has passed. A server that has the whole request and stays silent makes no
     # progress in either sense.
+    #
+    # A check is late if the process stood still, for example together with its machine. Replies need time to arrive
+    # after that. So a late check is repeated after the time by which it was late, once for each deadline.
     def _check_deadlines(self) -> None:
-        self._timer, self._check_at = None, _NEVER
+        wanted, self._timer, self._check_at = self._check_at, None, _NEVER
         soonest = self._soonest()
         now = self._loop.time()
         if soonest <= now and self._transit.moves(min(idle_timeout for _, _, idle_timeout in self._pending)):
             # The request itself is still being transferred: the server cannot have answered it yet.
             self._progress = now
             soonest = self._soonest()
-        if soonest <= now:
+        if soonest <= now and now - wanted >= LATE and self._excused != soonest:
+            self._excused = soonest
+            self._check_again(now + (now - wanted))
+        elif soonest <= now:
             self.drop("no reply in time")
         elif soonest < _NEVER:
             self._check_again(soonest)
