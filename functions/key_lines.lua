@@ -47,21 +47,22 @@ function key_lines.store(base, changed, emptied)
   in_chunks('HDEL', name, nil, emptied)
 end
 
--- The same as texts_of, for calls that change the lines. Lines without a text get one.
+-- The same as texts_of, for calls that change the lines. Lines without a text get one. `keys` may name a key twice.
 function key_lines.read(base, keys)
   local texts = texts_of(base, keys)
   if not queue_flags.may_have_old_lines(base) then return texts end
-  local missing, positions = {}, {}
+  local missing, new = {}, {}
   for i, key in ipairs(keys) do
-    if not texts[i] then missing[#missing + 1], positions[#positions + 1] = key, i end
+    if not texts[i] and new[key] == nil then missing[#missing + 1], new[key] = key, false end
   end
   for i, is_old in ipairs(line_rests.exist(base, missing)) do
+    local key = missing[i]
     if is_old then
-      local text = line_rests.take(base, missing[i], line_rests.kind(base, missing[i]))
-      texts[positions[i]] = text
-      redis.call('HSET', base .. ':key_lines', missing[i], text)
+      new[key] = line_rests.take(base, key, line_rests.kind(base, key))
+      redis.call('HSET', base .. ':key_lines', key, new[key])
     end
   end
+  for i, key in ipairs(keys) do texts[i] = texts[i] or new[key] end
   return texts
 end
 

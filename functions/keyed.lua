@@ -1,6 +1,6 @@
 -- keyed: jobs of one ordering key. They start in order, and no more of them run at the same time than the key allows
 -- (default: 1).
---   key_lines, keyq:{k}  the lines of the keys, which are their waiting jobs in order; see key_lines.lua
+--   key_lines, keyq:{k}, keyz:{k}  the lines of the keys, which are their waiting jobs in order; see key_lines.lua
 --   running      hash  key -> number of its running jobs; a key without running jobs is absent
 --   keyrest:{k}  set   jobs of the key that wait, in `scheduled`, for their next attempt; `resting` hash: id -> key
 --   keyed        zset  all waiting keyed jobs: id -> sequence

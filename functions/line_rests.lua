@@ -1,7 +1,8 @@
 -- line_rests: the items of a line behind its text, see key_lines.lua.
 --   keyq:{k}  list  items without priorities. The server deletes the list with its last item, and the letter of the
 --                   text stays.
---             zset  the items without their priorities -> priority, if an item with a priority came first
+--             zset  the items without their priorities -> priority, if the first one behind the text had a priority, or
+--                   if the line is from an earlier build
 --   keyz:{k}  zset  the items behind a list that is long, and those with priorities. When the list is empty, the zset
 --                   becomes keyq:{k}.
 -- A job enters and leaves a list for less than half of what a zset costs. The server finds an item in the middle of a
@@ -184,8 +185,8 @@ do
   end
 end
 
--- Return for each of these keys if it has a list, or a zset without a list. Usually all of them do or none does. One
--- EXISTS then finds that for many keys.
+-- Return by position, for each of these keys, true if it has a `keyq`. Usually all of them do or none does. One EXISTS
+-- then finds that for many keys.
 function line_rests.exist(base, keys)
   local found = {}
   for from = 1, #keys, AT_ONCE do

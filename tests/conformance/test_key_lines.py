@@ -438,6 +438,18 @@ async def test_a_call_adds_jobs_of_keys_with_and_without_a_line_of_an_earlier_bu
 
 
 @everywhere
+@pytest.mark.parametrize("number", [3, LONG])
+async def test_a_call_adds_two_jobs_of_a_key_with_a_line_of_an_earlier_build(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, number: int
+) -> None:
+    ids = await add_keyed(queue, *["k"] * number)
+    await make_old(store, fake_worker.base)
+    ids += await add_keyed(queue, "k", "k")
+    assert await queue.check() == []
+    assert await run_order(fake_worker) == ids
+
+
+@everywhere
 async def test_the_last_job_of_a_line_of_an_earlier_build_can_be_removed(
     queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker
 ) -> None:

@@ -14,7 +14,7 @@ from tests.server_time.bench import MIB, NIL, Bench, largest
 MOST: Final = 1_000
 LISTS: Final = 128
 LONGEST_LIST: Final = 1_000
-"""The length of a list of a line above which it is replaced with a zset."""
+"""The length from which a list of a line gets no more jobs at its end."""
 
 
 async def add(b: Bench, options: Callable[[int], dict[str, Any]], ids: Sequence[str] = (), data: bytes = NIL) -> None:
