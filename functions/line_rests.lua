@@ -98,7 +98,27 @@ do
     flat[n + 1], flat[n + 2] = priority, member
   end
 
-  -- Insert an item into a list that has a later one.
+  -- Move the last items of a list that has become too long into the zset behind it. Return what is behind the text
+  -- then. The server takes 170 us to insert an item into the middle of a list of 10,000 items.
+  local function shorten(base, behind, key, rest, length)
+    if length <= line_rests.most or behind.lists[key] then return rest end
+    local items = redis.call('RPOP', name_of(base, key), digits(line_rests.refill))
+    for i = 1, #items do line_rests.note_in_zset(behind, key, BOTH, '0', items[i]) end
+    return BOTH
+  end
+
+  -- Put the last item of a text before those behind it. Return what is behind the text then.
+  function line_rests.put_before(base, behind, key, rest, item)
+    local priority = priority_of(item)
+    if priority > 0 or rest == ZSET then
+      line_rests.note_in_zset(behind, key, ZSET, digits(priority), member_of(item))
+      return ZSET
+    end
+    local length = redis.call('LPUSH', base .. ':keyq:' .. key, item)
+    return shorten(base, behind, key, rest == '' and LIST or rest, length)
+  end
+
+  -- Insert an item into a list that has a later one. Return the length of the list.
   local function insert_in_list(base, key, item)
     local name = base .. ':keyq:' .. key
     local low, high = 0, redis.call('LLEN', name) - 1
@@ -106,26 +126,25 @@ do
       local middle = math.floor((low + high) / 2)
       if comes_before(item, redis.call('LINDEX', name, digits(middle))) then high = middle else low = middle + 1 end
     end
-    redis.call('LINSERT', name, 'BEFORE', redis.call('LINDEX', name, digits(low)), item)
+    return redis.call('LINSERT', name, 'BEFORE', redis.call('LINDEX', name, digits(low)), item)
   end
 
-  -- Insert an item without a priority that comes before an item of the list. Return false if it comes after all of
-  -- them. A job that returns to its line may come between the text and the list, because jobs can be removed from the
-  -- text.
-  local function insert_before(base, behind, key, item)
+  -- Insert an item without a priority that comes before an item of the list. Return what is behind the text then, nil
+  -- if it comes after all of them. A job that returns to its line may come between the text and the list, because jobs
+  -- can be removed from the text.
+  local function insert_before(base, behind, key, rest, item)
     local noted = behind.lists[key] or {}
     local at = #noted + 1
     while at > 1 and comes_before(item, noted[at - 1]) do at = at - 1 end
     if at == 1 then
       local last = redis.call('LINDEX', name_of(base, key), '-1')
       if last and comes_before(item, last) then
-        insert_in_list(base, key, item)
-        return true
+        return shorten(base, behind, key, rest, insert_in_list(base, key, item))
       end
     end
-    if at > #noted then return false end
+    if at > #noted then return nil end
     table.insert(noted, at, item)
-    return true
+    return rest
   end
 
   -- Note an item that comes after the text. Return what is behind the text then.
@@ -134,27 +153,17 @@ do
     if priority > 0 or rest == ZSET then
       rest = rest == '' and ZSET or rest == LIST and BOTH or rest
       line_rests.note_in_zset(behind, key, rest, digits(priority), member_of(item))
-    elseif rest == '' or not insert_before(base, behind, key, item) then
-      if rest == BOTH then
-        line_rests.note_in_zset(behind, key, rest, '0', item)
-      else
-        line_rests.note_in_list(behind, key, item)
-        rest = LIST
-      end
+      return rest
     end
-    return rest
+    local found = rest ~= '' and insert_before(base, behind, key, rest, item)
+    if found then return found end
+    if rest == BOTH then
+      line_rests.note_in_zset(behind, key, rest, '0', item)
+      return rest
+    end
+    line_rests.note_in_list(behind, key, item)
+    return LIST
   end
-end
-
--- Put the last item of a text before those behind it. Return what is behind the text then.
-function line_rests.put_before(base, behind, key, rest, item)
-  local priority = priority_of(item)
-  if priority > 0 or rest == ZSET then
-    line_rests.note_in_zset(behind, key, ZSET, digits(priority), member_of(item))
-    return ZSET
-  end
-  redis.call('LPUSH', base .. ':keyq:' .. key, item)
-  return rest == '' and LIST or rest
 end
 
 do

@@ -9,7 +9,7 @@ import pytest
 
 from glidemq_async import JobOptions, TokenBucket
 from glidemq_async.functions.outcomes import Released
-from tests.support.fake_worker import FakeWorker
+from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue, echo, worker_of
 from tests.support.stores import RunningStore
 
@@ -276,6 +276,26 @@ async def test_a_job_returns_to_its_position_before_a_list(queue: AnyQueue, fake
     await fake_worker.settle_as(leases[1], Released())
     assert await queue.check() == []
     assert await run_order(fake_worker) == [first, second, *others[LONG // 6 :]]
+
+
+@pytest.mark.parametrize("is_reversed", [False, True])
+async def test_a_list_stays_short_when_many_jobs_return_before_it(
+    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, is_reversed: bool
+) -> None:
+    await queue.set_key_limits(None, concurrency=2 * LONGEST_LIST)
+    ids = await add_keyed(queue, *["k"] * (LONGEST_LIST + 4 * LONG))
+    leases: list[Lease] = []
+    while len(leases) < len(ids):
+        leases += await fake_worker.claim(len(ids) - len(leases))
+    ids += await add_keyed(queue, *["k"] * LONG)
+    if is_reversed:
+        leases.reverse()
+    while leases:
+        reply = await fake_worker.settle_all([(lease, Released()) for lease in leases[:LONG]])
+        del leases[: reply.settled]
+    assert cast("int", await store.ask("LLEN", f"{fake_worker.base}:keyq:k")) <= LONGEST_LIST + LONG
+    assert await queue.check() == []
+    assert await run_order(fake_worker, LONGEST_LIST) == ids
 
 
 @everywhere

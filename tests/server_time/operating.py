@@ -84,6 +84,15 @@ async def retry_jobs(b: Bench) -> None:
     await changes(b, "retry", await b.end(b.many, "f"))
 
 
+@largest("changeJobs", "retry, before a list of a key")
+async def retry_before_list(b: Bench) -> None:
+    await b.functions.limits.set_key("", concurrency=f"{3 * b.many}")
+    await b.add(3 * b.many, key="k")
+    failed = await b.end(3 * b.many, "f")
+    await b.add(b.many, key="k")
+    await changes(b, "retry", failed)
+
+
 @largest("changeJobs", "cancel")
 async def cancel_jobs(b: Bench) -> None:
     await changes(b, "cancel", await b.add(b.many))
