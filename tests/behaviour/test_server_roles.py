@@ -161,7 +161,7 @@ NOBODY: Final = """
     ACL LIST|ACL SETUSER x|CLIENT LIST|CLIENT KILL x:1|SHUTDOWN|SAVE|BGSAVE|REPLICAOF NO ONE|MONITOR|SWAPDB 0 1
     DEBUG JMAP|RANDOMKEY|DBSIZE|PUBLISH glide:x 1|SUBSCRIBE glide:x|PSUBSCRIBE *|SPUBLISH other:x 1
     SSUBSCRIBE other:x|LATENCY RESET|SLOWLOG GET|MEMORY DOCTOR|MODULE LIST|CLUSTER RESET|FAILOVER|SORT glide:x
-    DUMP glide:x|RESTORE glide:x 0 x|RENAME glide:x glide:y|COPY glide:x glide:y|MIGRATE h 1 glide:x 0 1
+    DUMP glide:x|RESTORE glide:x 0 x|RENAMENX glide:x glide:y|COPY glide:x glide:y|MIGRATE h 1 glide:x 0 1
     GETDEL glide:x|EXPIREAT glide:x 1|GET other:key|HSET other:key f v|XREAD STREAMS other:key 0|UNLINK other:key
     """
 """Commands that no role may run."""
