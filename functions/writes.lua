@@ -219,8 +219,8 @@ do
     local marks = args[7] ~= '' and cmsgpack.unpack(args[7]) or NOTHING
     local n = integer('count', args[from])
     if n > MOST_JOBS or #marks > MOST_JOBS then fail('ARGUMENT', 'at most ' .. MOST_JOBS .. ' jobs a call') end
-    local is_short = #args == from + n * FIELDS + 2 and table.remove(args) == '1'
-    local call_budget = is_short and budget.new() or nil
+    local may_end_early = #args == from + n * FIELDS + 2 and table.remove(args) == '1'
+    local call_budget = may_end_early and budget.new() or nil
     local jobs = n > 0 and add.parse(args, from) or nil
     local write = open_write(base, id, args[4])
     local ledger, ttl = ledger_of(base, id), tonumber(write[3])
