@@ -71,9 +71,18 @@ class Scene(NamedTuple):
         await complete_jobs(self.queue, self.store, number)
 
     async def set_ends(self, number: int) -> None:
-        """Set the number of jobs that have completed in this minute, and in the next one, which may begin soon."""
+        """Set the number of jobs that have completed in this minute, and in the next one, which may begin soon.
+
+        The numbers of the minutes before are removed, because earlier jobs may have ended in two minutes.
+        """
         seconds, _ = cast("list[bytes]", await self.store.ask("TIME"))
-        for minute in (int(seconds) // 60, int(seconds) // 60 + 1):
+        now = int(seconds) // 60
+        for hour in {(now - 1) // 60, now // 60}:
+            key = f"{self.base}:metrics:completed:{hour}"
+            for field in cast("list[bytes]", await self.store.ask("HKEYS", key)):
+                if field.endswith(b":n"):
+                    await self.store.ask("HDEL", key, field)
+        for minute in (now, now + 1):
             key = f"{self.base}:metrics:completed:{minute // 60}"
             await self.store.ask("HSET", key, f"{minute % 60}:n", number)
 
