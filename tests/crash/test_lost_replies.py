@@ -25,7 +25,7 @@ CLAIM_CUTS = scaled(300)
 DIRECT_CUTS = max(40, scaled(40))
 DIRECT_SLOTS = 16
 KEEP_ALL = KeepJobs()
-_REPLAY = "  local kept = redis.call('GET', base .. ':call:' .. channel)\n"
+_REPLAY = "  local kept = redis.call('GET', key)\n"
 #: The library without the memory of its request channels: a repeated call takes effect twice.
 FORGETFUL = Library(shipped().text.replace(_REPLAY, "  local kept = nil\n"))
 

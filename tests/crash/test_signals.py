@@ -22,6 +22,8 @@ MANY_SIGNALS = 100_000
 JOBS = 12
 SENDERS = 4
 SIGNALS_PER_CUT = 15
+KINDS = ("first", "signal", "timeout")
+"""Why a run of a job begins."""
 
 AnyJob = Job[int, int]
 
@@ -94,8 +96,13 @@ async def converse(way: Line, signals: int, draw: random.Random) -> tuple[Chat, 
             queues = [Queue[int, int]("chat", one) for one in storages]
             sent = [Counter[str]() for _ in queues]
             count = signals // SENDERS
-            # More signals follow until enough calls were cut. On a busy machine, reconnecting takes longer.
-            while count == signals // SENDERS or way.proxy.made.total() <= signals / SIGNALS_PER_CUT / 10:
+            # More signals follow until enough calls were cut, and each kind of start has occurred. On a busy machine,
+            # reconnecting takes longer, and a signal may arrive before each of the short timeouts ends.
+            while (
+                count == signals // SENDERS
+                or way.proxy.made.total() <= signals / SIGNALS_PER_CUT / 10
+                or not all(chat.kinds[kind] for kind in KINDS)
+            ):
                 await asyncio.gather(
                     *(send(one, number, ids, count, draw, sent[number]) for number, one in enumerate(queues))
                 )
@@ -131,7 +138,7 @@ async def check_received(signals: int) -> None:
     for job_id in ids:
         for sender in range(SENDERS):
             assert of_sender(chat.received[job_id], sender) == list(range(sent[sender][job_id]))
-    assert min(chat.kinds[kind] for kind in ("first", "signal", "timeout")) > 0
+    assert min(chat.kinds[kind] for kind in KINDS) > 0
 
 
 @pytest.mark.timeout(seconds(60))
