@@ -176,8 +176,10 @@ local function take(base, consumer, slots, call)
   return out, #rows == most and most < slots
 end
 
--- Return the state of a call (see queue_flags.call) if this file can execute the call, otherwise nil. reply, key: see
--- one_run.begin; caller: the table of caller_of. The other arguments are those of the call.
+-- Return the state of a call (see queue_flags.call) if this file can execute the call, otherwise nil.
+--   reply, key  see one_run.begin
+--   caller      what caller_of returns
+--   the others  arguments of the call
 -- The table has 14 fields, and the call adds at most two in the usual case. With more than 16 fields Lua would give it
 -- twice the memory, and would copy all fields when the call adds one.
 local function begun(base, reply, key, caller, consumer, ran, started, raw, payload)

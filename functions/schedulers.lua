@@ -359,7 +359,7 @@ do
     return reply, args[2] .. ' ' .. packed, EQUAL_BYTES
   end
 
-  -- Return the reply of a repeated triggerScheduler. Large data are those that the scheduler has now.
+  -- Return the reply to a repeated triggerScheduler call. If its data are large, they are read from the scheduler.
   local function triggered(base, args, reply)
     if reply[5] == false then reply[5] = redis.call('HGET', key_of(base, args[3]), 'data') end
     return reply

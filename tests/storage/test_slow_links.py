@@ -45,7 +45,7 @@ async def test_a_transfer_may_take_many_times_the_time_limit(server: Server) -> 
 
 @pytest.mark.usefixtures("impatient")
 async def test_the_time_in_which_the_process_stands_still_does_not_count(server: Server) -> None:
-    """The link stands still too, because it runs in this process."""
+    """The blocked event loop also runs the link, so no byte moves during that time."""
     async with SlowLink(server.port) as link:
         async with _behind(link) as storage:
             link.rate = 300_000
@@ -53,7 +53,7 @@ async def test_the_time_in_which_the_process_stands_still_does_not_count(server:
             call = asyncio.ensure_future(storage.call("echo", KEY, [value], timeout=2))
             for _ in range(3):
                 await asyncio.wait([call], timeout=PATIENCE / 2)
-                time.sleep(2 * PATIENCE)  # noqa: ASYNC251 - nothing in this process continues
+                time.sleep(2 * PATIENCE)  # noqa: ASYNC251 - the test needs an event loop that is blocked
             assert await call == value
         assert link.connections == 1
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,32 +65,16 @@ async def test_an_overdue_reply_drops_the_connection(server: Server) -> None:
     assert 0.05 <= asyncio.get_running_loop().time() - began < 15
 
 
-@pytest.mark.parametrize("runner", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
-def test_a_reply_that_arrives_while_the_event_loop_is_blocked_is_in_time(runner: Callable[..., None]) -> None:
-    """uvloop runs overdue timers before it reads from sockets."""
-
-    async def main() -> None:
-        async with standalone() as server:
-            wire = await dial(Endpoint("127.0.0.1", server.port))
-            asked = wire.send(pack("PING"), asyncio.get_running_loop().time() + 0.2)
-            await asyncio.sleep(0.001)
-            time.sleep(0.5)  # noqa: ASYNC251 - blocks the event loop, as a handler with a defect does
-            assert await asked == b"PONG"
-            assert wire.alive
-            wire.drop()
-
-    runner(main())
-
-
-async def test_a_silent_connection_is_dropped_after_the_event_loop_was_blocked(server: Server) -> None:
+async def test_a_silent_connection_is_dropped_although_each_check_is_late(server: Server) -> None:
     wire = await dial(Endpoint("127.0.0.1", server.port))
-    began = asyncio.get_running_loop().time()
-    asked = wire.send(pack("BLPOP", "nothing", 0), began + 0.2)
-    for _ in range(3):
-        await asyncio.sleep(0.001)
-        time.sleep(0.3)  # noqa: ASYNC251 - blocks the event loop
+    asked = wire.send(pack("BLPOP", "nothing", 0), asyncio.get_running_loop().time() + 0.2)
+    for _ in range(10):
+        if not wire.alive:
+            break
+        time.sleep(0.35)  # noqa: ASYNC251 - the test needs an event loop that is blocked
+        await asyncio.sleep(0)
+    assert not wire.alive
     assert isinstance(await asked, LinkLost)
-    assert asyncio.get_running_loop().time() - began < 15
 
 
 async def test_a_request_behind_a_ping_gets_its_own_reply(server: Server) -> None:

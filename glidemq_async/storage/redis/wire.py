@@ -54,7 +54,7 @@ _MISSING: Final = _Missing()
 
 _NEVER: Final = float("inf")
 LATE: Final = 0.1
-"""Seconds after which a check of the deadlines is late, because the process stood still."""
+"""A check of the deadlines that runs this many seconds after its time is late."""
 _PING: Final = b"*1\r\n$4\r\nPING\r\n"
 
 
@@ -241,8 +241,8 @@ class Wire(asyncio.Protocol):
     # count only here, after a deadline has passed. A server that has the whole request and stays silent makes no
     # progress in either sense.
     #
-    # A check is late if the process stood still, for example together with its machine. Replies need time to arrive
-    # after that. So a late check is repeated after the time by which it was late, once for each deadline.
+    # A check is late if the event loop was blocked or the process was suspended. A reply may still be on its way then.
+    # So the check is repeated after the same delay. Each deadline is extended only once.
     def _check_deadlines(self) -> None:
         wanted, self._timer, self._check_at = self._check_at, None, _NEVER
         soonest = self._soonest()
