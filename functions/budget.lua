@@ -7,7 +7,7 @@ local ENOUGH = 0.002
 -- Seconds after which a call settles no more runs, claims no more jobs, and adds no more jobs. The limits are low
 -- because each of these calls has more work afterwards, for example its events.
 local SETTLED, CLAIMED, ADDED = 0.001, 0.002, 0.002
--- The smallest step of an add. The commands of a smaller one would cost more than its jobs.
+-- The smallest step of an add or a claim. The commands of a smaller one would cost more than its jobs.
 local LEAST = 16
 -- How many times longer the add of a job takes while the tables of the server grow, because the server allocates a
 -- larger table and moves some entries into it with each command. An add of keyed jobs writes into four tables, which
@@ -45,10 +45,17 @@ do
     return {began = not is_small and seconds() or nil, bytes = 0, most = budget.CLAIMED_BYTES}
   end
 
+  -- Note the time before the first step of a claim, so that budget.fitting_claim knows how long the step takes.
+  function budget.begin_claim(call_budget)
+    if call_budget.began then call_budget.looked = seconds() end
+  end
+
+  -- Note how long the step took that ends now, and return true if the call has lasted for `limit`.
   local function has_lasted(call_budget, limit)
     local now = seconds()
-    if not call_budget.began then call_budget.began = now end
-    return now - call_budget.began >= limit
+    local began = call_budget.began or now
+    call_budget.began, call_budget.took, call_budget.looked = began, now - (call_budget.looked or began), now
+    return now - began >= limit
   end
 
   -- Return the budget of a function that returns payloads. Each byte costs time again when it is sent.
@@ -83,6 +90,15 @@ do
   function budget.has_claimed_enough(call_budget)
     call_budget.spent = call_budget.spent or call_budget.bytes >= call_budget.most or has_lasted(call_budget, CLAIMED)
     return call_budget.spent
+  end
+
+  -- Return how many jobs a claim should take in its next step: at most `most`, and fewer if the rest of the time does
+  -- not suffice for them. n: the number of jobs of its last step, which has_claimed_enough has followed.
+  function budget.fitting_claim(call_budget, n, most)
+    local took = call_budget.took
+    if took <= 0 then return most end
+    local fit = math.floor((CLAIMED - (call_budget.looked - call_budget.began)) / took * n)
+    return fit >= most and most or math.min(most, math.max(fit, LEAST))
   end
 
   -- Count the values of a flat record.

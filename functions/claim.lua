@@ -295,6 +295,7 @@ local function take_from(name, base, consumer, most, call, out)
     step = USUAL_STEP
   elseif usual_bytes * step > call_budget.most then step = math.max(1, math.floor(call_budget.most / usual_bytes)) end
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
+  if name == 'ready' then budget.begin_claim(call_budget) end
   while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
@@ -303,6 +304,7 @@ local function take_from(name, base, consumer, most, call, out)
     if out.n >= most or budget.has_claimed_enough(call_budget) then return false end
     -- The next step may have as many jobs of the same size as the bytes still allow.
     step = math.min(step * 2, largest, math.ceil((call_budget.most - call_budget.bytes) * found / math.max(1, size)))
+    step = budget.fitting_claim(call_budget, found, step)
   end
 end
 

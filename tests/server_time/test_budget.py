@@ -1,4 +1,4 @@
-"""The sizes of the steps in which a call adds jobs."""
+"""The sizes of the steps in which a call adds or claims jobs."""
 
 from __future__ import annotations
 
@@ -43,3 +43,31 @@ async def test_a_step_during_which_tables_grow_ends_in_time(store: RunningStore,
 @pytest.mark.parametrize("job_us", [2, 6])
 async def test_steps_of_cheap_jobs_are_large(store: RunningStore, job_us: int) -> None:
     assert await store.ask("EVAL", CLOCK + BUDGET + NEXT_STEP, 0, 40 * job_us, 40) == 64
+
+
+CLAIM_STEP: Final = """
+local call_budget = budget.new()
+now = ARGV[1] / 1000000
+budget.begin_claim(call_budget)
+now = now + ARGV[2] / 1000000 * ARGV[3]
+if budget.has_claimed_enough(call_budget) then return 0 end
+return budget.fitting_claim(call_budget, tonumber(ARGV[2]), 64)
+"""
+CLAIMED_US: Final = 2_000
+"""The time after which a call claims no more jobs."""
+CLAIMS: Final = [
+    (settled_us, job_us)
+    for settled_us in (0, 500, 1_000, 1_500)
+    for job_us in (3, 10, 20, 40)
+    if settled_us + 32 * job_us < CLAIMED_US  # otherwise the claim has ended
+]
+
+
+@pytest.mark.parametrize(("settled_us", "job_us"), CLAIMS)
+async def test_a_claim_takes_as_many_jobs_as_fit_into_the_rest_of_its_time(
+    store: RunningStore, settled_us: int, job_us: int
+) -> None:
+    step = await store.ask("EVAL", CLOCK + BUDGET + CLAIM_STEP, 0, settled_us, 32, job_us)
+    fit = (CLAIMED_US - settled_us - 32 * job_us) // job_us
+    assert isinstance(step, int)
+    assert abs(step - min(64, max(LEAST, fit))) <= 1  # the clock has fractions
