@@ -45,9 +45,12 @@ do
     return {began = not is_small and seconds() or nil, bytes = 0, most = budget.CLAIMED_BYTES}
   end
 
-  -- Note the time before the first step of a claim, so that budget.fitting_claim knows how long the step takes.
+  -- Note the time before the first step of a claim, so that budget.fitting_claim knows how long the step takes. Return
+  -- how many seconds the claim has left.
   function budget.begin_claim(call_budget)
-    if call_budget.began then call_budget.looked = seconds() end
+    if not call_budget.began then return CLAIMED end
+    call_budget.looked = seconds()
+    return CLAIMED - (call_budget.looked - call_budget.began)
   end
 
   -- Note how long the step took that ends now, and return true if the call has lasted for `limit`.

@@ -10,8 +10,12 @@ local claim = {}
 local FIRST_STEP = 8
 -- The first step of a queue whose last jobs were so small that MARGIN times their size would still fit.
 local USUAL_STEP, MARGIN = 32, 8
+-- The first step of such a queue if its last jobs had no records.
+local CHEAP_STEP = 100
 local LARGEST_STEP = 64
 local LARGEST_COSTLY_STEP = 48
+-- Keyed jobs take longer. The first step has LARGEST_STEP of them if the claim has this time left, in seconds.
+local ENOUGH_FOR_KEYED = 0.0012
 -- The bytes that a job which cannot start adds to the budget, so that a call does not walk through many of them.
 local REFUSED_BYTES = 4096
 local PROGRESS = claimed_rows.PROGRESS
@@ -121,6 +125,7 @@ local function start_batch(base, batch, call, out)
       refuse(base, id, entry, keys and keys[i], late, call)
     end
   end
+  out.has_records = true
   if texts then compact.start(base, texts, call.seen) end
   if gone[1] then drop(base, batch, gone) end
   return bytes + (call.seen.posted or 0) - posted
@@ -272,8 +277,8 @@ end
 
 -- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim. usual_base: the
--- queue that had it.
-local usual_bytes, usual_base = 0, nil
+-- queue that had it. usual_records: whether some of the jobs had records
+local usual_bytes, usual_base, usual_records = 0, nil, false
 
 -- Return the number of jobs that a step should handle, at most `step`. The payloads of that number are probably not
 -- larger than the payloads of a claim may be. For steps that read or copy payloads.
@@ -287,15 +292,24 @@ function claim.note_small()
   usual_bytes = math.min(usual_bytes, entries.SMALL)
 end
 
+-- Return how many jobs the first step of a claim takes from a source, at most `largest`.
+local function first_step(name, base, largest, call_budget)
+  local rest, most = name == 'ready' and budget.begin_claim(call_budget), call_budget.most
+  if usual_base == base and usual_bytes > 0 and usual_bytes * MARGIN * USUAL_STEP < most then
+    if name == 'returned' or usual_records or usual_bytes * MARGIN * CHEAP_STEP >= most then return USUAL_STEP end
+    if not rest then return CHEAP_STEP end
+    return rest >= ENOUGH_FOR_KEYED and largest or USUAL_STEP
+  end
+  if usual_bytes * FIRST_STEP > most then return math.max(1, math.floor(most / usual_bytes)) end
+  return FIRST_STEP
+end
+
 -- Take from one source in growing steps until it is empty, `most` jobs are claimed, or the budget is spent. Return true
 -- if the source is empty. The first step does not look at the budget, so that each claim starts a job.
 local function take_from(name, base, consumer, most, call, out)
-  local call_budget, step = call.budget, FIRST_STEP
-  if usual_base == base and usual_bytes > 0 and usual_bytes * MARGIN * USUAL_STEP < call_budget.most then
-    step = USUAL_STEP
-  elseif usual_bytes * step > call_budget.most then step = math.max(1, math.floor(call_budget.most / usual_bytes)) end
+  local call_budget = call.budget
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
-  if name == 'ready' then budget.begin_claim(call_budget) end
+  local step = first_step(name, base, largest, call_budget)
   while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
@@ -366,7 +380,9 @@ function claim.take(base, consumer, slots, call)
   if seen.prioritized and not call.behind and is_unfinished(slots, call, out) then
     take_from('prioritized', base, consumer, slots, call, out)
   end
-  if out.n > 0 then usual_bytes, usual_base = call_budget.bytes / out.n, base end
+  if out.n > 0 then
+    usual_bytes, usual_base, usual_records = call_budget.bytes / out.n, base, out.has_records
+  end
   keyed.review(base, call)
   return out, call_budget.spent and out.n < slots
 end
