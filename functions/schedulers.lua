@@ -359,9 +359,22 @@ do
     return reply, args[2] .. ' ' .. packed, EQUAL_BYTES
   end
 
-  -- Return the reply to a repeated triggerScheduler call. If its data are large, they are read from the scheduler.
+  -- Return the data of a job, nil if it does not exist.
+  local function data_of(base, id)
+    local data = redis.call('HGET', base .. ':job:' .. id, 'data')
+    if data then return data end
+    local flat = plain.view(base, id)
+    for i = 1, #flat, 2 do
+      if flat[i] == 'data' then return flat[i + 1] end
+    end
+  end
+
+  -- Return the reply to a repeated triggerScheduler call. If its data are large, they are read from the job, because
+  -- the scheduler may have changed since, or from the scheduler if the job is gone.
   local function triggered(base, args, reply)
-    if reply[5] == false then reply[5] = redis.call('HGET', key_of(base, args[3]), 'data') end
+    if reply[5] == false then
+      reply[5] = data_of(base, reply[2]) or redis.call('HGET', key_of(base, args[3]), 'data') or ''
+    end
     return reply
   end
 

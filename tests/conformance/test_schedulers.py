@@ -401,6 +401,17 @@ async def test_a_repeated_trigger_adds_no_other_job(queue: AnyQueue, storage: St
     assert await queue.count() == 1
 
 
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(key="k"), JobOptions(attempts=2)])
+async def test_a_repeated_trigger_returns_the_data_of_a_removed_scheduler(
+    queue: AnyQueue, storage: Storage, options: JobOptions
+) -> None:
+    await queue.upsert_job_scheduler("s", every=3600, name="n", data="x" * 100_000, **explicit(options))
+    call = ["channel", "1", "s"]
+    first = await storage.call("triggerScheduler", base_of(queue), call)
+    assert await queue.remove_job_scheduler("s")
+    assert await storage.call("triggerScheduler", base_of(queue), call) == first
+
+
 async def test_a_scheduler_that_has_ended_can_be_triggered(queue: AnyQueue) -> None:
     await queue.upsert_job_scheduler("s", every=0.05, limit=1, data=5)
     await ended_schedule(queue)
