@@ -242,22 +242,27 @@ class Wire(asyncio.Protocol):
     # progress in either sense.
     #
     # A check is late if the event loop was blocked or the process was suspended. A reply may still be on its way then.
-    # So the check is repeated after the same delay. Each deadline is extended only once.
+    # So the check is repeated after the same delay, but not after more than the time of a request: a process that was
+    # suspended for an hour would otherwise wait for a dead server for an hour. Each deadline is extended only once.
     def _check_deadlines(self) -> None:
         wanted, self._timer, self._check_at = self._check_at, None, _NEVER
         soonest = self._soonest()
         now = self._loop.time()
-        if soonest <= now and self._transit.moves(min(idle_timeout for _, _, idle_timeout in self._pending)):
+        if soonest <= now and self._transit.moves(self._least_idle_timeout()):
             # The request itself is still being transferred: the server cannot have answered it yet.
             self._progress = now
             soonest = self._soonest()
         if soonest <= now and now - wanted >= LATE and self._excused != soonest:
             self._excused = soonest
-            self._check_again(now + (now - wanted))
+            self._check_again(now + min(now - wanted, max(LATE, self._least_idle_timeout())))
         elif soonest <= now:
             self.drop("no reply in time")
         elif soonest < _NEVER:
             self._check_again(soonest)
+
+    def _least_idle_timeout(self) -> float:
+        """Return the shortest idle timeout of the pending requests."""
+        return min(idle_timeout for _, _, idle_timeout in self._pending)
 
     def _soonest(self) -> float:
         """Return the loop time at which the first request is overdue unless bytes arrive before."""
