@@ -311,7 +311,7 @@ def _require_nothing_but_filter(job_ids: list[str] | None, everything: bool, cou
 
 def _require_one_choice(job_ids: list[str] | None, everything: bool, count: int | None) -> None:
     if bool(job_ids) + everything + (count is not None) != 1:
-        raise typer.BadParameter("name jobs, or use --all or --count", param_hint="JOB_ID")
+        raise typer.BadParameter("name jobs, or use --all, --count or --filter", param_hint="JOB_ID")
 
 
 def _change(

@@ -23,6 +23,7 @@ _PARAMETERS: Final = {
     "max_waiting": "max_waiting",
 }
 """The parameter of the operations core of each option."""
+_EXAMPLES: Final = {"concurrency": "20", "rate": "100/60", "bucket": "10/2", "max_waiting": "1000"}
 
 OneKey = Annotated[str | None, typer.Option("--key", metavar="KEY", help="The limits of this ordering key.")]
 EveryKey = Annotated[bool, typer.Option("--every-key", help="The limits of keys that have none of their own.")]
@@ -99,20 +100,38 @@ def _values(given: dict[str, str]) -> dict[str, Any]:
     from glidemq_async.queues.rates import RateLimit, TokenBucket
 
     values: dict[str, Any] = {}
-    try:
-        for name, text in given.items():
-            first, _, second = text.partition("/")
-            if text == _NONE:
-                values[_PARAMETERS[name]] = None
-            elif name in ("concurrency", "max_waiting"):
-                values[name] = int(text)
-            elif name == "rate":
-                values["rate_limit"] = RateLimit(int(first), float(second))
+    for name, text in given.items():
+        if text == _NONE:
+            values[_PARAMETERS[name]] = None
+            continue
+        first, second = _numbers(name, text)
+        try:
+            if name == "rate":
+                values["rate_limit"] = RateLimit(int(first), second)
+            elif name == "bucket":
+                values["token_bucket"] = TokenBucket(first, second)
             else:
-                values["token_bucket"] = TokenBucket(float(first), float(second))
-    except ValueError as error:
-        raise typer.BadParameter(f"{error}; write --concurrency 20, --rate 100/60, or none", param_hint="--") from None
+                values[name] = int(first)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=_option(name)) from None
     return values
+
+
+def _numbers(name: str, text: str) -> tuple[float, float]:
+    """Return the numbers in the text of an option. The second one is 0 if the option takes only one."""
+    first, slash, second = text.partition("/")
+    example = _EXAMPLES[name]
+    try:
+        if bool(slash) != ("/" in example):
+            raise ValueError
+        return (float(first) if name == "bucket" else int(first)), float(second or 0)
+    except ValueError:
+        said = f"it is {text!r}; write {_option(name)} {example}, or none"
+        raise typer.BadParameter(said, param_hint=_option(name)) from None
+
+
+def _option(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 async def _of_queue(queue: Queue[Any, Any]) -> Document:

@@ -20,7 +20,7 @@ async def test_many_jobs_are_promoted(shell: Shell, q: AnyQueue) -> None:
     assert await counts(q) == {"waiting": 5}
     for wrong in (("promote", "q"), ("promote", "q", "1", "--all"), ("promote", "q", "--all", "--count", "1")):
         code, said = await shell.fails(*wrong)
-        assert (code, "name jobs, or use --all or --count" in said) == (2, True)
+        assert (code, "name jobs, or use --all, --count" in said) == (2, True)
 
 
 async def test_jobs_are_cleaned(shell: Shell, q: AnyQueue) -> None:
