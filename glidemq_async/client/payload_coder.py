@@ -70,7 +70,7 @@ class Payloads:
             except CodecError as error:
                 raise CodecError(f"{_called(kind, job_id)} cannot be encoded: {error}") from error
         if len(data) > self.limit:
-            raise PayloadTooLarge(_called(kind, job_id), len(data), self.limit)
+            raise PayloadTooLarge(_called(kind, job_id), len(data), self.limit, "payload_limit")
         return data
 
     def decode(self, data: bytes, kind: PayloadKind, name: str, job_id: str, base: str = "", what: str = "") -> object:

@@ -296,7 +296,7 @@ class QueueClient:
             raise TypeError(f"a {what} must be a str, not {text!r}")
         size = len(text.encode())
         if size > self.payloads.limit:
-            raise PayloadTooLarge(what, size, self.payloads.limit)
+            raise PayloadTooLarge(what, size, self.payloads.limit, "payload_limit")
 
     def encode_data(self, value: object, name: str, job_id: str, origin: DeadLetter | None) -> bytes:
         """Encode new data of a job. Raises SerializationError or PayloadTooLarge."""

@@ -11,19 +11,24 @@ if TYPE_CHECKING:
 
 
 class PayloadTooLarge(GlideMQError, ValueError):
-    """Raised before anything is sent when an encoded value exceeds its limit; `size` and `limit` are in bytes."""
+    """Raised before anything is sent when an encoded value exceeds its limit; `size` and `limit` are in bytes.
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
+    `setting` names the setting that has the limit. It is empty for a limit that is fixed.
+    """
+
+    def __init__(self, what: str, size: int, limit: int, setting: str = "") -> None:
+        raised = f", or raise {setting}" if setting else ""
         super().__init__(
             f"{what} is {size} bytes when encoded, but the limit is {limit}; "
-            "store the content elsewhere and send a reference to it, or raise the limit"
+            f"store the content elsewhere and send a reference to it{raised}"
         )
         self.what = what
         self.size = size
         self.limit = limit
+        self.setting = setting
 
     def __reduce__(self) -> tuple[Callable[..., PayloadTooLarge], tuple[object, ...]]:
-        return type(self), (self.what, self.size, self.limit)
+        return type(self), (self.what, self.size, self.limit, self.setting)
 
 
 class SerializationError(GlideMQError, TypeError, ValueError):

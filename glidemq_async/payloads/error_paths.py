@@ -91,7 +91,8 @@ def _fault_of(value: object, form: Form) -> str | None:
     if isinstance(value, (list, tuple)):
         return None
     if not isinstance(value, form.scalars):
-        return f"found a {_type_name(value)}; {_hint(value)}"
+        name = _type_name(value)
+        return f"found {'an' if name[0] in 'aeiou' else 'a'} {name}; {_hint(value)}"
     return _fault_of_scalar(value, form)
 
 

@@ -9,7 +9,7 @@ import pytest
 from glidemq_async import errors
 
 SAMPLES: list[Exception] = [
-    errors.PayloadTooLarge("the payload", 11, 10),
+    errors.PayloadTooLarge("the payload", 11, 10, "payload_limit"),
     errors.SerializationError("no", "$.a"),
     errors.JobFailed("ValueError", "no", "Traceback …"),
     errors.HandlerError("ValueError", "no", "Traceback …"),
@@ -67,6 +67,12 @@ def test_messages_state_the_action_the_state_and_the_remedy() -> None:
     assert "2000" in too_large
     assert "1000" in too_large
     assert "the payload" in too_large
+
+
+def test_only_a_limit_that_can_be_raised_is_advised() -> None:
+    assert "raise" not in str(errors.PayloadTooLarge("headers", 70_000, 65_536))
+    raisable = errors.PayloadTooLarge("data", 11, 10, "payload_limit")
+    assert str(raisable).endswith("or raise payload_limit")
 
 
 def test_a_failed_job_error_has_type_and_message() -> None:

@@ -64,7 +64,7 @@ class Compression:
         if len(data) < self._threshold:
             return None
         if len(data) > self._max_size:
-            raise PayloadTooLarge(f"{context.kind} before compression", len(data), self._max_size)
+            raise PayloadTooLarge(f"{context.kind} before compression", len(data), self._max_size, "max_size")
         zstd = self._zstd
         packed = zstd.compress(data) if zstd is not None else zlib.compress(data, self._level, _GZIP_WINDOW)
         # The header of the frame takes three bytes.

@@ -205,7 +205,7 @@ class RowReader:
         else:
             payload = self._dumps(value)
         if len(payload) > self._options.payload_limit:
-            raise PayloadTooLarge("data", len(payload), self._options.payload_limit)
+            raise PayloadTooLarge("data", len(payload), self._options.payload_limit, "payloadLimit")
         return payload
 
     def _stored(self, value: bytes) -> bytes:

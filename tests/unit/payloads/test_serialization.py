@@ -357,6 +357,14 @@ def test_the_limit_applies_to_encoded_bytes() -> None:
     with pytest.raises(PayloadTooLarge, match="data is 11 bytes when encoded, but the limit is 10") as caught:
         payloads.encode("a" * 10, "data", "n", "")
     assert (caught.value.size, caught.value.limit) == (11, 10)
+    assert "or raise payload_limit" in str(caught.value)
+
+
+def test_the_type_of_a_refused_value_has_the_right_article() -> None:
+    with pytest.raises(SerializationError, match="found an object; send plain values"):
+        MSGPACK.dumps(object())
+    with pytest.raises(SerializationError, match="found a range; send"):
+        MSGPACK.dumps(range(3))
 
 
 def test_errors_of_a_custom_serializer_name_it() -> None:
