@@ -7,6 +7,7 @@ import contextlib
 import math
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeAlias, TypeVar, overload
 
@@ -17,6 +18,7 @@ from glidemq_async.errors import JobNotFound, ResultTimeout
 from glidemq_async.jobs.job import Job
 from glidemq_async.jobs.replies import Asking, asked
 from glidemq_async.jobs.snapshot import end_as
+from glidemq_async.queues.finding import use_tasks
 from glidemq_async.queues.inspection import task_parameters
 from glidemq_async.queues.internals import client_of
 from glidemq_async.queues.queue import Queue
@@ -99,8 +101,13 @@ class Harness(Connectable):
     def queue(self, name: str) -> AnyQueue:
         """Return the queue of this name. Further calls return the same object, and the harness closes it."""
         if name not in self._queues:
-            self._queues[name] = Queue(name, self.storage)
+            self._queues[name] = queue = Queue(name, self.storage)
+            use_tasks(queue, partial(self._parameters, name))
         return self._queues[name]
+
+    def _parameters(self, name: str) -> dict[str, list[str]]:
+        """Return the names of the parameters of the tasks of a queue, in all apps that use this server."""
+        return {task: found for app in self._apps for task, found in core_of(app).tasks.parameters(name).items()}
 
     def use(self, app: AnyApp, *, crons: bool = True) -> AnyApp:
         """Connect a GlideMQ app to this server until the harness is closed, and return the app.

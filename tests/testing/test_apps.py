@@ -47,6 +47,14 @@ async def test_an_app_is_moved_to_the_server_of_the_test_and_drained(glidemq: Ha
     assert await glidemq.drain(mq) == []
 
 
+async def test_jobs_of_an_app_that_has_not_run_are_found_by_argument(glidemq: Harness) -> None:
+    glidemq.use(mq)
+    await add.add(1, 2)
+    await glidemq.assert_added("sums", "add", data={"one": 1, "other": 2})
+    with pytest.raises(AssertionError, match=r"add \{'one': 1, 'other': 2\}"):
+        await glidemq.assert_added("sums", "add", data={"one": 3})
+
+
 async def test_an_app_returns_to_its_own_server_when_the_harness_closes() -> None:
     async with Harness() as harness:
         assert harness.use(mq) is mq
