@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from glidemq_async.cli.targets import Store
     from glidemq_async.jobs.job import Job
     from glidemq_async.tasks.app import GlideMQ
+    from glidemq_async.tasks.arguments import Arguments
     from glidemq_async.tasks.definition import TaskDefinition
     from glidemq_async.tasks.task import AnyTask
 
@@ -62,6 +63,7 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     if isinstance(payload, dict) and not payload.keys() <= {"a", "k"}:  # pyright: ignore[reportUnknownMemberType]
         payload = {"a": list[object](), "k": cast("object", payload)}  # the arguments by name
     try:
+        _check_new(arguments, payload)
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):
             raise SerializationError(f"{payload!r} does not contain the arguments of task {task.name!r}")
@@ -71,3 +73,13 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
         return arguments.stored(tuple(values), named)
     except (SerializationError, TypeError) as error:
         raise CommandError(f"{error} (give its arguments with --args and --kwargs)", USAGE) from error
+
+
+def _check_new(arguments: Arguments, payload: object) -> None:
+    """Raise TypeError if the arguments do not fit. The errors of `split` are about jobs whose signature has changed."""
+    if not isinstance(payload, dict):
+        return
+    call = cast("dict[str, object]", payload)
+    positional, keywords = call.get("a", []), call.get("k", {})
+    if isinstance(positional, list) and isinstance(keywords, dict):
+        arguments.check(cast("list[object]", positional), cast("dict[str, object]", keywords))

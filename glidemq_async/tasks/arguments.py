@@ -8,12 +8,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, cast, get_type_hints
 
 from glidemq_async.errors import JobFailed, SerializationError
+from glidemq_async.options.job_options import JobOptionsDict
 from glidemq_async.stored.flow import JobRef
 from glidemq_async.tasks.call_failure import stored_failure
 from glidemq_async.tasks.values import Converter, converter_of
@@ -38,6 +40,11 @@ def comes_after(data: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(data, dict) and _AFTER in data
 
 
+def _hint_at_option(names: AbstractSet[str]) -> str:
+    options = sorted(names & JobOptionsDict.__annotations__.keys())
+    return f"; it is a job option: call options({options[0]}=...) first" if options else ""
+
+
 class _Converted:
     """Stands for the types of an argument if each value must be converted. No value has this type."""
 
@@ -49,6 +56,7 @@ class Arguments:
         self, name: str, function: Callable[..., Any], injected: frozenset[str], kind: Literal["task", "step"] = "task"
     ) -> None:
         self._called = f"{kind} {name!r}"
+        self._takes_options = kind == "task"
         hints = _hints(function)
         self.signature: Signature = _signature(function, hints, injected)
         """The parameters that callers pass."""
@@ -143,7 +151,10 @@ class Arguments:
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise TypeError(f"{self._called}{self.signature}: {error}") from None
+            reason = str(error)
+            if self._takes_options and "unexpected" in reason:
+                reason += _hint_at_option(kwargs.keys() - self._indexes.keys())
+            raise TypeError(f"{self._called}{self.signature}: {reason}") from None
 
     def _name_at(self, index: int) -> str:
         if index < self._most:
@@ -215,6 +226,11 @@ class Arguments:
         found = cast("list[Any]", args), cast("dict[str, Any]", kwargs)
         self.check_stored(*found)
         return found
+
+    def check(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        """Raise TypeError, which names the argument, if a new call does not fit the signature."""
+        if not self._fits(len(args), kwargs):
+            self._bind(tuple(args), kwargs)
 
     def check_stored(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Raise SerializationError, which names the argument, if a stored call does not fit the signature."""

@@ -171,6 +171,17 @@ def test_variable_and_positional_only_arguments_are_checked() -> None:
         arguments(many).stored((1, "2"), {})
 
 
+def test_a_job_option_among_the_arguments_is_named() -> None:
+    def send(to: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"argument 'delay'; it is a job option: call options\(delay=\.\.\.\) first"):
+        arguments(send).stored(("ada",), {"delay": 5})
+    with pytest.raises(TypeError, match=r"argument 'dleay'$"):
+        arguments(send).stored(("ada",), {"dleay": 5})
+    with pytest.raises(TypeError, match=r"multiple values for argument 'to'$"):
+        arguments(send).stored(("ada",), {"to": "eve"})
+
+
 def test_a_provided_parameter_is_not_an_argument() -> None:
     def function(a: int, db: object = None) -> None: ...
 
