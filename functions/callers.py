@@ -56,6 +56,7 @@ from glidemq_async.functions.tokens import TokenCalls
 from glidemq_async.functions.topics import TopicCalls
 from glidemq_async.functions.updates import UpdateCalls
 from glidemq_async.functions.watching import WatchingCalls
+from glidemq_async.functions.worker_list import WorkerListCalls
 from glidemq_async.functions.writes import WriteCalls
 
 
@@ -92,6 +93,7 @@ class Functions:
         self.schedulers = SchedulerCalls(caller)
         self.scheduler_list = SchedulerListCalls(caller)
         self.reading = ReadingCalls(caller)
+        self.worker_list = WorkerListCalls(caller)
         self.searching = SearchingCalls(caller)
         self.explain = ExplainCalls(caller)
         self.known_tasks = KnownTaskCalls(caller)

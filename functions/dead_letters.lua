@@ -25,13 +25,17 @@ do
   function dead_letters.move(base, id, cause, reason, call)
     local target, seen = call.seen.dead_letter, call.seen
     if not target or cause == 'revoked' or outbox.full(base, seen) then return end
-    local job = redis.call('HMGET', base .. ':job:' .. id, 'name', 'data', 'opts', 'failures', 'letter', 'route')
+    local key = base .. ':job:' .. id
+    local job = redis.call('HMGET', key, 'name', 'opts', 'failures', 'letter', 'route')
     -- A dead letter that fails again stays in its queue. Otherwise two queues could move it back and forth for ever.
-    if job[5] then return end
+    if job[4] then return end
+    -- The payload may be large, and each copy of it costs time.
+    local known = call.payload and call.payload.id == id and call.payload.data
+    local data = known or redis.call('HGET', key, 'data') or ''
     local prefix, queue = string.match(base, '^(.*):{(.*)}$')
-    local origin = cmsgpack.pack({queue, id, cause, reason, tonumber(job[4] or 0), call.now, job[6] or ''})
-    outbox.push(base, {prefix .. ':{' .. target .. '}', moved_id(queue, id), job[1] or '?', job[2] or '',
-      job[3] or '', '', origin}, call)
+    local origin = cmsgpack.pack({queue, id, cause, reason, tonumber(job[3] or 0), call.now, job[5] or ''})
+    outbox.push(base, {prefix .. ':{' .. target .. '}', moved_id(queue, id), job[1] or '?', data, job[2] or '', '',
+      origin}, call)
     events.note(call.lines, 'dead-lettered', id, target)
   end
 

@@ -114,6 +114,7 @@ FILES: Final = (
     "key_limits",
     "retention",
     "reading",
+    "worker_list",
     "watching",
     "history",
     "checking",

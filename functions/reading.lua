@@ -12,7 +12,6 @@
 --   listJobs   state cursor count backwards -> { next cursor | '', ids }   at most 1,000 a step; '' starts. Jobs come
 --              in the order in which they start, ended jobs with the newest first; backwards "1" reverses the order. A
 --              cursor is a position in one direction, so all steps of a walk must have the same direction.
---   listWorkers  silent_ms -> { name, last seen ms, info, running }…   seen within `silent_ms`; at most 1,000
 --   getLogs    id start stop [1] -> { count, lines, next | '' }     next: where to continue when the budget was spent;
 --              1: "<ms> <run>" comes before each line, '' if it is unknown
 --   isPaused   -> 0 | 1
@@ -408,20 +407,6 @@ end
 
 register('listJobs', function(base, args)
   return {reading.step(base, args[1], args[2], args[3], args[4])}
-end, {'no-writes'})
-
-register('listWorkers', function(base, args)
-  local since, running, rows = clock.now() - integer('silent', args[1]), {}, {}
-  local summary = redis.pcall('XPENDING', base .. ':fifo', GROUP)
-  for _, row in ipairs(not summary.err and summary[4] or {}) do running[row[1]] = tonumber(row[2]) end
-  local alive, names = redis.call('ZRANGEBYSCORE', base .. ':alive', since, '+inf', 'WITHSCORES', 'LIMIT', 0, 1000), {}
-  for i = 1, #alive, 2 do names[#names + 1] = alive[i] end
-  if not names[1] then return rows end
-  local infos, others = redis.call('HMGET', base .. ':workers', unpack(names)), runs.counts_of(base, names)
-  for i = 1, #names do
-    rows[i] = {names[i], tonumber(alive[2 * i]), infos[i] or '', (running[names[i]] or 0) + others[i]}
-  end
-  return rows
 end, {'no-writes'})
 
 register('getLogs', function(base, args)

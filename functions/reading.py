@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import NamedTuple, cast
+from typing import cast
 
 from glidemq_async.functions.calling import Arg, Calls, Record, counts, record, text, texts
-
-
-class WorkerRow(NamedTuple):
-    """One worker of `listWorkers`. `info` is the description that the worker wrote."""
-
-    name: str
-    last_seen: int
-    info: bytes
-    running: int
 
 
 class ReadingCalls(Calls):
@@ -64,14 +55,6 @@ class ReadingCalls(Calls):
         args: list[Arg] = [state, cursor, count, int(backwards)]
         cursor_bytes, ids = cast("list[object]", await self._caller.read("listJobs", args))
         return text(cursor_bytes), texts(ids)
-
-    async def list_workers(self, silent_ms: int) -> list[WorkerRow]:
-        """Return the workers that gave a sign of life within `silent_ms`."""
-        rows = cast("list[list[object]]", await self._caller.read("listWorkers", [silent_ms]))
-        return [
-            WorkerRow(text(name), cast("int", seen), cast("bytes", info), cast("int", running))
-            for name, seen, info, running in rows
-        ]
 
     async def get_logs(self, job_id: str, start: int, stop: int) -> tuple[int, list[str]]:
         """Return the number of log lines of a job, and the lines from start to stop (inclusive, as in LRANGE)."""

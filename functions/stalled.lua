@@ -144,16 +144,26 @@ local function forget_unknown(base, consumer)
   if not row[1] then forget_names(base, consumer) end
 end
 
+-- Return the job of a row, its key, its token, and the fields of its entry if this read them. Reading an entry copies
+-- its payload, so this does not read the entry of a plain job that has a record.
+local function run_of(base, row, call)
+  if not row[5] and call.seen.recorded and plain.had_record(base, row[1]) then
+    return plain.id_of(row[1]), nil, 'p' .. row[1]
+  end
+  return runs.job_of(base, row)
+end
+
 -- Check one row of a run that was not renewed for `idle` ms that count, see runs.lua. Return true if the run has ended.
 local function sweep_row(base, row, idle, max_stalled, call, report)
   local raw = row[1]
-  local id, _, entry, fields = runs.job_of(base, row)
+  local id, key, entry, fields = run_of(base, row, call)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   if fields and fields[1] ~= '' and not location and not plain.had_record(base, raw) then
     local started, lock = plain.claim_of(base, row, fields, call.now)
     if idle < lock then return false end
     plain.record_run(base, raw, fields, started, lock, call.seen)
+    call.payload = {id = id, data = fields[2]}
     location = 'active ' .. entry
   end
   if row[5] and not location and call.seen.compact then
@@ -168,7 +178,7 @@ local function sweep_row(base, row, idle, max_stalled, call, report)
     if idle < lock then return false end
     undelivered = was_undelivered(base, row, entry, started, lock, call.now)
   end
-  locations.give_up(base, row, call)
+  locations.end_run(base, row, key, call)
   if active then
     recover(base, id, entry, row[2], undelivered, max_stalled, call, report)
   elseif id and location == 'waiting ' .. entry then

@@ -14,7 +14,7 @@ from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms, instant_to_ms
 from glidemq_async.errors import SerializationError
 from glidemq_async.functions.metrics import MinuteRow
-from glidemq_async.functions.reading import WorkerRow
+from glidemq_async.functions.worker_list import WorkerRow
 from glidemq_async.instrumentation import QueueDepth
 from glidemq_async.jobs.chunks import StreamItem, is_readable, read_chunks
 from glidemq_async.jobs.job import Job
@@ -314,7 +314,7 @@ class Inspection(QueuePart[Data, Result]):
         reclaim its jobs when their leases expire.
         """
         await self.connect()
-        rows = await self._client.functions.reading.list_workers(round(SILENT_SECONDS * 1000))
+        rows = await self._client.functions.worker_list.list(round(SILENT_SECONDS * 1000))
         return sorted(map(_worker_info, rows), key=lambda worker: (worker.started_at, worker.name))
 
 

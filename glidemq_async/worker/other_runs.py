@@ -29,7 +29,7 @@ class OtherRuns:
     async def may_come_back(self) -> bool:
         """Return whether a worker that may be dead holds a running job. Raises StorageUnavailable."""
         safe = 0
-        for worker in await self._functions.reading.list_workers(_EVER_MS):
+        for worker in await self._functions.worker_list.list(_EVER_MS):
             if worker.last_seen > self._first_seen.setdefault(worker.name, worker.last_seen):
                 safe += worker.running
         running = (await self._functions.reading.count_jobs())["active"]

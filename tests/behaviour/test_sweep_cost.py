@@ -1,8 +1,10 @@
-"""A sweep passes over healthy runs without a command for each of them."""
+"""A sweep runs no command for a healthy run, and reads the payload of a stalled plain job once."""
 
 from __future__ import annotations
 
 import re
+
+import pytest
 
 from tests.support.fake_worker import FakeWorker, Lease
 from tests.support.helpers import AnyQueue
@@ -11,11 +13,11 @@ from tests.support.stores import RunningStore
 RUNS = 250
 
 
-async def commands(store: RunningStore) -> int:
-    """Return the number of reading commands that the server has run."""
+async def commands(store: RunningStore, names: bytes = b"xrange|hget|hmget") -> int:
+    """Return how many of these commands the server has run."""
     text = await store.ask("INFO", "commandstats")
     assert isinstance(text, bytes)
-    return sum(int(calls) for calls in re.findall(rb"cmdstat_(?:xrange|hget|hmget):calls=(\d+)", text))
+    return sum(int(calls) for calls in re.findall(rb"cmdstat_(?:" + names + rb"):calls=(\d+)", text))
 
 
 async def test_healthy_runs_cost_a_sweep_no_commands(queue: AnyQueue, store: RunningStore) -> None:
@@ -35,3 +37,23 @@ async def test_healthy_runs_cost_a_sweep_no_commands(queue: AnyQueue, store: Run
     (short,) = await other.claim(1, lock_ms=2_000)
     await other.vanish(short, for_ms=5_000)
     assert await worker.sweep() == [short.id]
+
+
+@pytest.mark.parametrize("has_record", [False, True])
+async def test_a_sweep_reads_the_entry_of_a_stalled_plain_job_at_most_once(
+    queue: AnyQueue, store: RunningStore, *, has_record: bool
+) -> None:
+    fake_worker = FakeWorker(queue, store)
+    await queue.set_dead_letter_queue(f"{queue.name}-dead")
+    reads: list[int] = []
+    for number in (1, 4):
+        await queue.add_bulk([("n", "x" * 10_000)] * number)
+        holds = await fake_worker.claim(number)
+        for lease in holds if has_record else ():
+            await fake_worker.update(lease, "progress", b"\x01")
+        await fake_worker.vanish(*holds)
+        before = await commands(store, b"xrange")
+        await fake_worker.sweep(max_stalled=0)
+        reads.append(await commands(store, b"xrange") - before)
+    assert reads[1] - reads[0] == (0 if has_record else 3)
+    assert (await queue.get_job_counts())["failed"] == 5

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 
+import msgpack
 import pytest
 
 from glidemq_async import Backoff, DeadLetter, Execution, JobOptions, Queue, SerializationError
@@ -299,6 +300,24 @@ async def test_jobs_that_the_server_fails_are_moved_too(
         [dead_letter] = await arrived(dead, 1)
     assert (dead_letter.cause, dead_letter.reason, dead_letter.job_id) == (cause, cause, job.id)
     await queue.remove(job.id)
+
+
+@pytest.mark.parametrize("change", [None, "progress", "data"])
+async def test_a_stalled_plain_job_is_moved_with_its_present_payload(
+    queue: AnyQueue, dead: AnyQueue, fake_worker: FakeWorker, change: Literal["progress", "data"] | None
+) -> None:
+    await queue.set_dead_letter_queue(dead.name)
+    jobs = [await queue.add("n", ["first", number]) for number in range(3)]
+    leases = await fake_worker.claim(3)
+    if change:
+        await fake_worker.update(leases[1], change, msgpack.packb(["changed"]))
+    await fake_worker.vanish(*leases)
+    await fake_worker.sweep(max_stalled=0)
+    async with worker_of(queue, echo, lock_duration=1):
+        await arrived(dead, 3)
+    moved = {job.dead_letter.job_id: job.data for job in await dead.get_dead_letter_jobs() if job.dead_letter}
+    second = ["changed"] if change == "data" else ["first", 1]
+    assert [moved[job.id] for job in jobs] == [["first", 0], second, ["first", 2]]
 
 
 async def test_a_job_is_moved_even_if_its_queue_keeps_no_failures(queue: AnyQueue, dead: AnyQueue) -> None:

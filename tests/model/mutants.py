@@ -36,11 +36,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the entry of a reclaimed job is not deleted": (
-        "  locations.give_up(base, row, call)\n  if active",
-        (
-            "  local _, key = runs.job_of(base, row)\n  if key then keyed.release(base, {key}, call) end\n"
-            "  limits.freed(1, call)\n  if active"
-        ),
+        "  locations.end_run(base, row, key, call)\n  if active",
+        "  if key then keyed.release(base, {key}, call) end\n  limits.freed(1, call)\n  if active",
     ),
     "a due job stays in the set of delayed jobs": ("    if #due > 0 then in_chunks('ZREM', key, nil, due) end\n", ""),
     "a promoted job stays in the set of delayed jobs": (
@@ -271,7 +268,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      counts[key] = 0\n",
     ),
     "a reclaimed job keeps the slot of its key": (
-        "  locations.give_up(base, row, call)\n  if active",
+        "  locations.end_run(base, row, key, call)\n  if active",
         "  runs.drop(base, row)\n  limits.freed(1, call)\n  if active",
     ),
     "the jobs of a closed worker keep the slots of their keys": (
@@ -422,7 +419,7 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "  if status then return status, id end\n  if owner then removal.remove(base, owner, 'replaced', call) end",
         "  if owner then removal.remove(base, owner, 'replaced', call) end\n  if status then return status, id end",
     ),
-    "a dead letter that fails again is moved again": ("    if job[5] then return end\n", ""),
+    "a dead letter that fails again is moved again": ("    if job[4] then return end\n", ""),
     "an abandoned job is revoked although others wait": (
         "  if rest[1] then\n    redis.call('HSET', base .. ':waiters', id, table.concat(rest, ' '))\n    return",
         "  if false then\n    return",

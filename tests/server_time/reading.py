@@ -9,6 +9,7 @@ import msgpack
 from glidemq_async.functions.history import ByEntry, ByNumber, ByTime, Sought
 from glidemq_async.functions.settings import Author
 from glidemq_async.worker.leases import MAX_HELD
+from glidemq_async.worker.worker import MAX_INFO_BYTES
 from tests.server_time.bench import MIB, Bench, largest
 
 STRUCTURES = ("returned", "scheduled", "completed", "failed", "lifo", "prioritized", "keyed", "fifo", "runs")
@@ -124,7 +125,7 @@ async def list_workers(b: Bench) -> None:
     await many_consumers(b)
     for number in range(1_000):
         await b.functions.leases.renew(f"worker{number}", b"x" * 500, [], 10)
-    rows = await b.functions.reading.list_workers(60_000)
+    rows = await b.functions.worker_list.list(60_000)
     assert len(rows) == 1_000
 
 
@@ -134,7 +135,16 @@ async def list_busy_workers(b: Bench) -> None:
         await b.add(10, lifo=True)
         await b.claim(10, f"worker{number}")
         await b.functions.leases.renew(f"worker{number}", b"x" * 500, [], 10)
-    assert len(await b.functions.reading.list_workers(60_000)) == 1_000
+    assert len(await b.functions.worker_list.list(60_000)) == 1_000
+
+
+@largest("listWorkers", "many workers, long descriptions")
+async def list_many_workers(b: Bench) -> None:
+    now = int((await b.command("TIME"))[0]) * 1_000
+    names = [f"worker{number}" for number in range(10_000)]
+    await b.fill("ZADD", "alive", [word for name in names for word in (now, name)])
+    await b.fill("HSET", "workers", [word for name in names for word in (name, "x" * MAX_INFO_BYTES)])
+    assert {row.name for row in await b.functions.worker_list.list(3_600_000)} == set(names)
 
 
 @largest("getLogs")

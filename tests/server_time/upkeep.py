@@ -183,6 +183,17 @@ async def sweep_large(b: Bench) -> None:
     await sweep(b, 0)
 
 
+@largest("sweep", "large dead letters with records")
+async def sweep_large_records(b: Bench) -> None:
+    await b.functions.dead_letters.set_queue("dead")
+    await b.add(20, b"x" * MIB)
+    held = await b.claim(20)
+    for run in held:
+        await b.functions.updates.write(run.id, run.entry, "progress", b"\x01")
+    await vanish(b, held)
+    await sweep(b, 0)
+
+
 @largest("sweep", "healthy")
 async def sweep_healthy(b: Bench) -> None:
     await b.add(b.many)

@@ -48,7 +48,7 @@ async def queue_rows(client: QueueClient) -> list[Row]:
             "paused": await functions.reading.is_paused(),
             "oldest_waiting_ms": await _oldest_waiting(functions, now),
             "mean_run_ms": runs / jobs if jobs else None,
-            "workers": len(await functions.reading.list_workers(round(SILENT_SECONDS * 1000))),
+            "workers": len(await functions.worker_list.list(round(SILENT_SECONDS * 1000))),
             "events": bounds.total,
             "incarnation": bounds.incarnation,
             "observed_at": datetime.fromtimestamp(now, UTC),
@@ -110,7 +110,7 @@ def _scheduler(client: QueueClient, stored: StoredScheduler) -> Row:
 async def worker_rows(client: QueueClient) -> list[Row]:
     """Return a row for each worker that renewed its registration within a minute."""
     rows: list[Row] = []
-    for one in await client.functions.reading.list_workers(round(SILENT_SECONDS * 1000)):
+    for one in await client.functions.worker_list.list(round(SILENT_SECONDS * 1000)):
         info = cast("dict[str, Any]", msgpack.unpackb(one.info) or {} if one.info else {})
         rows.append({
             "queue": client.queue, "name": one.name, "host": info.get("host"), "pid": info.get("pid"),
