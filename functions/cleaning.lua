@@ -282,8 +282,7 @@ do
       for i, row in ipairs(rows) do
         -- A plain job gets its record here, and its payload may be large.
         if i > 1 and budget.is_spent(step.budget) then break end
-        plain.record_pending(base, row, step)
-        local id, key, entry = runs.job_of(base, row)
+        local id, key, entry = plain.record_pending(base, row, step)
         if id then
           local is_active, kept = redis.call('HGET', base .. ':job:' .. id, 'place') == 'active ' .. entry, false
           if is_active then

@@ -38,19 +38,13 @@ function locations.is_unstarted(state)
   return state and state ~= 'active' and state ~= 'suspended' and not locations.is_final(state)
 end
 
--- End a run that is not settled, and free its key and its place in the limits. row: see runs.lua; key: its key, nil
--- without one.
-function locations.end_run(base, row, key, call)
+-- End a run that is not settled, and free its key and its place in the limits. row: see runs.lua. This does not read
+-- the entry of the run, because that copies its payload.
+function locations.give_up(base, row, call)
+  local key = row[6]
   runs.drop(base, row)
   if key then keyed.release(base, {key}, call) end
   limits.freed(1, call)
-end
-
--- The same for a caller that does not know the job. Return the job and its token, or nil if its entry does not exist.
-function locations.give_up(base, row, call)
-  local id, key, token = runs.job_of(base, row)
-  locations.end_run(base, row, key, call)
-  return id, token
 end
 
 local leave = {}

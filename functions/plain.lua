@@ -220,16 +220,20 @@ function plain.forget_starts(base, raw)
   in_chunks('HDEL', base .. ':started', nil, ids)
 end
 
--- Give the job of a run a record if it has none, so that the caller can end the run. row: see runs.lua.
+-- Give the job of a run a record if it has none, so that the caller can end the run. row: see runs.lua. Return the job,
+-- its key if it has one, and its token. Return nil if its entry is missing.
 function plain.record_pending(base, row, call)
   if row[5] then
     compact.open_run(base, row[5], row[1])
-    return
+    return row[5], row[6], row[1]
   end
-  local id, _, _, fields = entries.find(base .. ':fifo', row[1])
-  if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then return end
+  local id, _, token, fields = entries.find(base .. ':fifo', row[1])
+  if not fields or fields[1] == '' or exists(base .. ':job:' .. id) or plain.had_record(base, row[1]) then
+    return id, nil, token
+  end
   local started, lease = plain.claim_of(base, row, fields, call.now)
   plain.record_run(base, row[1], fields, started, lease, call.seen)
+  return id, nil, token
 end
 
 -- Give records to up to n completed plain jobs, fewer if their payloads are large. Return how many jobs were found, 0

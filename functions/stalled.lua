@@ -156,7 +156,7 @@ end
 -- Check one row of a run that was not renewed for `idle` ms that count, see runs.lua. Return true if the run has ended.
 local function sweep_row(base, row, idle, max_stalled, call, report)
   local raw = row[1]
-  local id, key, entry, fields = run_of(base, row, call)
+  local id, _, entry, fields = run_of(base, row, call)
   -- pcall: a store key of another type, created by hand, must not stop the sweep of all other entries.
   local location = id and redis.pcall('HGET', base .. ':job:' .. id, 'place')
   if fields and fields[1] ~= '' and not location and not plain.had_record(base, raw) then
@@ -178,7 +178,7 @@ local function sweep_row(base, row, idle, max_stalled, call, report)
     if idle < lock then return false end
     undelivered = was_undelivered(base, row, entry, started, lock, call.now)
   end
-  locations.end_run(base, row, key, call)
+  locations.give_up(base, row, call)
   if active then
     recover(base, id, entry, row[2], undelivered, max_stalled, call, report)
   elseif id and location == 'waiting ' .. entry then
@@ -384,8 +384,8 @@ local function close_worker(base, args)
         more = 1
         break
       end
-      plain.record_pending(base, row, call)
-      local id, entry = locations.give_up(base, row, call)
+      local id, _, entry = plain.record_pending(base, row, call)
+      locations.give_up(base, row, call)
       if id and exists(base .. ':job:' .. id) then
         if redis.call('SISMEMBER', base .. ':revoking', id) == 1 then
           finish.fail(base, id, entry, 'revoked', call)

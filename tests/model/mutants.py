@@ -36,8 +36,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "",
     ),
     "the entry of a reclaimed job is not deleted": (
-        "  locations.end_run(base, row, key, call)\n  if active",
-        "  if key then keyed.release(base, {key}, call) end\n  limits.freed(1, call)\n  if active",
+        "  locations.give_up(base, row, call)\n  if active",
+        "  if row[6] then keyed.release(base, {row[6]}, call) end\n  limits.freed(1, call)\n  if active",
     ),
     "a due job stays in the set of delayed jobs": ("    if #due > 0 then in_chunks('ZREM', key, nil, due) end\n", ""),
     "a promoted job stays in the set of delayed jobs": (
@@ -268,12 +268,12 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "      counts[key] = 0\n",
     ),
     "a reclaimed job keeps the slot of its key": (
-        "  locations.end_run(base, row, key, call)\n  if active",
+        "  locations.give_up(base, row, call)\n  if active",
         "  runs.drop(base, row)\n  limits.freed(1, call)\n  if active",
     ),
     "the jobs of a closed worker keep the slots of their keys": (
-        "local id, entry = locations.give_up(base, row, call)",
-        "local id, _, entry = runs.job_of(base, row)\n      runs.drop(base, row)\n      limits.freed(1, call)",
+        "      locations.give_up(base, row, call)\n      if id",
+        "      runs.drop(base, row)\n      limits.freed(1, call)\n      if id",
     ),
     "a job that cannot start keeps the slot of its key": (
         "    keyed.release(base, {key}, call)\n    keyed.refund(base, id, key, call)",
