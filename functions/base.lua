@@ -197,13 +197,6 @@ local function take_lowest(key, n)
   return members
 end
 
--- The same for the n highest members, the highest one first.
-local function take_highest(key, n)
-  local members = redis.call('ZREVRANGE', key, '0', digits(n - 1))
-  if members[1] then redis.call('ZREMRANGEBYRANK', key, digits(-#members), '-1') end
-  return members
-end
-
 local keys_of
 
 do

@@ -225,6 +225,7 @@ end
 function source.fifo(base, consumer, count, call, out)
   local rows, found = read_new(base, consumer, count, call)
   local seen, first, bytes = call.seen, 1, 0
+  if rows[1] then out.last_number = tonumber(string.match(rows[#rows][1], '^%d+')) end
   if not (seen.recorded or seen.expiry) then first, bytes = put_plain_rows(out, rows, call) end
   if first > 1 then rows = {unpack(rows, first)} end
   if rows[1] then bytes = bytes + start_rows(base, rows, call, out) end
@@ -254,15 +255,22 @@ function source.returned(base, consumer, count, call, out)
   return start_elsewhere(base, consumer, batch, call, out)
 end
 
+local function bytes_left(call)
+  return call.budget.most - call.budget.bytes
+end
+
 function source.lifo(base, consumer, count, call, out)
-  local batch = {ids = take_highest(base .. ':lifo', count), what = 'w'}
-  batch.lines = compact.lines(base, batch.ids, call.seen)
+  local key, batch = base .. ':lifo', {what = 'w'}
+  local ids = redis.call('ZREVRANGE', key, '0', digits(count - 1))
+  local lines, fit = compact.lines_within(base, ids, bytes_left(call), call.seen)
+  if fit > 0 then redis.call('ZREMRANGEBYRANK', key, digits(-fit), '-1') end
+  batch.ids, batch.lines = fit < #ids and {unpack(ids, 1, fit)} or ids, lines
   return start_elsewhere(base, consumer, batch, call, out)
 end
 
 function source.prioritized(base, consumer, count, call, out)
   local batch = {what = 'w'}
-  batch.ids, batch.lines = prioritized.take(base, count, call.seen)
+  batch.ids, batch.lines = prioritized.take(base, count, bytes_left(call), call.seen)
   return start_elsewhere(base, consumer, batch, call, out)
 end
 
@@ -277,8 +285,9 @@ end
 
 -- The mean size of the jobs of the last claim on this server, in any queue. Without it, the first step of each claim
 -- would return FIRST_STEP large payloads. It is only a guess: another queue may have had that claim. usual_base: the
--- queue that had it. usual_records: whether some of the jobs had records
-local usual_bytes, usual_base, usual_records = 0, nil, false
+-- queue that had it. usual_records: whether some of the jobs had records; last_number: the number of the last entry of
+-- `fifo` that it claimed
+local usual_bytes, usual_base, usual_records, last_number = 0, nil, false, 0
 
 -- Return the number of jobs that a step should handle, at most `step`. The payloads of that number are probably not
 -- larger than the payloads of a claim may be. For steps that read or copy payloads.
@@ -292,11 +301,18 @@ function claim.note_small()
   usual_bytes = math.min(usual_bytes, entries.SMALL)
 end
 
+-- Return true if a claim of 100 jobs may have large ones or jobs with records, as far as the last claim shows. The
+-- sources of compact jobs limit the bytes of a step themselves.
+local function may_be_costly(name, seen)
+  return usual_records or name == 'returned' or name == 'fifo' and (seen.special or 0) > last_number
+end
+
 -- Return how many jobs the first step of a claim takes from a source, at most `largest`.
-local function first_step(name, base, largest, call_budget)
+local function first_step(name, base, largest, call)
+  local call_budget = call.budget
   local rest, most = name == 'ready' and budget.begin_claim(call_budget), call_budget.most
   if usual_base == base and usual_bytes > 0 and usual_bytes * MARGIN * USUAL_STEP < most then
-    if name == 'returned' or usual_records or usual_bytes * MARGIN * CHEAP_STEP >= most then return USUAL_STEP end
+    if may_be_costly(name, call.seen) or usual_bytes * MARGIN * CHEAP_STEP >= most then return USUAL_STEP end
     if not rest then return CHEAP_STEP end
     return rest >= ENOUGH_FOR_KEYED and largest or USUAL_STEP
   end
@@ -309,12 +325,12 @@ end
 local function take_from(name, base, consumer, most, call, out)
   local call_budget = call.budget
   local largest = name == 'ready' and keyed.is_costly(call.seen) and LARGEST_COSTLY_STEP or LARGEST_STEP
-  local step = first_step(name, base, largest, call_budget)
+  local step = first_step(name, base, largest, call)
   while true do
     local wanted = math.min(step, most - out.n)
     local found, size = source[name](base, consumer, wanted, call, out)
     call_budget.bytes = call_budget.bytes + size
-    if found < wanted then return true end
+    if found < wanted and call_budget.bytes < call_budget.most then return true end
     if out.n >= most or budget.has_claimed_enough(call_budget) then return false end
     -- The next step may have as many jobs of the same size as the bytes still allow.
     step = math.min(step * 2, largest, math.ceil((call_budget.most - call_budget.bytes) * found / math.max(1, size)))
@@ -381,6 +397,7 @@ function claim.take(base, consumer, slots, call)
     take_from('prioritized', base, consumer, slots, call, out)
   end
   if out.n > 0 then
+    if out.last_number or usual_base ~= base then last_number = out.last_number or 0 end
     usual_bytes, usual_base, usual_records = call_budget.bytes / out.n, base, out.has_records
   end
   keyed.review(base, call)

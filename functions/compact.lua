@@ -14,6 +14,7 @@
 
 local compact = {}
 local COST = 1000                -- a keyed job with another cost has a record
+local FIRST_READ = 8             -- texts that are read before their sizes are known
 local COMPLETED, KEYED = 99, 107    -- 'c' and 'k'
 local BLANK = 32
 compact.COST = COST
@@ -43,6 +44,24 @@ end
 -- Return the texts of these jobs, false for each job without one. Return nil if no job of the queue has one.
 function compact.lines(base, ids, seen)
   return seen.compact and ids[1] and redis.call('HMGET', base .. ':compact', unpack(ids)) or nil
+end
+
+-- Return the texts of the first jobs of a list as compact.lines does, and the number of these jobs. They are fewer than
+-- all if their bytes exceed `most`. The sizes of texts are not known before they are read, so this reads few of them
+-- first.
+function compact.lines_within(base, ids, most, seen)
+  if not (seen.compact and ids[1]) then return nil, #ids end
+  local lines, n, bytes, step = {}, 0, 0, FIRST_READ
+  while n < #ids and bytes < most do
+    local last = math.min(n + step, #ids)
+    local found = redis.call('HMGET', base .. ':compact', unpack(ids, n + 1, last))
+    for i = 1, last - n do
+      local line = found[i]
+      lines[n + i], bytes = line, bytes + (line and #line or 0)
+    end
+    n, step = last, step * 4
+  end
+  return lines, n
 end
 
 -- Return the text of a job, false if it has none.

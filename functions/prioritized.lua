@@ -31,11 +31,16 @@ function prioritized.parts_of(member)
   return '', member
 end
 
--- Remove the n jobs that start first. Return their ids, and the texts of the compact jobs as compact.lines does.
-function prioritized.take(base, n, seen)
-  local members = take_lowest(base .. ':prioritized', n)
-  local lines, are_compact = compact.lines(base, members, seen), true
-  for i = 1, #members do are_compact = are_compact and lines and lines[i] end
+-- Remove the n jobs that start first, and fewer if their texts have more than `most` bytes. Return their ids, and the
+-- texts of the compact jobs as compact.lines does.
+function prioritized.take(base, n, most, seen)
+  local key = base .. ':prioritized'
+  local members = redis.call('ZRANGE', key, '0', digits(n - 1))
+  local lines, fit = compact.lines_within(base, members, most, seen)
+  if fit < #members then members = {unpack(members, 1, fit)} end
+  if fit > 0 then redis.call('ZREMRANGEBYRANK', key, '0', digits(fit - 1)) end
+  local are_compact = true
+  for i = 1, fit do are_compact = are_compact and lines and lines[i] end
   if are_compact then return members, lines end
   local ids = {}
   for i, member in ipairs(members) do ids[i] = select(2, prioritized.parts_of(member)) end

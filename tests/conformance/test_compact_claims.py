@@ -136,3 +136,21 @@ async def test_a_claim_that_reaches_the_limit_of_the_queue_waits_for_the_end_of_
     await add(queue, "lifo", 3)
     reply = await fake_worker.claim_in_one_call(5)
     assert (len(reply.jobs), reply.due) == (2, 0)
+
+
+@pytest.mark.parametrize("options", [JobOptions(lifo=True), JobOptions(priority=3)], ids=["LIFO", "prioritized"])
+async def test_a_claim_after_small_jobs_takes_few_large_ones(
+    queue: AnyQueue, fake_worker: FakeWorker, options: JobOptions
+) -> None:
+    await queue.add_bulk([("small", 1, options)] * 200)
+    for _ in range(2):
+        await fake_worker.complete(*await fake_worker.claim(100))
+    large = [job.id for job in await queue.add_bulk([("large", "x" * 500_000, options)] * 30)]
+    claimed: list[str] = []
+    while len(claimed) < len(large):
+        reply = await fake_worker.claim_in_one_call(100)
+        # The function reads 8 texts before it knows how large the jobs are.
+        assert 0 < len(reply.jobs) <= 8
+        claimed += ids_of(reply)
+        await fake_worker.complete(*leases_of(reply))
+    assert claimed == (large[::-1] if options.lifo else large)

@@ -242,8 +242,8 @@ MUTANTS: Final[dict[str, tuple[str, str]]] = {
         "score, entry = prioritized.score(string.sub(route, 3), number), ''",
     ),
     "LIFO jobs start in the order of their adds": (
-        "take_highest(base .. ':lifo', count)",
-        "take_lowest(base .. ':lifo', count)",
+        "redis.call('ZREVRANGE', key, '0', digits(count - 1))",
+        "redis.call('ZRANGE', key, '0', digits(count - 1))",
     ),
     "every claim begins with the prioritized jobs": (
         "  if not seen.returned or is_unfinished(slots, call, out) then\n",
