@@ -292,7 +292,8 @@ class Queue(
     ) -> Result:
         """Add a job, wait for it, and return its result. Takes the same options as `add`.
 
-        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds.
+        Raises what `add` raises, JobFailed, and ResultTimeout after `wait_timeout` seconds. Without `wait_timeout`, the
+        call waits until the job has ended. The option `timeout` limits each run, and not the wait.
 
         A caller that runs out of time or is cancelled abandons the job. The job is then revoked, unless another client
         waits for it or this add was a duplicate. A job that has not started within `wait_timeout` expires, even if the
@@ -317,8 +318,8 @@ class Queue(
     def _no_result(self, name: str, seconds: float | None, *, is_revoked: bool) -> ResultTimeout:
         rest = "is revoked; pass revoke_if_abandoned=False to let it continue" if is_revoked else "continues"
         return ResultTimeout(
-            f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running. If "
-            f"the job was stored, it {rest}"
+            f"job {name!r} in queue {self.name!r} did not end within {seconds} s; check that a worker is running "
+            f"and that the queue is not paused. If the job was stored, it {rest}"
         )
 
     # This path runs for every job of a producer, so everything that can be decided once is decided in `__init__`: the

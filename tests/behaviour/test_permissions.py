@@ -149,7 +149,7 @@ async def test_a_queue_reports_missing_rules(server: Server, rules: tuple[str, .
 
 async def test_a_user_who_may_not_load_functions_gets_the_remedy(server: Server) -> None:
     url = await user(server, "~*", "&*", "+@all", "-function")
-    with pytest.raises(StorageUnavailable, match=re.escape("Add to the user: +function|load;")):
+    with pytest.raises(StorageUnavailable, match=re.escape("Add to the user: +function|load; `glidemq acl`")):
         await Queue[int, int]("q", url).connect()
 
 

@@ -210,7 +210,7 @@ def _refused(library: Library, reply: Reply, where: str) -> Exception:
     if text.startswith("NOPERM"):
         return StorageUnavailable(
             f"{where} does not allow the function library to be called or loaded: {text}. Add to the user: "
-            f"{missing_rule(text)}; see {GUIDE}."
+            f"{missing_rule(text)}; `glidemq acl` prints all rules that it needs, see {GUIDE}."
         )
     return LibraryVersionError(
         f"{where} refused the function library {library.name} {library.version}: {text}. Redis >= 7.0 or "

@@ -98,7 +98,11 @@ def failure(problem: Exception, function: str, where: str) -> GlideMQError:
         )
     if code == "NOPERM":
         rule = missing_rule(text)
-        return CallRefused(f"{where} does not allow {function}: {text}. Add to the user: {rule}; see {GUIDE}.", rule)
+        return CallRefused(
+            f"{where} does not allow {function}: {text}. Add to the user: {rule}; `glidemq acl` prints all rules that "
+            f"it needs, see {GUIDE}.",
+            rule,
+        )
     # A server that waits for a login refuses a call with many arguments before it reads them, with a protocol error.
     if code in ("NOAUTH", "WRONGPASS") or "unauthenticated" in text:
         return StorageUnavailable(f"{where} does not allow {function}: {text}. Check the user and the password.")
