@@ -48,11 +48,11 @@ end
 
 -- Return the texts of the first jobs of a list as compact.lines does, and the number of these jobs. They are fewer than
 -- all if their bytes exceed `most`. The sizes of texts are not known before they are read, so this reads few of them
--- first.
+-- first. It reads those in any case, because a claim must be able to start a job.
 function compact.lines_within(base, ids, most, seen)
   if not (seen.compact and ids[1]) then return nil, #ids end
   local lines, n, bytes, step = {}, 0, 0, FIRST_READ
-  while n < #ids and bytes < most do
+  repeat
     local last = math.min(n + step, #ids)
     local found = redis.call('HMGET', base .. ':compact', unpack(ids, n + 1, last))
     for i = 1, last - n do
@@ -60,7 +60,7 @@ function compact.lines_within(base, ids, most, seen)
       lines[n + i], bytes = line, bytes + (line and #line or 0)
     end
     n, step = last, step * 4
-  end
+  until n == #ids or bytes >= most
   return lines, n
 end
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from importlib.resources import files
+from typing import Any, Final, TypeAlias
 
 import msgpack
 import pytest
@@ -19,6 +20,15 @@ Change: TypeAlias = Callable[[AnyQueue, RunningStore], Awaitable[None]]
 
 JOBS = 20
 LARGE = "x" * 5_000
+READ_WITHIN: Final = (
+    "local record = {}\n"
+    + files("glidemq_async.functions").joinpath("compact.lua").read_text(encoding="utf-8")
+    + """
+local ids = {}
+for i = 1, 50 do ids[i] = tostring(i) end
+return select(2, compact.lines_within(KEYS[1], ids, tonumber(ARGV[1]), {compact = true}))
+"""
+)
 
 everywhere = pytest.mark.everywhere
 of_each_kind = pytest.mark.parametrize("kind", KINDS)
@@ -154,3 +164,9 @@ async def test_a_claim_after_small_jobs_takes_few_large_ones(
         claimed += ids_of(reply)
         await fake_worker.complete(*leases_of(reply))
     assert claimed == (large[::-1] if options.lifo else large)
+
+
+@pytest.mark.parametrize(("most", "read"), [(-1, 8), (0, 8), (1, 40), (1_000, 50)])
+async def test_a_claim_reads_some_texts_when_its_bytes_are_spent(store: RunningStore, most: int, read: int) -> None:
+    await store.ask("HSET", "{q}:compact", "9", "text")
+    assert await store.ask("EVAL", READ_WITHIN, 1, "{q}", most) == read
