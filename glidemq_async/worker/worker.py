@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import os
 import platform
@@ -86,7 +85,7 @@ class Worker(Runs, Generic[Data, Result]):
     ) -> None:
         self._options, rest = worker_options(options, keywords, WorkerKeywords)
         super().__init__(handle_signals=self._options.handle_signals)
-        if not _takes_a_job(processor):
+        if not callable(processor):
             raise TypeError(f"processor must be a function of one job, got {processor!r}")
         batch, self._instruments = rest.pop("batch", None), instruments_of(rest.pop("instrumentation", ()))
         self._concurrency = self._first_concurrency = self._options.concurrency or 1
@@ -452,20 +451,6 @@ async def feed_now(worker: Worker[Any, Any]) -> None:
     """Move the messages that have arrived for the subscription of a started worker."""
     if worker._session is not None:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         await worker._session.feed()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-
-
-def _takes_a_job(processor: object) -> bool:
-    if not callable(processor):
-        return False
-    try:
-        signature = inspect.signature(processor)
-    except (TypeError, ValueError):
-        return True  # A builtin may have no signature. Its first run shows whether it takes a job.
-    try:
-        signature.bind(None)
-    except TypeError:
-        return False
-    return True
 
 
 def _client_of(queue: str, storage: StorageLike, options: WorkerOptions, settings: dict[str, Any]) -> QueueClient:

@@ -6,7 +6,6 @@ import inspect
 import re
 from dataclasses import FrozenInstanceError, fields, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -147,20 +146,3 @@ def test_a_pool_takes_its_two_options_like_a_worker() -> None:
         WorkerPool(workers, health_port=70_000)
     with pytest.raises(TypeError, match="options must be WorkerOptions"):
         WorkerPool(workers, options={"health_port": 1})  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
-
-
-async def _nothing() -> None: ...
-
-
-async def _two(job: object, other: object) -> None: ...
-
-
-@pytest.mark.parametrize("handler", [_nothing, _two, 5])
-def test_a_handler_that_cannot_take_a_job_is_refused(handler: Any) -> None:
-    with pytest.raises(TypeError, match="processor must be a function of one job"):
-        Worker("q", handler, "memory://")
-
-
-@pytest.mark.parametrize("handler", [print, str, partial(_two, 1), lambda *_: None, lambda _job, other=1: other])
-def test_a_handler_that_can_take_a_job_is_accepted(handler: Any) -> None:
-    Worker("q", handler, "memory://")
