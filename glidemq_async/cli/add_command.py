@@ -63,7 +63,7 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     if isinstance(payload, dict) and not payload.keys() <= {"a", "k"}:  # pyright: ignore[reportUnknownMemberType]
         payload = {"a": list[object](), "k": cast("object", payload)}  # the arguments by name
     try:
-        _check_new(arguments, payload)
+        _check_new(arguments, cast("object", payload))
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):
             raise SerializationError(f"{payload!r} does not contain the arguments of task {task.name!r}")
