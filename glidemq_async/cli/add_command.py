@@ -63,7 +63,7 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
     if isinstance(payload, dict) and not payload.keys() <= {"a", "k"}:  # pyright: ignore[reportUnknownMemberType]
         payload = {"a": list[object](), "k": cast("object", payload)}  # the arguments by name
     try:
-        _check_new(arguments, cast("object", payload))
+        _check_new(arguments, payload)
         positional, keywords = cast("tuple[object, object]", arguments.split(payload))
         if not isinstance(positional, list) or not isinstance(keywords, dict):
             raise SerializationError(f"{payload!r} does not contain the arguments of task {task.name!r}")
@@ -75,7 +75,7 @@ def _call(task: TaskDefinition, payload: object) -> dict[str, Any]:
         raise CommandError(f"{error} (give its arguments with --args and --kwargs)", USAGE) from error
 
 
-def _check_new(arguments: Arguments, payload: object) -> None:
+def _check_new(arguments: Arguments, payload: Any) -> None:  # isinstance makes an object a dict of unknown types
     """Raise TypeError if the arguments do not fit. The errors of `split` are about jobs whose signature has changed."""
     if not isinstance(payload, dict):
         return
