@@ -31,6 +31,10 @@ async def test_a_call_starts_the_jobs_behind_its_runs(queue: AnyQueue, fake_work
     leases = await fake_worker.claim(number)
     for step in (1, 2):
         leases = await turn(fake_worker, number, *leases)
+        # On a slow server the call may end after the first step of its claim, which has 8 jobs or more.
+        assert len(leases) >= min(number, 8)
+        if len(leases) < number:
+            leases += await fake_worker.claim(number - len(leases))
         assert ids_of(leases) == ids[step * number : (step + 1) * number]
         assert await queue.check() == []
     assert await turn(fake_worker, number, *leases) == []
