@@ -33,6 +33,7 @@ from glidemq_async.functions.lease import LeaseCalls
 from glidemq_async.functions.mending import MendingCalls
 from glidemq_async.functions.metrics import MetricsCalls
 from glidemq_async.functions.migration import MigrationCalls
+from glidemq_async.functions.notices import NoticeCalls
 from glidemq_async.functions.obliterate import ObliterateCalls
 from glidemq_async.functions.operations import OperationCalls
 from glidemq_async.functions.outbox import OutboxCalls
@@ -71,6 +72,7 @@ class Functions:
         self.migration = MigrationCalls(caller)
         self.grouped_adds = GroupedAddCalls(caller)
         self.add = AddCalls(caller, self.grouped_adds)
+        self.notices = NoticeCalls(caller)
         self.settle = SettleCalls(caller)
         self.leases = LeaseCalls(caller)
         self.stalled = StalledCalls(caller)

@@ -66,6 +66,13 @@ class PromptStore(FunctionStore, Protocol):
         """Return whether a call would send its request now. False if it would first connect or wait for the network."""
         ...
 
+    def call_after_silence(self, function: str, key: str) -> None:
+        """Send a call without arguments whose reply is not read, if the connection has been silent for a moment.
+
+        Does nothing if the connection is in use, missing or congested, or if the user may not make the call.
+        """
+        ...
+
 
 @runtime_checkable
 class TransactionStore(FunctionStore, Protocol):

@@ -62,6 +62,7 @@ FILES: Final = (
     "locations",
     "push",
     "wakeup",
+    "notices",
     "marks",
     "one_plain",
     "returned",

@@ -7,6 +7,7 @@
 --     "x <entry>"  the lease of this run is gone        "r <entry>"  the job of this run was revoked
 --     "e"          echo                                 "s"          a fire time of a job scheduler was set
 --     "c <command>"  a command of an operator, see tellWorker
+--     "n"          a notice, see notices.lua
 -- A publish without a receiver means a dead worker: it is removed from `idle`, and the next one is woken.
 -- A publish that the server refuses (the caller's user lacks the channels) costs only the wake-up: the worker stays in
 -- `idle` and finds the job at its next poll. The publish comes after writes, so it must not raise.

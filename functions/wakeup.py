@@ -42,7 +42,10 @@ Message: TypeAlias = ClaimNow | JobsPushed | Echo | LeaseGone | RunRevoked | Fir
 
 
 def read_message(message: bytes) -> Message | None:
-    """Return a message of the server, None for a kind that a newer library publishes."""
+    """Return a message of the server, None for a kind that a newer library publishes.
+
+    Also None for a notice ("n"): its arrival has woken the process, which is all that a notice does.
+    """
     if message.startswith(push.KINDS):
         return push.read_push(message)
     kind, _, entry = message.decode().partition(" ")

@@ -95,6 +95,12 @@ async def tell_worker(b: Bench) -> None:
     assert await b.functions.leases.tell("worker", "pause") == 0
 
 
+@largest("giveNotice")
+async def give_notice(b: Bench) -> None:
+    await b.crowd(10_000)
+    assert await b.functions.caller.call("giveNotice") == 0
+
+
 @largest("endRuns")
 async def end_runs(b: Bench) -> None:
     held = await stopping_runs(b)

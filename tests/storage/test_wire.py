@@ -14,6 +14,7 @@ import uvloop
 from glidemq_async import StorageUnavailable
 from glidemq_async.storage import Endpoint, RedisStorage, open_storage
 from glidemq_async.storage.redis import connections
+from glidemq_async.storage.redis import wire as wire_module
 from glidemq_async.storage.redis.cluster import slot_of
 from glidemq_async.storage.redis.connections import dial
 from glidemq_async.storage.redis.library import pack
@@ -119,6 +120,61 @@ async def test_a_user_that_may_not_ping_sends_no_further_ping() -> None:
             assert await wire.send_behind_ping(pack("ECHO", 1), _soon(), 5) == b"OK"
         assert received.count(b"PING") == 1
         wire.drop()
+
+
+async def test_a_request_after_silence_is_sent_only_over_a_silent_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+
+    def count_one() -> None:
+        wire.send_after_silence(pack("INCR", "silences"), 5)
+
+    async def counted() -> object:
+        return await wire.send(pack("GET", "silences"), _soon())
+
+    monkeypatch.setattr(wire_module, "SILENCE", 60)
+    assert await wire.send(pack("SET", "silences", 0), _soon()) == b"OK"
+    count_one()
+    assert await counted() == b"0"
+    monkeypatch.setattr(wire_module, "SILENCE", 0)
+    count_one()
+    count_one()  # the reply to the first one is outstanding
+    assert await counted() == b"1"
+    wire.drop()
+    count_one()
+    assert isinstance(await counted(), LinkLost)
+
+
+async def test_a_request_after_silence_that_was_refused_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    received = b""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal received
+        while data := await reader.read(100):
+            received += data
+            writer.write(b"-NOPERM no permission to run the 'incr' command\r\n" * data.count(b"INCR"))
+            writer.write(b"+OK\r\n" * (data.count(b"*") - data.count(b"INCR")))
+        writer.close()
+
+    monkeypatch.setattr(wire_module, "SILENCE", 0)
+    listening = await asyncio.start_server(talk, "127.0.0.1", 0)
+    async with listening:
+        wire = await dial(Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]))
+        for _ in range(3):
+            wire.send_after_silence(pack("INCR", "silences"), 5)
+            assert await wire.send(pack("ECHO", 1), _soon()) == b"OK"
+        assert received.count(b"INCR") == 1
+        wire.drop()
+
+
+async def test_a_server_that_does_not_reply_to_a_request_after_silence_loses_the_connection(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_module, "SILENCE", 0)
+    wire = await dial(Endpoint("127.0.0.1", server.port))
+    wire.send_after_silence(pack("BLPOP", "nothing", 0), 0.1)
+    assert isinstance(await asyncio.wait_for(wire.lost, 5), LinkLost)
 
 
 async def test_unexpected_data_drops_the_connection() -> None:

@@ -188,7 +188,10 @@ WORKER = """
     until_empty
 """
 JOB_OPTIONS = " ".join([*JobOptionsDict.__annotations__, "with_headers"])
-STORAGE = "call clone close connect loop read_each read_stream scan sends_at_once subscribe timeout transact url"
+STORAGE = """
+    call call_after_silence clone close connect loop read_each read_stream scan sends_at_once subscribe timeout transact
+    url
+"""
 HARNESS = """
     added assert_added assert_nothing_added clock close connect drain eager finish queue send send_and_wait storage
     sync use

@@ -15,7 +15,7 @@ import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, cast
 
 from glidemq_async._internal.connectable import Connectable
@@ -54,6 +54,11 @@ LAST_MOMENT: Final = 0.5
 MULTI: Final = pack("MULTI")
 EXEC: Final = pack("EXEC")
 _function_name = cache(loader.function_name)
+
+
+@lru_cache(1024)
+def _packed_call(function: str, key: str) -> bytes:
+    return pack("FCALL", _function_name(function), 1, key)
 
 
 @dataclass(slots=True)
@@ -193,6 +198,16 @@ class ServerStorage(Connectable):
         node = servers.known_node(key)
         wire = None if node is None or asyncio.get_running_loop() is not servers.home else node.wire
         return wire is not None and not wire.congested
+
+    def call_after_silence(self, function: str, key: str) -> None:
+        """Send a call whose reply is not read; see `PromptStore.call_after_silence`."""
+        servers = self._servers
+        node = servers.known_node(key)
+        wire = None if node is None or asyncio.get_running_loop() is not servers.home else node.wire
+        if wire is not None:
+            wire.send_after_silence(
+                _packed_call(function, key), min(self._call_timeout, self._try_seconds or TRY_SECONDS)
+            )
 
     async def transact(self, key: str, commands: Sequence[Sequence[Arg]]) -> list[object] | None:
         """Try once to execute commands as one transaction; see `TransactionStore.transact`."""

@@ -18,7 +18,8 @@ ServerRole: TypeAlias = Literal["producer", "worker", "operator", "viewer", "dep
 ROLES: Final[tuple[ServerRole, ...]] = get_args(ServerRole)
 
 PRODUCER_FUNCTIONS: Final = (
-    "openQueue", "addJob", "addPlain", "addGroups", "stageFlow", "addFlow", "advanceFlows", "publishMessages",
+    "openQueue", "addJob", "addPlain", "addGroups", "giveNotice", "stageFlow", "addFlow", "advanceFlows",
+    "publishMessages",
     "awaitJob", "awaitJobs", "forgetReply", "forgetReplies", "confirmReplies", "abandonJob", "revokeJob", "sendSignal",
     "followChunks", "planWrite", "openWrite", "addToWrite", "probeWrite", "endWrite",
 )  # fmt: skip

@@ -55,6 +55,8 @@ _MISSING: Final = _Missing()
 _NEVER: Final = float("inf")
 LATE: Final = 0.1
 """A check of the deadlines that runs this many seconds after its time is late."""
+SILENCE: Final = 0.003
+"""Seconds without a reply after which the server and the workers of a queue probably sleep."""
 _PING: Final = b"*1\r\n$4\r\nPING\r\n"
 
 
@@ -77,8 +79,8 @@ class _Gathering:
             self._future.set_result(self._replies)
 
 
-class _PingReply:
-    """Replaces the future of the reply to a PING. Notes if the user may not send one."""
+class _IgnoredReply:
+    """Replaces the future of a reply that nobody reads. Notes if the user may not send the request."""
 
     __slots__ = ("is_refused",)
 
@@ -104,8 +106,9 @@ class Wire(asyncio.Protocol):
         self.where = where
         self._keep = keep  # lives as long as the connection; see `handover`
         self._parser = hiredis.Reader(notEnoughData=_MISSING)
-        self._pending: deque[tuple[asyncio.Future[Reply] | _Gathering | _PingReply, float, float]] = deque()
-        self._ping_reply = _PingReply()
+        self._pending: deque[tuple[asyncio.Future[Reply] | _Gathering | _IgnoredReply, float, float]] = deque()
+        self._ping_reply = _IgnoredReply()
+        self._unread_reply = _IgnoredReply()
         self._timer: asyncio.TimerHandle | None = None
         self._check_at = _NEVER
         self._excused = _NEVER
@@ -168,6 +171,22 @@ class Wire(asyncio.Protocol):
             return self.send(packed, deadline, idle_timeout)
         self._pending.append((self._ping_reply, deadline, idle_timeout))
         return self.send(_PING + packed, deadline, idle_timeout)
+
+    # The request is written in a packet of its own, so that the server works on it while the caller prepares the next
+    # one.
+    def send_after_silence(self, packed: bytes, idle_timeout: float) -> None:
+        """Send a packed request whose reply is ignored, if this connection has been silent for SILENCE.
+
+        The connection is closed as in `send` if no reply arrives within `idle_timeout` seconds. A request that follows
+        must be of the same kind: once one was refused for lack of a permission, none is sent.
+        """
+        now = self._loop.time()
+        if self._pending or now - self._progress < SILENCE or self._unread_reply.is_refused or self.lost.done():
+            return
+        self._pending.append((self._unread_reply, now + idle_timeout, idle_timeout))
+        if now + idle_timeout < self._check_at:
+            self._check_again(now + idle_timeout)
+        self._transport.write(packed)
 
     def send_each(self, packed: Sequence[bytes], deadline: float, idle_timeout: float) -> asyncio.Future[list[Reply]]:
         """Send several packed requests together and return the future of their replies; see `send`."""

@@ -19,7 +19,7 @@ SHARED = {"__init__", "__main__", "callers", "calling", "claimed_jobs", "loader"
 OF_MESSAGES = {"push", "wakeup"}
 """Modules that read what a Lua file publishes, and call none of its functions."""
 PAIRED = sorted({path.stem for path in FOLDER.glob("*.py")} - SHARED - OF_MESSAGES)
-SENDERS = {"call", "once", "pieces", "read", "read_all", "_walk"}
+SENDERS = {"call", "call_after_silence", "once", "pieces", "read", "read_all", "_walk"}
 """Methods whose first argument is the name of a function."""
 ASKED_BY_THE_LOADER = {"version"}
 
