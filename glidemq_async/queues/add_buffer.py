@@ -1,4 +1,4 @@
-"""Combine concurrent adds. While one call is in flight, new adds collect and are sent by the next call.
+"""Combine concurrent adds. While a call is in flight, new adds collect and are sent by the next call.
 
 An add waits only while another call is in flight. Each caller waits on a separate future, so cancelling one caller does
 not affect the others. A cancelled add may have been stored.
@@ -10,7 +10,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from typing_extensions import override
 
@@ -29,6 +29,8 @@ MAX_JOBS: Final = 250
 """Maximum number of jobs in one call. The server adds about as many plain jobs before it serves other clients."""
 MAX_BYTES: Final = 1024 * 1024
 """Size of the payloads in bytes at which a call is full."""
+MIN_SHARED: Final = 8
+"""Minimum number of jobs in a call beside which a second call is sent."""
 
 
 class Added(NamedTuple):
@@ -50,6 +52,8 @@ class _Entry(NamedTuple):
     jobs: Sequence[AddRequest]
     size: int
     future: asyncio.Future[Added]
+    is_plain: bool
+    """True for a single plain job."""
 
 
 def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest]]:
@@ -69,8 +73,17 @@ def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest
 # without a setting.
 #
 # Each durability has a separate buffer, because `WAIT` holds up a whole call. Plain adds do not wait behind it.
+#
+# With one call in flight, the client would wait while the server works, and the server while the client prepares the
+# next call. So many callers share two calls: the jobs of the first one are half of those in the buffer. The server
+# executes both calls in their order. But a call may be sent again after an error, or end early, and the rest of its
+# jobs is then added after those of the other call. So only single plain jobs, whose callers have no order, share two
+# calls.
 class CallBuffer(ABC):
     """The buffer of the adds of one client and one durability. `owner` is the name of the client in errors."""
+
+    _shares_calls: ClassVar = False
+    """True if many callers may share two calls in flight."""
 
     def __init__(self, owner: str, wait: Wait) -> None:
         self._owner = owner
@@ -79,12 +92,14 @@ class CallBuffer(ABC):
         self._max_added = MAX_JOBS
         """Maximum number of jobs in the next call, adapted to the number that the server added in the last one."""
         self._sending = False
+        self._is_shared = False
+        """True if a second call may be sent beside the one in flight."""
         # True if the last call carried several jobs. Their callers have just received their replies and are likely to
         # add again, so the next job waits one iteration of the loop for them instead of being sent alone.
         self._crowded = False
         self._all_sent = asyncio.Event()
         self._all_sent.set()
-        self._sender: asyncio.Task[None] | None = None
+        self._senders: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def add(self, job: AddRequest) -> Added:
@@ -149,7 +164,7 @@ class CallBuffer(ABC):
             raise QueueClosed(f"{self._owner} is closed; create a new one")
         entry = _entry(jobs)
         self._line.append(entry)
-        if not self._sending:
+        if not self._sending or self._may_send_beside():
             self._send_on()
         return entry.future
 
@@ -159,45 +174,66 @@ class CallBuffer(ABC):
         await self._all_sent.wait()
 
     def _send_on(self) -> None:
-        """Start the next call after the previous one has ended, if jobs have collected."""
+        """Start the next call if jobs have collected, after a call has ended or beside one that is in flight."""
         # An add that finds `_sending` set relies on another task to send its job. Two rules keep it from waiting for
         # ever. First, every task that sends ends here, even if it is cancelled or its call fails: `add` and `_send_all`
-        # call this method in a `finally`, and `_on_end` does if the task never began. Second, nothing is awaited
+        # call this method in a `finally`, and `_forget` does if the task never began. Second, nothing is awaited
         # between the look at `_line` and the change of `_sending`. With an await there, a job could be appended after
         # the look, find `_sending` still set, and have no sender.
-        self._sending = bool(self._line)
+        self._sending = bool(self._line or self._senders)
         if not self._sending:
             self._all_sent.set()
-        elif self._sender is None:
+        elif self._line and (not self._senders or self._may_send_beside()):
             self._all_sent.clear()
-            self._sender = asyncio.create_task(self._send_all())
-            self._sender.add_done_callback(self._on_end)
+            self._is_shared = False  # until the sender has taken its jobs
+            sender = asyncio.create_task(self._send_all())
+            self._senders.add(sender)
+            sender.add_done_callback(self._forget)  # also if it is cancelled before its first step
+
+    def _may_send_beside(self) -> bool:
+        """Return whether the first job in the buffer may be sent beside the only call in flight."""
+        return self._is_shared and len(self._senders) == 1 and self._line[0].is_plain
 
     async def _send_all(self) -> None:
         try:
-            while self._line:
+            while self._line and (len(self._senders) == 1 or self._line[0].is_plain):
                 await self._send(self._next_batch())
         finally:
-            self._sender = None
-            self._send_on()
+            self._forget(asyncio.current_task())
 
-    def _on_end(self, task: asyncio.Task[None]) -> None:
-        if self._sender is task:  # it was cancelled before its first step, so `_send_all` did not run
-            self._sender = None
+    def _forget(self, sender: asyncio.Task[None] | None) -> None:
+        if sender in self._senders:
+            self._senders.remove(sender)
             self._send_on()
 
     def _next_batch(self) -> list[_Entry]:
         batch: list[_Entry] = []
         count = size = 0
-        while self._line:
+        is_alone = len(self._senders) == 1
+        is_plain = True
+        most = self._most_entries(is_alone=is_alone)
+        while self._line and len(batch) < most:
             entry = self._line[0]
             count += len(entry.jobs)
             size += entry.size
             if batch and (size > MAX_BYTES or count > MAX_JOBS):
                 break  # send a large payload alone, so that only its own caller waits for it
+            if not (entry.is_plain or is_alone):
+                break
+            is_plain = is_plain and entry.is_plain
             batch.append(self._line.popleft())
         self._crowded = len(batch) > 1
+        self._is_shared = self._shares_calls and is_plain and len(batch) >= MIN_SHARED
+        if self._line and is_alone and self._is_shared:
+            self._send_on()
         return batch
+
+    def _most_entries(self, *, is_alone: bool) -> int:
+        """Return how many entries the next call takes: half of them if a second call takes the others."""
+        waiting = len(self._line)
+        if is_alone and self._shares_calls and waiting >= 2 * MIN_SHARED:
+            return (waiting + 1) // 2
+        return waiting
 
     async def _add_all(self, jobs: Sequence[AddRequest]) -> Added:
         """Add the jobs in as many calls as they need."""
@@ -250,7 +286,7 @@ class CallBuffer(ABC):
             return
         ids, outcomes, now, errors = reply
         start = 0
-        for jobs, _, future in batch:
+        for jobs, _, future, _ in batch:
             end = start + len(jobs)
             # The future of a cancelled caller is done already. Its jobs are sent all the same: the call may have been
             # in flight when the caller was cancelled, so a cancelled add may have stored its jobs in any case.
@@ -282,6 +318,8 @@ class CallBuffer(ABC):
 class Adder(CallBuffer):
     """The buffer of adds of one queue client and one durability."""
 
+    _shares_calls = True
+
     def __init__(self, client: QueueClient, wait: Wait) -> None:
         super().__init__(f"queue {client.queue!r}", wait)
         self._client = client
@@ -312,7 +350,8 @@ class Adder(CallBuffer):
 
 def _entry(jobs: Sequence[AddRequest]) -> _Entry:
     size = len(jobs[0].data) if len(jobs) == 1 else sum([len(job.data) for job in jobs])
-    return _Entry(jobs, size, asyncio.get_running_loop().create_future())
+    is_plain = len(jobs) == 1 and not (jobs[0].id or jobs[0].extra)
+    return _Entry(jobs, size, asyncio.get_running_loop().create_future(), is_plain)
 
 
 def _refuse(batch: Sequence[_Entry], error: BaseException) -> None:

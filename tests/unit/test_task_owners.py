@@ -28,7 +28,7 @@ OWNERS = {
     "integrations/sse.py": "one read at a time, which survives heartbeats; the end of the iteration awaits it",
     "integrations/starlette.py": "the response cancels and awaits both before it returns",
     "options/budget.py": "one delayed write at a time, which ends by itself; the end of the run writes the last value",
-    "queues/add_buffer.py": "one sender at a time, which only new jobs start; `close` waits until everything is sent",
+    "queues/add_buffer.py": "at most two senders, which only new jobs start; `close` waits until everything is sent",
     "queues/events.py": "the iteration that starts the read awaits it; `close` cancels it from another task",
     "storage/redis/attempt.py": "the waiting callers share it; a cancelled caller leaves it to the others",
     "tasks/open_context.py": "a context manager must be left in the task that entered it; `close` awaits that task",

@@ -10,7 +10,7 @@ import pytest
 from glidemq_async.errors import IncompatibleQueueError, QueueFull
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.grouped_adds import AddReply
-from glidemq_async.queues.add_buffer import MAX_BYTES, MAX_JOBS, Adder, split_into_calls
+from glidemq_async.queues.add_buffer import MAX_BYTES, MAX_JOBS, MIN_SHARED, Added, Adder, split_into_calls
 from glidemq_async.queues.queue import MAX_CHECKED_NAMES
 from tests.support.helpers import AnyQueue
 
@@ -82,6 +82,143 @@ async def test_callers_share_a_call_and_get_the_replies_to_their_own_jobs(
     assert [dict(reply.outcomes) for reply in replies[1:]] == [{}, {}, {1: "duplicate"}]
 
 
+def numbered(adder: Adder, count: int) -> list[asyncio.Future[Added]]:
+    """Submit plain jobs of this many callers."""
+    return [adder.submit([request(1, str(number))]) for number in range(count)]
+
+
+async def turns(count: int = 5) -> None:
+    """Let the senders make their calls."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_many_callers_share_two_calls_in_flight(adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = numbered(adder, 20)
+    await turns()
+    assert calls.names == [[str(n) for n in range(10)], [str(n) for n in range(10, 20)]]
+    later = numbered(adder, 20)
+    await turns()
+    assert len(calls.names) == 2
+    calls.gate.set()
+    assert [(await future).ids for future in (*futures, *later)] == [[f"id of {n}"] for n in [*range(20), *range(20)]]
+
+
+async def test_callers_that_return_use_the_call_that_has_ended(adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(adder, monkeypatch)
+    first = calls.gate
+    futures = numbered(adder, 20)
+    await asyncio.sleep(0)
+    calls.gate = asyncio.Event()  # of the second call and the later ones
+    await turns()
+    first.set()
+    await asyncio.wait(futures[:10])
+    numbered(adder, 7)
+    await turns()
+    assert [len(names) for names in calls.names] == [10, 10, 7]
+    assert not futures[10].done()
+    calls.gate.set()
+    await adder.close()
+
+
+async def test_few_callers_share_one_call(adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = numbered(adder, 2 * MIN_SHARED - 1)
+    await turns()
+    futures += numbered(adder, 2 * MIN_SHARED - 1)
+    await turns(1)
+    calls.gate.set()
+    await asyncio.wait(futures)
+    assert len(calls.names[0]) == 2 * MIN_SHARED - 1
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        [request(1, "x"), request(1, "y")],
+        [AddRequest("own", "x", b"", b"", b"")],
+        [AddRequest("", "x", b"", b"", b"k1")],
+    ],
+    ids=["of one caller", "with an id", "with an ordering key"],
+)
+async def test_jobs_that_have_an_order_are_never_sent_beside_a_call(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch, part: list[AddRequest]
+) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = [*numbered(adder, 20), adder.submit(part)]
+    await turns()
+    futures += numbered(adder, 20)
+    await turns()
+    assert [len(names) for names in calls.names] == [11, 9]
+    calls.gate.set()
+    await asyncio.wait(futures)
+    assert calls.names[2][: len(part)] == [job.name for job in part]
+
+
+async def test_no_call_is_sent_beside_one_with_jobs_that_have_an_order(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = [adder.submit([request(1, str(number)) for number in range(20)]), *numbered(adder, 20)]
+    await turns()
+    assert len(calls.names) == 1
+    calls.gate.set()
+    await asyncio.wait(futures)
+
+
+async def test_jobs_wait_for_the_direct_call_of_a_single_caller(adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(adder, monkeypatch)
+    monkeypatch.setattr(adder, "_answer", calls._call)  # pyright: ignore[reportPrivateUsage]
+    calls.gate.set()
+    await asyncio.wait(numbered(adder, 20))
+    await adder.submit([request(1, "alone")])  # no other caller is left
+    await turns()
+    calls.gate = asyncio.Event()
+    direct = asyncio.ensure_future(adder.add(request(1, "direct")))
+    await turns()
+    sent = len(calls.names)
+    assert calls.names[-1] == ["direct"]
+    futures = numbered(adder, 20)
+    await turns()
+    assert len(calls.names) == sent
+    calls.gate.set()
+    await direct
+    await asyncio.wait(futures)
+
+
+async def test_close_waits_for_both_calls(adder: Adder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls(adder, monkeypatch)
+    first = calls.gate
+    futures = numbered(adder, 20)
+    await asyncio.sleep(0)
+    calls.gate = asyncio.Event()
+    await turns()
+    closing = asyncio.ensure_future(adder.close())
+    first.set()
+    await asyncio.wait(futures[:10])
+    await turns()
+    assert not closing.done()
+    calls.gate.set()
+    await closing
+    assert all(future.done() for future in futures)
+
+
+async def test_a_cancelled_call_leaves_the_other_one_and_later_jobs_alone(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = numbered(adder, 20)
+    await turns()
+    later = adder.submit([request(1, "later")])
+    next(iter(adder._senders)).cancel()  # pyright: ignore[reportPrivateUsage]
+    await turns()
+    calls.gate.set()
+    await asyncio.wait([*futures, later])
+    assert sorted([len(future.result().errors) for future in futures]) == [0] * 10 + [1] * 10
+    assert not (await later).errors
+
+
 async def test_the_rest_of_a_call_that_ends_early_joins_the_next_call(
     adder: Adder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,8 +266,7 @@ async def test_a_cancelled_sender_leaves_no_caller_waiting(adder: Adder, monkeyp
     Calls(adder, monkeypatch)
     future = adder.submit([request(1, "a"), request(1, "b")])
     await asyncio.sleep(0)
-    sender = adder._sender  # pyright: ignore[reportPrivateUsage]
-    assert sender is not None
+    [sender] = adder._senders  # pyright: ignore[reportPrivateUsage]
     sender.cancel()
     errors = (await future).errors
     assert [type(error) for error in errors.values()] == [asyncio.CancelledError] * 2
