@@ -205,7 +205,8 @@ class Queue(
         `job.outcome` is "added", "duplicate" or "completed". The last two mean that a job with the same `job_id` or
         deduplication id exists; the returned object is then that job. `job.gone` is true if its record has been
         removed, because a throttle can outlive its job. Concurrent adds share calls to the server, so many tasks that
-        add at the same time are much faster than one task that adds in sequence.
+        add at the same time are much faster than one task that adds in sequence. The order of concurrent adds is not
+        defined. `add_bulk` keeps the order of its jobs.
 
         Raises TypeError or ValueError for bad options, and SerializationError or PayloadTooLarge before anything is
         sent. Raises QueueFull, and StorageUnavailable; after the latter the job may have been stored. To retry safely,

@@ -437,6 +437,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
         await functions.job_waiters.remove_many([back.id], "nobody")
         assert (await functions.jobs.abandon(back.id, "nobody", "")).code == "state completed"
         await functions.schedulers.leave("nobody")
+        assert await functions.caller.call("giveNotice") == 0
         await claim_directly(queue, functions)
         await bulk_and_history(queue, functions)
         await operate(queue, relay)
