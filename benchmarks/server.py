@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import subprocess
 import tempfile
@@ -34,7 +33,7 @@ def running_server(*options: str) -> Generator[str]:
         "--save", "", "--appendonly", "no", "--maxmemory-policy", "noeviction", "--stream-node-max-entries", "10",
         "--io-threads", "1", "--logfile", "", *options,
     ]  # fmt: skip
-    with _held(directory, command, lambda: os.path.exists(path)):  # noqa: PTH110 - the path of a socket
+    with _held(directory, command, lambda: accepts(socket.AF_UNIX, path)):
         yield f"unix://{path}"
 
 
@@ -44,7 +43,7 @@ def tcp_server(binary: str) -> Generator[str]:
     directory = tempfile.mkdtemp(prefix="glidemq-bench-")
     port = free_port()
     command = [binary, "--port", str(port), "--bind", "127.0.0.1", "--dir", directory, "--save", ""]
-    with _held(directory, command, lambda: _listens(port)):
+    with _held(directory, command, lambda: accepts(socket.AF_INET, ("127.0.0.1", port))):
         yield f"redis://127.0.0.1:{port}"
 
 
@@ -56,9 +55,11 @@ def free_port() -> int:
         return port
 
 
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError):
-        socket.create_connection(("127.0.0.1", port), 1).close()
+def accepts(family: socket.AddressFamily, address: str | tuple[str, int]) -> bool:
+    """Return whether a server accepts connections. The file of a unix socket exists before that."""
+    with contextlib.suppress(OSError), socket.socket(family) as probe:
+        probe.settimeout(1)
+        probe.connect(address)
         return True
     return False
 
