@@ -30,7 +30,7 @@ MAX_JOBS: Final = 250
 MAX_BYTES: Final = 1024 * 1024
 """Size of the payloads in bytes at which a call is full."""
 MIN_SHARED: Final = 8
-"""Minimum number of jobs in a call beside which a second call is sent."""
+"""A second call is sent only while the call in flight has at least this many jobs."""
 
 
 class Added(NamedTuple):
@@ -74,11 +74,11 @@ def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest
 #
 # Each durability has a separate buffer, because `WAIT` holds up a whole call. Plain adds do not wait behind it.
 #
-# With one call in flight, the client would wait while the server works, and the server while the client prepares the
-# next call. So many callers share two calls: the jobs of the first one are half of those in the buffer. The server
-# executes both calls in their order. But a call may be sent again after an error, or end early, and the rest of its
-# jobs is then added after those of the other call. So only single plain jobs, whose callers have no order, share two
-# calls.
+# With one call in flight, the client would wait while the server works, and the server would wait while the client
+# prepares the next call. So two calls are in flight if there are many callers. The first call takes half of the jobs in
+# the buffer. The server executes the calls in the order in which they were sent. This order is lost if the first call
+# is repeated after an error, or if it ends early and the rest of its jobs is sent later. So only single plain jobs are
+# sent in two calls: they come from different callers, and concurrent adds have no order.
 class CallBuffer(ABC):
     """The buffer of the adds of one client and one durability. `owner` is the name of the client in errors."""
 
@@ -93,7 +93,7 @@ class CallBuffer(ABC):
         """Maximum number of jobs in the next call, adapted to the number that the server added in the last one."""
         self._sending = False
         self._is_shared = False
-        """True if a second call may be sent beside the one in flight."""
+        """True if a second call may be sent while the current call has no reply."""
         # True if the last call carried several jobs. Their callers have just received their replies and are likely to
         # add again, so the next job waits one iteration of the loop for them instead of being sent alone.
         self._crowded = False
@@ -174,7 +174,7 @@ class CallBuffer(ABC):
         await self._all_sent.wait()
 
     def _send_on(self) -> None:
-        """Start the next call if jobs have collected, after a call has ended or beside one that is in flight."""
+        """Start the next call if jobs have collected and another call is allowed."""
         # An add that finds `_sending` set relies on another task to send its job. Two rules keep it from waiting for
         # ever. First, every task that sends ends here, even if it is cancelled or its call fails: `add` and `_send_all`
         # call this method in a `finally`, and `_forget` does if the task never began. Second, nothing is awaited
@@ -191,7 +191,7 @@ class CallBuffer(ABC):
             sender.add_done_callback(self._forget)  # also if it is cancelled before its first step
 
     def _may_send_beside(self) -> bool:
-        """Return whether the first job in the buffer may be sent beside the only call in flight."""
+        """Return whether the first job in the buffer may be sent while another call has no reply."""
         return self._is_shared and len(self._senders) == 1 and self._line[0].is_plain
 
     async def _send_all(self) -> None:

@@ -208,7 +208,7 @@ class Queue(
         add at the same time are much faster than one task that adds in sequence. The order of concurrent adds is not
         defined. `add_bulk` keeps the order of its jobs.
 
-        Raises TypeError or ValueError for bad options, and SerializationError or PayloadTooLarge before anything is
+        Raises TypeError or ValueError for bad options, and SerializationError or PayloadTooLarge before the job is
         sent. Raises QueueFull, and StorageUnavailable; after the latter the job may have been stored. To retry safely,
         add it again with a `job_id`.
         """

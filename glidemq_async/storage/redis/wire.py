@@ -80,7 +80,7 @@ class _Gathering:
 
 
 class _IgnoredReply:
-    """Replaces the future of a reply that nobody reads. Notes if the user may not send the request."""
+    """Takes the place of a future for a reply that nobody reads. Notes if the server refused permission."""
 
     __slots__ = ("is_refused",)
 
