@@ -220,7 +220,9 @@ class CallBuffer(ABC):
                 break  # send a large payload alone, so that only its own caller waits for it
             if not (entry.is_plain or is_alone):
                 break
-            is_plain = is_plain and entry.is_plain
+            if is_plain and not entry.is_plain:
+                is_plain = False
+                most += len(self._line)  # no second call takes the others
             batch.append(self._line.popleft())
         self._crowded = len(batch) > 1
         self._is_shared = self._shares_calls and is_plain and len(batch) >= MIN_SHARED
@@ -229,7 +231,7 @@ class CallBuffer(ABC):
         return batch
 
     def _most_entries(self, *, is_alone: bool) -> int:
-        """Return how many entries the next call takes: half of them if a second call takes the others."""
+        """Return how many plain entries the next call takes: half of them if a second call takes the others."""
         waiting = len(self._line)
         if is_alone and self._shares_calls and waiting >= 2 * MIN_SHARED:
             return (waiting + 1) // 2

@@ -156,6 +156,20 @@ async def test_jobs_that_have_an_order_are_never_sent_beside_a_call(
     assert calls.names[2][: len(part)] == [job.name for job in part]
 
 
+@pytest.mark.parametrize("plain", [0, 3], ids=["alone", "after plain jobs"])
+async def test_jobs_that_have_an_order_wait_for_one_call_only(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch, plain: int
+) -> None:
+    calls = Calls(adder, monkeypatch)
+    futures = [adder.submit([request(1, "first")])]
+    await turns()
+    futures += numbered(adder, plain)
+    futures += [adder.submit([AddRequest("", "x", b"", b"", b"k1")]) for _ in range(40)]
+    calls.gate.set()
+    await asyncio.wait(futures)
+    assert [len(names) for names in calls.names] == [1, plain + 40]
+
+
 async def test_no_call_is_sent_beside_one_with_jobs_that_have_an_order(
     adder: Adder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
