@@ -25,6 +25,7 @@ _SENT: Final = tuple(
 )
 _STORED: Final = tuple((name, option) for name, option in JOB_OPTIONS.items() if option.stored)
 _STORED_NAMES: Final = frozenset(name for name, _ in _STORED)
+_DELAYING: Final = frozenset({"delay", "at", "deduplication"})
 _PLACING: Final = frozenset({"delay", "at", "priority", "lifo", "key", "cost", "deduplication"})
 _BY_SHORT_NAME: Final = {option.stored: name for name, option in _STORED}
 _SHORT: Final = 128
@@ -98,6 +99,8 @@ def is_placing(options: JobOptions) -> bool:
 
 def due_ms(options: JobOptions, now: int) -> int:
     """Return the earliest start in milliseconds since 1970, for an add at `now`."""
+    if _DELAYING.isdisjoint(options._given):
+        return now
     if options.at is not None:
         return instant_to_ms("at", options.at)
     delay, dedup = options.delay, options.deduplication

@@ -342,9 +342,12 @@ class Queue(
             await self._client.refuse_key(options.key)
         adder = self._adder(options)
         added = await (adder.add(request) if reply is None else adder.add_apart(request, reply.sent))
-        if options is _NO_OPTIONS and not added.outcomes:
-            return job_of_add(self._client, request, added.ids[0], added.now)
-        return await self._job(request, added.ids[0], added.outcomes.get(0, "added"), added.now, options)
+        if added.outcomes:
+            return await self._job(request, added.ids[0], added.outcomes.get(0, "added"), added.now, options)
+        job: Job[Data, Result] = job_of_add(self._client, request, added.ids[0], added.now)
+        if options is not _NO_OPTIONS:
+            note_options(job, options, added.now, held=False)
+        return job
 
     async def _add_instrumented(
         self, name: str, data: Data, options: JobOptions, reply: AwaitedReply | None

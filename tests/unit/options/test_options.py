@@ -155,6 +155,18 @@ def test_delay_and_at_replace_each_other_in_a_merge() -> None:
         merge(JobOptions(), {"at": NOON, "delay": 5})
 
 
+def test_options_of_a_queue_without_defaults_are_used_as_they_are() -> None:
+    reused = JobOptions(priority=3, key="k")
+    assert merge(JobOptions(), reused) is reused
+    assert merge(JobOptions(), {"priority": 3, "key": "k"}) == reused
+
+
+def test_without_options_the_defaults_are_used_as_they_are() -> None:
+    for default in (JobOptions(), JobOptions(attempts=2)):
+        assert merge(default, {}) is default
+        assert merge(default, JobOptions()) is default
+
+
 def test_options_compare_by_value() -> None:
     headers = {"a": "b"}
     options = JobOptions(attempts=2, headers=headers, keep_failed=KeepJobs(count=3))
