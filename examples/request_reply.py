@@ -14,10 +14,9 @@ async def divide(dividend: float, divisor: float) -> float:
 
 async def main() -> None:
     async with mq, mq.worker():
-        job = await divide.add(22.0, 7.0)
-        print(await job.result(timeout=10))
+        print(await divide.add_and_wait(22.0, 7.0))
         try:
-            await (await divide.add(1.0, 0.0)).result(timeout=10)
+            await divide.wait_options(wait_timeout=10).add_and_wait(1.0, 0.0)
         except JobFailed as error:
             print(error.error_type)
 

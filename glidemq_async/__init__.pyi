@@ -122,6 +122,7 @@ from glidemq_async.stored.dead_letter import DeadLetter as DeadLetter
 from glidemq_async.stored.dead_letter import FailureCause as FailureCause
 from glidemq_async.stored.flow import JobRef as JobRef
 from glidemq_async.tasks import AppWorker as AppWorker
+from glidemq_async.tasks import AwaitedTask as AwaitedTask
 from glidemq_async.tasks import BoundTask as BoundTask
 from glidemq_async.tasks import CallFailure as CallFailure
 from glidemq_async.tasks import Depends as Depends

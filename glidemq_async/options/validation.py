@@ -24,6 +24,7 @@ __all__ = [
     "MAX_LEASE",
     "MAX_PRIORITY",
     "MIN_LEASE",
+    "WAIT_OPTIONS",
     "Check",
     "boolean",
     "count",
@@ -59,6 +60,8 @@ MAX_LEASE: Final = 24 * 60 * 60
 MAX_PRIORITY: Final = 2**21
 MAX_REAL: Final = 10**12
 LAST_PORT: Final = 65_535
+WAIT_OPTIONS: Final = frozenset({"wait_timeout", "revoke_if_abandoned"})
+"""The options of `add_and_wait` that are no options of its job."""
 
 _LARGEST: Final = 2**31 - 1
 _DURABILITIES: Final = get_args(Wait)
@@ -71,6 +74,8 @@ def refuse_unknown(found: Collection[str], valid: Collection[str], of: str = "jo
         if name not in valid:
             near = get_close_matches(name, valid, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"the options are {', '.join(valid)}"
+            if name in WAIT_OPTIONS:
+                hint = f"it is an option of add_and_wait; with a task, call wait_options({name}=...)"
             raise TypeError(f"unknown {of} option {name!r}: {hint}")
 
 

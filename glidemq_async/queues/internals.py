@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from datetime import timedelta
 from typing import Any
 
 from glidemq_async.client.growing_collection import GrowingCollection
@@ -15,6 +16,7 @@ from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.job_options import JobOptions, layered
 from glidemq_async.options.stored_options import ReplyTo
+from glidemq_async.queues.awaited_add import AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.telemetry_headers import with_added_headers
@@ -25,6 +27,24 @@ def add_prepared(
 ) -> Coroutine[Any, Any, Job[Any, Any]]:
     """Add a job without the queue's default options, for tasks. Raises what `add` raises."""
     return queue._add_one(name, data, options, None)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def add_prepared_and_wait(
+    queue: Queue[Any, Any],
+    name: str,
+    data: object,
+    options: JobOptions,
+    note: Callable[[Job[Any, Any]], Awaitable[Job[Any, Any]]],
+    *,
+    wait_timeout: float | timedelta | None,
+    revoke_if_abandoned: bool,
+) -> Any:
+    """Do `add_and_wait` without the queue's default options, for tasks. `note` is called when the job is stored."""
+
+    async def add(reply: AwaitedReply) -> Job[Any, Any]:
+        return await note(await queue._add_one(name, data, options, reply))  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+    return await queue._add_awaited(add, name, options.job_id, wait_timeout, tied=revoke_if_abandoned)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
 async def add_for_caller(

@@ -34,7 +34,7 @@ from glidemq_async.options.validation import optional_seconds
 from glidemq_async.payloads.codecs import Codec
 from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.add_buffer import Added, Adder, split_into_calls
-from glidemq_async.queues.awaited_add import STORED, AwaitedAdd, AwaitedReply
+from glidemq_async.queues.awaited_add import STORED, AddJob, AwaitedAdd, AwaitedReply
 from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.bulk_add import check_input, wait_for_parts
 from glidemq_async.queues.cleaning import Cleaning
@@ -301,18 +301,24 @@ class Queue(
         process of the caller is gone. With `revoke_if_abandoned=False` an abandoned job continues.
         """
         chosen = self._defaults if options is None and not keywords else layered(self._defaults, options, keywords)
+        add = partial(self._add_one, name, data, chosen)
+        return await self._add_awaited(add, name, chosen.job_id, wait_timeout, tied=revoke_if_abandoned)
+
+    async def _add_awaited(
+        self, add: AddJob, name: str, job_id: str | None, wait_timeout: float | timedelta | None, *, tied: bool
+    ) -> Result:
+        """Add a job with `add`, and return its result. With `tied` the job is revoked if its caller leaves."""
         seconds = optional_seconds("wait_timeout", wait_timeout)
         deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        add = partial(self._add_one, name, data, chosen)
-        call = AwaitedAdd(self._client.results, add, deadline=deadline, tied=revoke_if_abandoned)
+        call = AwaitedAdd(self._client.results, add, deadline=deadline, tied=tied)
         try:
             async with asyncio.timeout_at(deadline):
                 if self._client.state is None or self._closed:
                     await self.connect()
-                job, ended = await call.run(chosen.job_id)
+                job, ended = await call.run(job_id)
         except TimeoutError:
             if (found := call.arrived()) is None:
-                raise self._no_result(name, seconds, is_revoked=revoke_if_abandoned) from None
+                raise self._no_result(name, seconds, is_revoked=tied) from None
             job, ended = found
         return cast("Result", result_of(job, ended))
 

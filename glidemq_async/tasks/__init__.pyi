@@ -1,6 +1,8 @@
 from glidemq_async.tasks.app import GlideMQ as GlideMQ
 from glidemq_async.tasks.app import SyncApp as SyncApp
 from glidemq_async.tasks.app_worker import AppWorker as AppWorker
+from glidemq_async.tasks.awaited_task import AwaitedTask as AwaitedTask
+from glidemq_async.tasks.awaited_task import SyncAwaitedTask as SyncAwaitedTask
 from glidemq_async.tasks.call_failure import CallFailure as CallFailure
 from glidemq_async.tasks.calls import FanIn as FanIn
 from glidemq_async.tasks.calls import chain as chain

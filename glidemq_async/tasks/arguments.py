@@ -8,14 +8,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from difflib import get_close_matches
 from inspect import Parameter, Signature
 from types import SimpleNamespace
 from typing import Any, Final, Literal, TypeAlias, TypeGuard, cast, get_type_hints
 
 from glidemq_async.errors import JobFailed, SerializationError
 from glidemq_async.options.job_options import JobOptionsDict
+from glidemq_async.options.validation import WAIT_OPTIONS
 from glidemq_async.stored.flow import JobRef
 from glidemq_async.tasks.call_failure import stored_failure
 from glidemq_async.tasks.values import Converter, converter_of
@@ -40,9 +41,10 @@ def comes_after(data: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(data, dict) and _AFTER in data
 
 
-def _hint_at_option(names: AbstractSet[str]) -> str:
-    options = sorted(names & JobOptionsDict.__annotations__.keys())
-    return f"; it is a job option: call options({options[0]}=...) first" if options else ""
+def _hint_at_option(name: str) -> str:
+    if name in JobOptionsDict.__annotations__:
+        return f"; it is a job option: call options({name}=...) first"
+    return f"; it is an option of add_and_wait: call wait_options({name}=...) first" if name in WAIT_OPTIONS else ""
 
 
 class _Converted:
@@ -151,10 +153,22 @@ class Arguments:
         try:
             self.signature.bind(*args, **kwargs)
         except TypeError as error:
-            reason = str(error)
-            if self._takes_options and "unexpected" in reason:
-                reason += _hint_at_option(kwargs.keys() - self._indexes.keys())
+            reason = self._unexpected(kwargs) or str(error)
             raise TypeError(f"{self._called}{self.signature}: {reason}") from None
+
+    # `bind` looks for missing arguments first. A mistyped name causes both errors, and the unknown name explains more.
+    def _unexpected(self, kwargs: dict[str, Any]) -> str:
+        """Return the reason if a call has an argument that the signature does not have, else ""."""
+        if self._others is not None:
+            return ""
+        known = self.signature.parameters
+        name = next((name for name in kwargs if name not in known), None)
+        if name is None:
+            return ""
+        hint = _hint_at_option(name) if self._takes_options else ""
+        if not hint and (near := get_close_matches(name, known, 1)):
+            hint = f"; did you mean {near[0]!r}?"
+        return f"got an unexpected argument {name!r}{hint}"
 
     def _name_at(self, index: int) -> str:
         if index < self._most:

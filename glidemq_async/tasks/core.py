@@ -25,7 +25,7 @@ from glidemq_async.jobs.snapshot import read_result_as
 from glidemq_async.options.ids import GeneratedIds
 from glidemq_async.options.job_options import JobOptions
 from glidemq_async.queues.finding import use_tasks
-from glidemq_async.queues.internals import add_for_caller, add_prepared, collect_added
+from glidemq_async.queues.internals import add_for_caller, add_prepared, add_prepared_and_wait, collect_added
 from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.schedulers import declare_scheduler
 from glidemq_async.schedules.schedule import Schedule
@@ -33,6 +33,7 @@ from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.app_queue import AppQueue
+from glidemq_async.tasks.awaited_task import WaitOptions
 from glidemq_async.tasks.declared_limits import DeclaredLimits
 from glidemq_async.tasks.definition import TaskDefinition
 from glidemq_async.tasks.included_modules import IncludedModules
@@ -365,6 +366,25 @@ class AppCore:
         except SerializationError as error:
             raise definition.arguments.named(error) from None
         return await self._added(task, definition, job)
+
+    async def add_call_and_wait(
+        self, definition: TaskDefinition, call: dict[str, Any], options: JobOptions, wait: WaitOptions
+    ) -> Any:
+        """Add one job for a stored call, and return its result; see Enqueuer."""
+        task = self.tasks[definition.name]
+        options = await self.chain.before_add(task, definition.options_of(options, call))
+        try:
+            return await add_prepared_and_wait(
+                self.queue(definition.queue),
+                definition.name,
+                call,
+                options,
+                partial(self._added, task, definition),
+                wait_timeout=wait.wait_timeout,
+                revoke_if_abandoned=wait.revoke_if_abandoned,
+            )
+        except SerializationError as error:
+            raise definition.arguments.named(error) from None
 
     async def collect_added(self, definition: TaskDefinition, deliver: Deliver) -> GrowingCollection:
         """Return a wait for the ends of the jobs of a map; see Enqueuer."""

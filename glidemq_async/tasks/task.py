@@ -34,6 +34,7 @@ from glidemq_async.jobs.batch import JobBatch
 from glidemq_async.jobs.job import Job
 from glidemq_async.options.job_options import JobOptions, JobOptionsDict, layered
 from glidemq_async.tasks.arguments import Shape
+from glidemq_async.tasks.awaited_task import DEFAULT_WAIT, AwaitedTask, WaitOptions
 from glidemq_async.tasks.call_failure import CallFailure
 from glidemq_async.tasks.definition import Call, TaskDefinition
 from glidemq_async.tasks.mapping import TaskMap
@@ -67,6 +68,12 @@ class Enqueuer(Protocol):
 
     async def collect_added(self, definition: TaskDefinition, deliver: Deliver) -> GrowingCollection:
         """Return a wait for the ends of the jobs that a map adds. They are revoked when the caller leaves."""
+        ...
+
+    async def add_call_and_wait(
+        self, definition: TaskDefinition, call: dict[str, Any], options: JobOptions, wait: WaitOptions
+    ) -> Any:
+        """Add one job for a stored call, like `add_call`, and return its result."""
         ...
 
     async def add_flow(self, call: FlowCall[Any]) -> Job[Any, Any]:
@@ -173,6 +180,31 @@ class Task(Generic[P, R]):
         first is sent. Raises the errors of `add`.
         """
         return await self._add_many(self._definition.options, calls)
+
+    async def add_and_wait(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Add a call as a job, wait for it, and return its result. One request to the server does both.
+
+        The job belongs to its caller: if the caller is cancelled, the job is revoked. `wait_options` limits the wait.
+        Raises the errors of `add`, and JobFailed.
+        """
+        return await self._add_and_wait(self._definition.options, args, kwargs)
+
+    def wait_options(
+        self, *, wait_timeout: float | timedelta | None = None, revoke_if_abandoned: bool = True
+    ) -> AwaitedTask[P, R]:
+        """Return the task with options for the wait of `add_and_wait`.
+
+        `add_and_wait` raises ResultTimeout after `wait_timeout` seconds. The job is then revoked, and it expires if it
+        has not started within this time. With `revoke_if_abandoned=False` it continues, also if the caller is
+        cancelled. Raises TypeError or ValueError for a bad `wait_timeout`.
+        """
+        wait = WaitOptions(wait_timeout, revoke_if_abandoned)
+        return AwaitedTask(self._enqueuer, self._definition, self._definition.options, wait)
+
+    async def _add_and_wait(self, options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> R:
+        definition = self._definition
+        call = definition.arguments.stored(args, kwargs)
+        return cast("R", await self._enqueuer.add_call_and_wait(definition, call, options, DEFAULT_WAIT))
 
     async def _add(self, options: JobOptions, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Job[Any, R]:
         definition = self._definition
@@ -328,6 +360,17 @@ class BoundTask(Generic[P, R]):
         """Add many calls, like `Task.add_many`."""
         return await self._task._add_many(self._options, calls)  # noqa: SLF001
 
+    async def add_and_wait(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Add a call as a job, and return its result, like `Task.add_and_wait`."""
+        return await self._task._add_and_wait(self._options, args, kwargs)  # noqa: SLF001
+
+    def wait_options(
+        self, *, wait_timeout: float | timedelta | None = None, revoke_if_abandoned: bool = True
+    ) -> AwaitedTask[P, R]:
+        """Return the task with options for the wait of `add_and_wait`, like `Task.wait_options`."""
+        task, wait = self._task, WaitOptions(wait_timeout, revoke_if_abandoned)
+        return AwaitedTask(task._enqueuer, task._definition, self._options, wait)  # noqa: SLF001
+
     async def call(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a call as a child job of a workflow's run, like `Task.call`."""
         call = replace(self._task.s(*args, **kwargs), job_options=self._options)
@@ -355,6 +398,7 @@ class SyncAdds(Blocking[BoundTask[P, R]], Generic[P, R]):
 
     add = blocking(BoundTask[P, R].add)
     add_many = blocking(BoundTask[P, R].add_many)
+    add_and_wait = blocking(BoundTask[P, R].add_and_wait)
 
 
 class SyncTask(Blocking[Task[P, R]], Generic[P, R]):
@@ -362,6 +406,7 @@ class SyncTask(Blocking[Task[P, R]], Generic[P, R]):
 
     add = blocking(Task[P, R].add)
     add_many = blocking(Task[P, R].add_many)
+    add_and_wait = blocking(Task[P, R].add_and_wait)
     result = blocking(Task[P, R].result)
 
 

@@ -27,7 +27,7 @@ from glidemq_async._internal.portal import EXIT_SECONDS
 from glidemq_async.queues.events import SyncQueueEvents
 from glidemq_async.queues.operations import QueueOperation, SyncQueueOperation
 from glidemq_async.storage import MemoryStorage
-from glidemq_async.tasks import BoundTask, GlideMQ, SyncAdds, SyncApp, SyncTask, Task
+from glidemq_async.tasks import AwaitedTask, BoundTask, GlideMQ, SyncAdds, SyncApp, SyncAwaitedTask, SyncTask, Task
 from glidemq_async.testing import Harness, MovableClock
 from glidemq_async.testing.clock import SyncClock
 from glidemq_async.testing.harness import SyncHarness
@@ -87,6 +87,7 @@ class SyncStateless(Blocking[Stateless]):
         (QueueEvents, SyncQueueEvents),
         (Task, SyncTask),
         (BoundTask, SyncAdds),
+        (AwaitedTask, SyncAwaitedTask),
         (GlideMQ, SyncApp),
         (Harness, SyncHarness),
         (MovableClock, SyncClock),

@@ -178,8 +178,23 @@ def test_a_job_option_among_the_arguments_is_named() -> None:
         arguments(send).stored(("ada",), {"delay": 5})
     with pytest.raises(TypeError, match=r"argument 'dleay'$"):
         arguments(send).stored(("ada",), {"dleay": 5})
+    with pytest.raises(TypeError, match=r"argument 'wait_timeout'; it is an option of add_and_wait"):
+        arguments(send).stored(("ada",), {"wait_timeout": 5})
     with pytest.raises(TypeError, match=r"multiple values for argument 'to'$"):
         arguments(send).stored(("ada",), {"to": "eve"})
+
+
+def test_a_mistyped_argument_is_named_with_the_signature_and_the_nearest_parameter() -> None:
+    def send(to: str, subject: str = "hi") -> None: ...
+
+    with pytest.raises(
+        TypeError, match=r"\(to: str, subject: str = 'hi'\).*argument 'subjct'; did you mean 'subject'\?"
+    ):
+        arguments(send).stored(("ada",), {"subjct": "a"})
+    with pytest.raises(TypeError, match=r"argument 'too'; did you mean 'to'\?$"):  # and not that 'to' is missing
+        arguments(send).stored((), {"too": "ada"})
+    with pytest.raises(TypeError, match=r"argument 'copies'$"):
+        arguments(send).stored(("ada",), {"copies": 2})
 
 
 def test_a_provided_parameter_is_not_an_argument() -> None:

@@ -14,6 +14,7 @@ import glidemq_async
 from glidemq_async import (
     AbortSignal,
     AppWorker,
+    AwaitedTask,
     Backoff,
     BatchOptions,
     BatchProgress,
@@ -182,7 +183,10 @@ APP = """
     sync task tasks topic worker workflow
 """
 TOPIC = "check close connect info listen name publish publish_many remove_subscription storage subscription"
-TASK = "add add_many call aliases call executor function map name options queue result s signature starmap sync version"
+TASK = """
+    add add_and_wait add_many aliases call executor function map name options queue result s signature starmap sync
+    version wait_options
+"""
 WORKER = """
     broken close health is_paused name on pause queue resume run running set_concurrency start stop storage
     until_empty
@@ -255,7 +259,11 @@ PUBLIC: dict[Any, tuple[Callable[[], object], str]] = {
         lambda: RunHandle(job()),
         "accept cancel fork id job restart result retry send send_and_wait signal state steps",
     ),
-    BoundTask: (lambda: task().options(delay=1), "add add_many call map options starmap sync"),
+    BoundTask: (
+        lambda: task().options(delay=1),
+        "add add_and_wait add_many call map options starmap sync wait_options",
+    ),
+    AwaitedTask: (lambda: task().wait_options(wait_timeout=1), "add_and_wait sync"),
     TaskMap: (lambda: app().task(handler).map([job()]), "as_ended outcomes results sync"),
     Worker: (worker, WORKER),
     WorkerPool: (lambda: WorkerPool([worker()]), "broken close run start stop workers"),
