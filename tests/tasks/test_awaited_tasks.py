@@ -22,6 +22,10 @@ class Sum:
     total: int
 
 
+def key_of(a: int, b: int = 1) -> str:
+    return f"k{a}"
+
+
 class Recorder(Middleware):
     """Records the adds."""
 
@@ -49,7 +53,7 @@ async def mq(storage: Storage, name: str, recorder: Recorder) -> AsyncIterator[G
 
 async def test_a_call_is_checked_added_and_returns_the_typed_result(mq: GlideMQ, recorder: Recorder) -> None:
     # The record is gone when the job has ended, so only a caller that is registered with the add gets the result.
-    @mq.task(keep_completed=False, key=lambda a, **_: f"k{a}")
+    @mq.task(keep_completed=False, key=key_of)
     async def add(a: int, *, b: int = 1) -> Sum:
         return Sum(a + b)
 
