@@ -239,12 +239,10 @@ class CallBuffer(ABC):
 
     async def _add_all(self, jobs: Sequence[AddRequest]) -> Added:
         """Add the jobs in as many calls as they need."""
-        now, ids, outcomes = await self._call(jobs[: self._max_added])
-        self._adapt(len(ids), len(jobs))
+        now, ids, outcomes = await self._call_for_some(jobs)
         try:
             while (done := len(ids)) < len(jobs):
-                now, more, others = await self._call(jobs[done : done + self._max_added])
-                self._adapt(len(more), len(jobs) - done)
+                now, more, others = await self._call_for_some(jobs[done:])
                 outcomes |= {done + at: outcome for at, outcome in others.items()}
                 ids += more
         except Exception as error:  # noqa: BLE001 - the jobs of the earlier calls are stored
@@ -252,12 +250,18 @@ class CallBuffer(ABC):
             return Added([*ids, *("" for _ in rest)], outcomes, now, dict.fromkeys(rest, error))
         return Added(ids, outcomes, now)
 
-    def _adapt(self, added: int, wanted: int) -> None:
-        """Send fewer jobs per call if the server has ended the last one early."""
-        if added < min(wanted, self._max_added):
+    # The reply is compared with the jobs of the same call. While the call was in flight, the other one may have changed
+    # the maximum.
+    async def _call_for_some(self, jobs: Sequence[AddRequest]) -> AddReply:
+        """Make one call with the first jobs. Send fewer jobs per call if the server has ended this one early."""
+        sent = jobs[: self._max_added]
+        reply = await self._call(sent)
+        added = len(reply.ids)
+        if added < len(sent):
             self._max_added = added
         elif self._max_added < MAX_JOBS:
             self._max_added = min(2 * self._max_added, MAX_JOBS)
+        return reply
 
     async def _call(self, jobs: Sequence[AddRequest]) -> AddReply:
         if failpoints.armed:

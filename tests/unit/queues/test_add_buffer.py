@@ -250,6 +250,21 @@ async def test_the_rest_of_a_call_that_ends_early_joins_the_next_call(
     assert not any(reply.errors for reply in replies)
 
 
+async def test_two_calls_in_flight_grow_again_after_calls_that_ended_early(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = Calls(adder, monkeypatch, most=3)
+    for most in (3, MAX_JOBS):
+        calls.most = most
+        calls.names.clear()
+        futures = numbered(adder, 400)
+        while not all(future.done() for future in futures):
+            await turns()
+            replied, calls.gate = calls.gate, asyncio.Event()
+            replied.set()
+    assert max(len(names) for names in calls.names) > 100
+
+
 async def test_the_error_of_a_later_call_belongs_to_its_jobs_only(
     adder: Adder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
