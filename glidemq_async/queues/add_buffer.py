@@ -53,7 +53,7 @@ class _Entry(NamedTuple):
     size: int
     future: asyncio.Future[Added]
     is_plain: bool
-    """True for a single plain job."""
+    """True for a single plain job that is not a part of a bulk."""
 
 
 def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest]]:
@@ -158,11 +158,14 @@ class CallBuffer(ABC):
         """Return whether a call would send its request now; see `PromptStore.sends_at_once`."""
         return False
 
-    def submit(self, jobs: Sequence[AddRequest]) -> asyncio.Future[Added]:
-        """Append jobs to the buffer, at most as many as one call can hold. The future always gets a result."""
+    def submit(self, jobs: Sequence[AddRequest], *, in_order: bool = False) -> asyncio.Future[Added]:
+        """Append jobs to the buffer, at most as many as one call can hold. The future always gets a result.
+
+        With `in_order` they are added before the jobs that are submitted later, unless a call fails.
+        """
         if self._closed:
             raise QueueClosed(f"{self._owner} is closed; create a new one")
-        entry = _entry(jobs)
+        entry = _entry(jobs, in_order=in_order)
         self._line.append(entry)
         if not self._sending or self._may_send_beside():
             self._send_on()
@@ -354,9 +357,9 @@ class Adder(CallBuffer):
             await self._client.open_again(meant)
 
 
-def _entry(jobs: Sequence[AddRequest]) -> _Entry:
+def _entry(jobs: Sequence[AddRequest], *, in_order: bool = False) -> _Entry:
     size = len(jobs[0].data) if len(jobs) == 1 else sum([len(job.data) for job in jobs])
-    is_plain = len(jobs) == 1 and not (jobs[0].id or jobs[0].extra)
+    is_plain = len(jobs) == 1 and not (jobs[0].id or jobs[0].extra or in_order)
     return _Entry(jobs, size, asyncio.get_running_loop().create_future(), is_plain)
 
 

@@ -275,11 +275,14 @@ class Queue(
         """Submit the requests, in parts of which each is stored by one call. Return the future of each part."""
         if not options:
             return []
-        first = options[0]
+        first, in_order = options[0], len(options) > 1
         if all(given is first or given.durability == first.durability for given in options):
             adder = self._adder(first)
-            return [adder.submit(part) for part in split_into_calls(requests)]
-        return [self._adder(given).submit([request]) for request, given in zip(requests, options, strict=True)]
+            return [adder.submit(part, in_order=in_order) for part in split_into_calls(requests)]
+        return [
+            self._adder(given).submit([request], in_order=True)
+            for request, given in zip(requests, options, strict=True)
+        ]
 
     async def add_and_wait(
         self,

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
+from glidemq_async import JobOptions
 from glidemq_async.errors import IncompatibleQueueError, QueueFull
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.grouped_adds import AddReply
 from glidemq_async.queues.add_buffer import MAX_BYTES, MAX_JOBS, MIN_SHARED, Added, Adder, split_into_calls
+from glidemq_async.queues.base import JobInput
 from glidemq_async.queues.queue import MAX_CHECKED_NAMES
 from tests.support.helpers import AnyQueue
 
@@ -154,6 +157,38 @@ async def test_jobs_that_have_an_order_are_never_sent_beside_a_call(
     calls.gate.set()
     await asyncio.wait(futures)
     assert calls.names[2][: len(part)] == [job.name for job in part]
+
+
+@pytest.mark.parametrize(
+    "bulk",
+    [
+        [*(("bulk", number) for number in range(20)), ("bulk", 20, JobOptions(durability="fsync"))],
+        [("bulk", "x" * 20), ("bulk", "x" * (MAX_BYTES - 10))],
+    ],
+    ids=["of two durabilities", "with a large job"],
+)
+async def test_the_jobs_of_a_bulk_never_share_two_calls(
+    queue: AnyQueue, monkeypatch: pytest.MonkeyPatch, bulk: list[JobInput[Any]]
+) -> None:
+    in_flight: list[Adder] = []
+    parts = 0
+
+    async def answer(adder: Adder, jobs: Sequence[AddRequest]) -> AddReply:
+        nonlocal parts
+        is_part = any(job.name == "bulk" for job in jobs)
+        assert not (is_part and adder in in_flight)
+        in_flight.extend([adder] * is_part)
+        parts += is_part
+        await turns(20 if is_part else 1)
+        if is_part:
+            in_flight.remove(adder)
+        return AddReply(7, [str(at) for at in range(len(jobs))], {})
+
+    await queue.connect()
+    monkeypatch.setattr(Adder, "_answer", answer)
+    adding = [queue.add("single", number) for number in range(20)]
+    await asyncio.gather(*adding, queue.add_bulk(bulk))
+    assert parts == 2
 
 
 @pytest.mark.parametrize("plain", [0, 3], ids=["alone", "after plain jobs"])
