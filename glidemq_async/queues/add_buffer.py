@@ -102,6 +102,11 @@ class CallBuffer(ABC):
         self._senders: set[asyncio.Task[None]] = set()
         self._closed = False
 
+    @property
+    def is_free(self) -> bool:
+        """True if no other add is in flight or expected, so that the next one does not share its call."""
+        return not (self._sending or self._crowded or self._closed)
+
     async def add(self, job: AddRequest) -> Added:
         """Add one job. A single caller sends it directly, without a second task."""
         # The direct way saves a task and a turn of the event loop for a program that adds one job after another. It

@@ -339,10 +339,11 @@ class Queue(
     # The mode that `fits` compares is the one that this client knows. It may be outdated, so the server checks it
     # again, and `refuse_key` reads it again before it refuses a job here.
     #
-    # The notice comes first, so that the server and the worker wake up while this process prepares the add.
+    # The notice comes first, so that the server and the worker wake up while this process prepares the add. Callers that
+    # share calls give none: the connection is not silent, and to find this out would cost each of them a tenth of an add.
     async def _add(self, name: str, data: Data, options: JobOptions, reply: AwaitedReply | None) -> Job[Data, Result]:
         functions = self._client.functions
-        if functions.grouped_adds.has_pushed:
+        if functions.grouped_adds.has_pushed and (adder := self._adders.get(options.durability)) and adder.is_free:
             functions.notices.give()
         request = self._request(name, data, options, None if reply is None else reply.to)
         if self._client.state is None or self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -80,6 +81,16 @@ async def test_an_add_after_a_pushed_one_gives_a_notice_first(storage: Storage, 
     assert relay.notices_and_adds() == [
         "addPlain", "addPlain", NOTICE, "addPlain", NOTICE, "addJob", NOTICE, "addPlain", "addPlain",
     ]  # fmt: skip
+
+
+async def test_adds_that_share_a_call_give_one_notice(storage: Storage, name: str) -> None:
+    relay = Noticing(storage)
+    async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo, concurrency=2) as worker:
+        await idle(worker)
+        await (await queue.add("n", 0)).result(5)
+        for _ in range(2):
+            await asyncio.gather(*(queue.add("n", number) for number in range(10)))
+    assert relay.calls.count(NOTICE) == 1
 
 
 async def test_an_add_that_is_refused_after_its_notice_leaves_the_connection_usable(
