@@ -188,6 +188,11 @@ class CallBuffer(ABC):
         # call this method in a `finally`, and `_forget` does if the task never began. Second, nothing is awaited
         # between the look at `_line` and the change of `_sending`. With an await there, a job could be appended after
         # the look, find `_sending` still set, and have no sender.
+        #
+        # A loop that shuts down cancels the senders and all callers. No sender may start then for the jobs of these
+        # callers: nobody would await it, and asyncio would log that it was destroyed.
+        while self._line and self._line[0].future.cancelled():
+            self._line.popleft()
         self._sending = bool(self._line or self._senders)
         if not self._sending:
             self._all_sent.set()

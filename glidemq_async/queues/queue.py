@@ -339,8 +339,8 @@ class Queue(
     # The mode that `fits` compares is the one that this client knows. It may be outdated, so the server checks it
     # again, and `refuse_key` reads it again before it refuses a job here.
     #
-    # The notice comes first, so that the server and the worker wake up while this process prepares the add. Callers that
-    # share calls give none: the connection is not silent, and to find this out would cost each of them a tenth of an add.
+    # The notice comes first, so that the server and the worker wake up while this process prepares the add. Callers
+    # that share calls give none. Their connection is not silent, and looking for that would cost a tenth of each add.
     async def _add(self, name: str, data: Data, options: JobOptions, reply: AwaitedReply | None) -> Job[Data, Result]:
         functions = self._client.functions
         if functions.grouped_adds.has_pushed and (adder := self._adders.get(options.durability)) and adder.is_free:

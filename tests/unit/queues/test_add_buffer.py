@@ -268,6 +268,21 @@ async def test_a_cancelled_call_leaves_the_other_one_and_later_jobs_alone(
     assert not (await later).errors
 
 
+@pytest.mark.parametrize("started", [0, 5], ids=["before the calls", "during the calls"])
+async def test_no_sender_starts_after_all_tasks_were_cancelled(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    Calls(adder, monkeypatch)
+    tasks = [asyncio.ensure_future(adder.add(request(1, str(number)))) for number in range(600)]
+    await turns(1 + started)
+    senders = [*adder._senders]  # pyright: ignore[reportPrivateUsage]
+    for task in [*tasks, *senders]:
+        task.cancel()
+    await asyncio.gather(*tasks, *senders, return_exceptions=True)
+    assert not adder._senders  # pyright: ignore[reportPrivateUsage]
+    await adder.close()
+
+
 async def test_the_rest_of_a_call_that_ends_early_joins_the_next_call(
     adder: Adder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
