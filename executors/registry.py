@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any, Final
 
 from glidemq_async.executors.calls import is_coroutine_function
@@ -14,6 +19,8 @@ from glidemq_async.executors.thread import ThreadExecutor
 
 GROUP: Final = "glidemq_async.executors"
 BUILT_IN: Final = ("inline", "thread", "subprocess")
+_TYPO: Final = 0.75
+"""The similarity from which an unknown name counts as a typo."""
 
 
 def open_executor(
@@ -36,7 +43,9 @@ def open_executor(
 
 
 def check_executor(spec: object) -> None:
-    """Raise TypeError for an `executor=` that is neither None, a name nor an Executor."""
+    """Raise TypeError for an `executor=` that is neither None, a name nor an Executor, ValueError for a typo."""
+    if isinstance(spec, str):
+        _check_name(spec)
     if isinstance(spec, type):
         raise TypeError(
             f"executor must be a name or an Executor, got the class {spec.__name__}; pass an instance of it"
@@ -44,6 +53,50 @@ def check_executor(spec: object) -> None:
     if spec is not None and not isinstance(spec, str | Executor):
         names = ", ".join(BUILT_IN)
         raise TypeError(f"executor must be a name or an Executor, got {spec!r}; the built-in names are {names}")
+
+
+# A name without a match may be the executor of a package that is only installed where workers run. The worker refuses
+# it when it is created. A process that only adds jobs must be able to declare the task.
+def _check_name(name: str) -> None:
+    """Raise ValueError for a name that is not known and resembles one that is."""
+    if name in BUILT_IN:
+        return
+    from importlib.metadata import entry_points
+
+    known = [*BUILT_IN, *sorted(found.name for found in entry_points(group=GROUP))]
+    if name not in known and get_close_matches(name, known, 1, _TYPO):
+        raise _unknown(name, known)
+
+
+def _unknown(name: str, known: Sequence[str]) -> ValueError:
+    near = get_close_matches(name, known, 1, _TYPO)
+    hint = f"did you mean {near[0]!r}? The" if near else "the"
+    return ValueError(f"unknown executor {name!r}; {hint} known ones are {', '.join(known)}")
+
+
+def check_parameters(handler: Callable[..., Any], executor: Executor, value: str) -> None:
+    """Raise TypeError for a handler that certainly cannot be called with one value. `value` describes it.
+
+    Accepts all handlers of executors that are not built in, which may pass something else, for example a Spark session.
+    """
+    kinds: list[type] = [InlineExecutor, ThreadExecutor]
+    if (loaded := sys.modules.get("glidemq_async.executors.subprocess")) is not None:
+        kinds.append(loaded.SubprocessExecutor)
+    function = handler.func if isinstance(handler, partial) else handler
+    # Decorators may show another signature than they have.
+    is_plain = isinstance(function, FunctionType | MethodType) and not hasattr(function, "__wrapped__")
+    if type(executor) not in kinds or not is_plain or hasattr(function, "__signature__"):
+        return
+    signature = inspect.signature(handler)
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        shown = f"{function.__qualname__}{signature.replace(return_annotation=inspect.Signature.empty)}"
+        parameter = "job: Job" if value == "a job" else "jobs: list[Job]"
+        raise TypeError(
+            f"{shown} cannot be a handler: the worker calls it with {value} and nothing else ({error}); declare it "
+            f"with one parameter, `{parameter}`"
+        ) from None
 
 
 def check_permissions(spec: str | Executor | None, permissions: Permissions | None) -> None:
@@ -98,5 +151,4 @@ def _registered(name: str, concurrency: int, permissions: Permissions | None) ->
         if found.name == name:
             executor: Executor = found.load()(concurrency, **given)
             return executor
-    names = ", ".join([*BUILT_IN, *sorted(found.name for found in known)])
-    raise ValueError(f"unknown executor {name!r}; the known ones are {names}")
+    raise _unknown(name, [*BUILT_IN, *sorted(found.name for found in known)])

@@ -236,7 +236,8 @@ def _unavailable(storage: ServerStorage) -> Generator[None]:
     except StorageUnavailable:
         raise
     except OSError as error:
-        raise CommandError(f"{storage.url} cannot be reached: {error}", UNAVAILABLE) from error
+        advice = "Start the server, or correct the URL or $GLIDEMQ_URL."
+        raise CommandError(f"cannot reach {storage.url}: {error}. {advice}", UNAVAILABLE) from error
 
 
 async def ask(wire: Wire, *words: str | bytes | int) -> Reply:

@@ -33,6 +33,7 @@ def topics(target: CommandTarget, name: TopicName = None, as_json: AsJson = Fals
 
 
 async def _topic(store: Store, name: str) -> Document:
+    from glidemq_async.cli import output
     from glidemq_async.topics.topic import Topic
 
     async with Topic(name, store.storage, prefix=store.prefix) as topic:
@@ -50,7 +51,7 @@ async def _topic(store: Store, name: str) -> Document:
                 "lag": one.lag,
                 "jobs": one.jobs,
                 "lost": one.lost,
-                "read_at": one.read_at.isoformat(),
+                "read_at": output.instant(one.read_at),
             }
             for one in info.subscriptions
         ],

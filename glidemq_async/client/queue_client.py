@@ -32,7 +32,7 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.storage import Storage, StorageLike, open_storage
 from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.storage.redis import access
-from glidemq_async.storage.redis.server import ServerStorage, servers_of
+from glidemq_async.storage.redis.server import ServerStorage, close_owned, servers_of
 from glidemq_async.stored.dead_letter import DeadLetter
 from glidemq_async.stored.names import QueueKeys
 
@@ -276,8 +276,11 @@ class QueueClient:
                 f'queue {self.queue!r} is of mode "global": key={key!r} would have no effect; leave it out'
             )
 
-    async def close(self) -> None:
-        """Stop listening, and close the storage if it was opened here. Idempotent."""
+    async def close(self, reason: str) -> None:
+        """Stop listening, and close the storage if it was opened here. Idempotent.
+
+        Later calls over that storage, for example of jobs, raise QueueClosed with this reason.
+        """
         # The storage comes last: the two parts before it make their last calls over it.
         if self.warm_runs is not None:
             await self.warm_runs.close()
@@ -288,7 +291,7 @@ class QueueClient:
         await self.tail.close()
         self._loop = None
         if self.owns_storage:
-            await self.storage.close()
+            await close_owned(self.storage, reason)
 
     def check_text(self, text: str, what: str) -> None:
         """Raise TypeError unless `text` is a str, ValueError unless it is valid UTF-8, and PayloadTooLarge."""

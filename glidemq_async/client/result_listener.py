@@ -125,7 +125,10 @@ class ResultListener:
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_exception(
-                        QueueClosed(f"the queue was closed while waiting for the result of job {job_id!r}")
+                        QueueClosed(
+                            f"the queue was closed while waiting for the result of job {job_id!r}; close it after the "
+                            "results have arrived"
+                        )
                     )
         for collection in tuple(self.collections):
             collection.fail(QueueClosed("the queue was closed while waiting for the results of a batch"))

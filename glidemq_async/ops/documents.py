@@ -61,4 +61,7 @@ def _collection(value: object) -> JsonValue:
 def _instant(value: datetime) -> str:
     if value.tzinfo is None:
         return value.isoformat()  # an instant of a payload, whose zone is unknown
-    return value.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    # Stored instants have milliseconds. An instant of a payload may have microseconds, and keeps them.
+    has_milliseconds = value.microsecond and value.microsecond % 1000 == 0
+    text = value.astimezone(UTC).isoformat(timespec="milliseconds" if has_milliseconds else "auto")
+    return text.replace("+00:00", "Z")

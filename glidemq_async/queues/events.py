@@ -232,7 +232,9 @@ class QueueEvents(Connectable):
             read.cancel()
         if self._reads:
             await asyncio.wait(self._reads)
-        await self._client.close()
+        await self._client.close(
+            f"the event reader of queue {self._client.queue!r} is closed; create a new QueueEvents"
+        )
 
     async def __aiter__(self) -> AsyncIterator[QueueEvent | EventGap]:
         """Iterate until `close` is called. Break out of the loop to end earlier."""

@@ -186,7 +186,10 @@ class Queue(
             for adder in self._adders.values():
                 await adder.close()
         finally:  # also after a cancellation, because close() cannot run a second time
-            await self._client.close()
+            await self._client.close(
+                f"queue {self.name!r} is closed, and with it the jobs that it returned; create a new Queue, and get "
+                "the job there with get_job(id)"
+            )
 
     # -- adding ---------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from glidemq_async.queues.queue import Queue
 from glidemq_async.queues.schedulers import declare_scheduler
 from glidemq_async.schedules.schedule import Schedule
 from glidemq_async.storage import Storage, StorageLike, open_storage
+from glidemq_async.storage.redis.server import close_owned
 from glidemq_async.storage.urls import storage_here
 from glidemq_async.tasks import real_servers
 from glidemq_async.tasks.app_queue import AppQueue
@@ -330,7 +331,10 @@ class AppCore:
         await self._listening.close()
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
             if storage is not None and storage is not self._given:
-                closing.push_async_callback(storage.close)
+                reason = (
+                    "the app is closed, and with it the jobs that it returned; open it again, and get the job with "
+                )
+                closing.push_async_callback(close_owned, storage, f"{reason}mq.queue(name).get_job(id)")
             for opened in (*queues.values(), *topics.values()):
                 closing.push_async_callback(opened.close)
         # A module may keep a queue that it has declared. It works again when the app is opened again.

@@ -22,7 +22,7 @@ from glidemq_async._internal.waits import first_of
 from glidemq_async.client.queue_client import DEFAULT_PREFIX, QueueClient
 from glidemq_async.errors import GlideMQError
 from glidemq_async.executors.protocol import Executor, Handler, KnowsTasks, SharesTasks, grace_of, is_elastic
-from glidemq_async.executors.registry import open_executor
+from glidemq_async.executors.registry import check_parameters, open_executor
 from glidemq_async.executors.sharing import ExecutorUse
 from glidemq_async.instrumentation import WorkerPart, instruments_of
 from glidemq_async.jobs.job import Job
@@ -110,6 +110,7 @@ class Worker(Runs, Generic[Data, Result]):
         """Return the batcher if `batch` is set, and the object that starts runs: the batcher or the executor."""
         chosen = open_executor(self._options.executor, processor, self._concurrency)
         batcher = batcher_of(batch, processor, chosen, self._tasks, self._break)
+        check_parameters(processor, chosen, "a list of jobs" if batch else "a job")
         return batcher, batcher or chosen
 
     def _make_run(self, handler: Handler) -> tuple[RunFunction, Runner | None]:
@@ -439,7 +440,10 @@ class Worker(Runs, Generic[Data, Result]):
     async def _disconnect(self) -> None:
         await self._executor_use.stop(0.0)
         await self._stop_instruments()
-        await self._client.close()
+        await self._client.close(
+            f"worker {self.name} of queue {self.queue!r} is closed, and with it the jobs that it ran; get the job with "
+            "get_job(id) of a Queue"
+        )
 
 
 def feed_from(worker: Worker[Any, Any], source: FeedSource) -> None:

@@ -164,6 +164,14 @@ async def test_meaningless_options_are_refused_before_anything_is_sent(
     assert says in " ".join(said.replace("│", " ").split())
 
 
+async def test_an_unreachable_server_is_one_line_with_advice(tmp_path: Path) -> None:
+    code, said = await Shell(NOWHERE, tmp_path / "t").fails("jobs", "q")
+    assert code == 3
+    assert said.startswith(f"glidemq: cannot reach {NOWHERE}: ")
+    assert said.rstrip().endswith("Start the server, or correct the URL or $GLIDEMQ_URL.")
+    assert said.count("\n") <= 1
+
+
 async def test_values_that_the_library_refuses_are_usage_errors(shell: Shell, q: AnyQueue) -> None:
     assert await shell.fails("add", "q", "n", "--lifo", "--key", "k") == (
         2,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import re
 import socket
 from typing import Any
 
@@ -36,6 +37,7 @@ async def test_failures_are_grouped_and_the_history_of_a_job_is_shown(shell: She
     run = document["history"][0]
     assert (document["queue"], document["id"], run["kind"], run["outcome"]) == ("q", waiting.id, "attempt", "failed")
     assert run["log"][0][1] == "the disk is full"
+    assert re.fullmatch(r"\S+:\d\d(\.\d{3})?Z", run["started_at"])
     said = (await shell.run("history", "q", waiting.id)).stdout
     assert "failed" in said
     assert "the disk is full" in said

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 
 import pytest
+import redis.asyncio
+from redis.credentials import CredentialProvider
 
 from glidemq_async.errors import (
     LibraryVersionError,
@@ -295,6 +298,37 @@ async def test_an_unreachable_server_is_storage_unavailable() -> None:
     await storage.close()
 
 
+def _shown(error: BaseException) -> list[str]:
+    """Return the lines that Python prints for an error that nothing catches."""
+    return "".join(traceback.format_exception(error)).splitlines()
+
+
+async def test_the_traceback_of_an_unreachable_server_is_short() -> None:
+    storage = RedisStorage(Endpoint("127.0.0.1", 1), library=LIBRARY, timeout=0.1)
+    with pytest.raises(StorageUnavailable) as caught:
+        await storage.connect()
+    lines = _shown(caught.value)
+    # The cause is one line without the frames of the attempts, and redis-py's error with the same text is left out.
+    assert lines[0] == "ConnectionRefusedError: [Errno 111] Connect call failed ('127.0.0.1', 1)"
+    assert sum(line.startswith("Traceback") for line in lines) == 1
+    assert len(lines) < 30
+    await storage.close()
+
+
+async def test_a_failing_credential_provider_is_the_cause_with_its_frames() -> None:
+    class Broken(CredentialProvider):
+        def get_credentials(self) -> tuple[str]:
+            raise LookupError("no secret")
+
+    async with standalone() as server:
+        client = redis.asyncio.Redis(port=server.port, credential_provider=Broken())
+        storage = open_storage(client, timeout=0.1)
+        with pytest.raises(StorageUnavailable, match="no secret") as caught:
+            await storage.connect()
+        assert any("in get_credentials" in line for line in _shown(caught.value))
+        await storage.close()
+
+
 async def test_a_wrong_password_fails_immediately() -> None:
     async with standalone() as server:
         await server.command("CONFIG", "SET", "requirepass", "right")
@@ -304,6 +338,7 @@ async def test_a_wrong_password_fails_immediately() -> None:
                 await storage.connect()
             assert "wrong@" not in str(caught.value)
             assert ".." not in str(caught.value)
+            assert sum(line.startswith("Traceback") for line in _shown(caught.value)) == 1
             await storage.close()
 
 

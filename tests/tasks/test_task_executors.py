@@ -14,7 +14,7 @@ from typing import Any, cast
 import msgpack
 import pytest
 
-from glidemq_async import Depends, ExecutorError, GlideMQ, Job, JobFailed
+from glidemq_async import Depends, ExecutorError, GlideMQ, Job, JobFailed, WorkerOptions
 from glidemq_async.executors import InlineExecutor, Permissions, SubprocessExecutor, ThreadExecutor, registry
 from glidemq_async.executors.calls import FunctionCall
 from glidemq_async.executors.protocol import Handler
@@ -176,6 +176,23 @@ async def test_no_run_begins_before_the_start_of_its_executor(
         with pytest.raises(JobFailed, match="not yet"):
             await jobs[0].result(PATIENCE)
         assert [await job.result(PATIENCE) for job in jobs[1:]] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [("subproces", "subprocess"), ("process", "subprocess"), ("thred", "thread"), ("elsewher", "elsewhere")],
+)
+def test_a_mistyped_executor_is_refused_where_it_is_given(name: str, near: str) -> None:
+    app = GlideMQ("memory://")
+    refused = (
+        f"unknown executor '{name}'; did you mean '{near}'\\? The known ones are inline, thread, subprocess, elsewhere"
+    )
+    with pytest.raises(ValueError, match=refused):
+        app.task(executor=name)(plain.function)
+    with pytest.raises(ValueError, match=refused):
+        WorkerOptions(executor=name)
+    # A process that only adds jobs need not have the package of the executor.
+    app.task(executor="gpu")(plain.function)
 
 
 async def test_permissions_alone_select_the_subprocess_executor(storage: Storage, name: str) -> None:

@@ -147,7 +147,7 @@ async def dial(endpoint: Endpoint, *, lean: bool = False) -> Wire:
         if str(error):
             raise
         hint = " to a TLS handshake: rediss:// and tls=true need a port that speaks TLS" if endpoint.tls else ""
-        raise TimeoutError(f"{endpoint.where} did not reply within {seconds:g} s{hint}") from error
+        raise TimeoutError(f"{endpoint.where} did not reply within {seconds:g} s{hint}") from None
 
 
 async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:
@@ -157,7 +157,11 @@ async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:
     except Exception as error:
         abandon(connection)
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop, which may be the last one
-        raise _translated(error, endpoint) from error
+        # The text of a known error has all that the error of redis-py says.
+        if (known := _known(error, endpoint)) is not None:
+            raise known from None
+        # Other failures, such as an unreachable credential provider, may be temporary.
+        raise ConnectionError(f"cannot connect to {endpoint.where}: {error}") from error
     except BaseException:
         abandon(connection)
         raise
@@ -205,8 +209,8 @@ def _forbidden(text: str, endpoint: Endpoint) -> LoginRefused:
     )
 
 
-def _translated(error: Exception, endpoint: Endpoint) -> Exception:
-    """Return the error of `dial` for an error of redis-py or of a credential provider."""
+def _known(error: Exception, endpoint: Endpoint) -> Exception | None:
+    """Return the error of `dial` for an error of redis-py, None for an unknown one."""
     from redis import exceptions
 
     # redis-py wraps the error of the socket, and on unix sockets its own errors too.
@@ -217,8 +221,7 @@ def _translated(error: Exception, endpoint: Endpoint) -> Exception:
             return _forbidden(_with_code(inner), endpoint)
         if isinstance(inner, OSError):
             return inner
-    # Other failures, such as an unreachable credential provider, may be temporary.
-    return ConnectionError(f"cannot connect to {endpoint.where}: {error}")
+    return None
 
 
 def _chain(error: BaseException | None) -> list[BaseException]:

@@ -21,7 +21,7 @@ from typing import Final, cast
 from glidemq_async._internal.connectable import Connectable
 from glidemq_async.errors import LibraryVersionError, QueueClosed
 from glidemq_async.functions import loader
-from glidemq_async.storage.protocol import Arg, StreamEntry, Subscription, Wait
+from glidemq_async.storage.protocol import Arg, Storage, StreamEntry, Subscription, Wait
 from glidemq_async.storage.redis.batch_reads import read_each
 from glidemq_async.storage.redis.durability import call_confirmed
 from glidemq_async.storage.redis.library import pack
@@ -322,7 +322,10 @@ class ServerStorage(Connectable):
         # still reached, and a call does not give up before its time. The pauses shrink towards the deadline, so the
         # attempts end when less time is left than the shortest pause.
         if left <= (0.0 if immediate else FIRST_PAUSE):
-            raise gave_up(problem, retries.what, self.url, now - retries.started) from problem
+            # The frames of the last attempt belong to this library and to asyncio. Users would have to read 60 lines to
+            # reach the error of their own call.
+            cause = problem.with_traceback(None)
+            raise gave_up(problem, retries.what, self.url, now - retries.started) from cause
         await asyncio.sleep(0.0 if immediate else min(retries.pauses.next(), left / 2))
 
     # Streams, channels and keys
@@ -373,6 +376,13 @@ class ServerStorage(Connectable):
 def servers_of(storage: ServerStorage) -> Servers:
     """Return the internals of a storage, for the layers above."""
     return storage._servers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+
+
+async def close_owned(storage: Storage, reason: str) -> None:
+    """Close a storage that its user does not know. Later calls raise QueueClosed with this reason."""
+    if isinstance(storage, ServerStorage):
+        servers_of(storage).closed_reason = reason
+    await storage.close()
 
 
 async def find_keys(storage: ServerStorage, match: str) -> list[bytes]:

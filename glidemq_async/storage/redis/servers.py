@@ -26,6 +26,8 @@ class Servers(ABC):
         self.home: asyncio.AbstractEventLoop | None = None
         """The event loop of the first use, also after the end."""
         self.closed = False
+        self.closed_reason = f"the storage {url} is closed; open another one or use clone()"
+        """The text of the error of calls after the end. The owner of the storage replaces it when it closes."""
         self.lean = False
         """True if connections are used without checks: the first call of each one is sent immediately."""
         self.hub = SubscriptionHub(self)
@@ -93,7 +95,7 @@ class Servers(ABC):
         """Tie the servers to the running loop, or refuse another one."""
         loop = asyncio.get_running_loop()
         if self.closed:
-            raise QueueClosed(f"the storage {self.url} is closed; open another one or use clone()")
+            raise QueueClosed(self.closed_reason)
         if self.home is None:
             self.home = loop
         # Sockets, futures and locks of the nodes belong to the loop of the first use. A call in another loop would wait

@@ -23,6 +23,13 @@ def test_a_dataclass_becomes_an_object() -> None:
     assert found == {"at": "2026-11-26T12:05:00Z", "lasts": 1.5, "parts": [1, None, True]}
 
 
+def test_a_stored_instant_has_milliseconds() -> None:
+    at = datetime(2026, 11, 26, 12, 5, 1, 340_000, tzinfo=UTC)
+    assert as_document(at) == "2026-11-26T12:05:01.340Z"
+    # An instant of a payload keeps what it has.
+    assert as_document(at.replace(microsecond=340_001)) == "2026-11-26T12:05:01.340001Z"
+
+
 def test_every_payload_can_be_shown() -> None:
     payload = {1: b"\xff", "id": UUID(int=1), "far": float("inf"), "set": {2, 1}, "naive": datetime(2026, 1, 1)}  # noqa: DTZ001
     found = json.loads(json.dumps(as_document(payload), allow_nan=False))
