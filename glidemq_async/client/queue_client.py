@@ -276,10 +276,10 @@ class QueueClient:
                 f'queue {self.queue!r} is of mode "global": key={key!r} would have no effect; leave it out'
             )
 
-    async def close(self, reason: str) -> None:
+    async def close(self, reason: str | None = None) -> None:
         """Stop listening, and close the storage if it was opened here. Idempotent.
 
-        Later calls over that storage, for example of jobs, raise QueueClosed with this reason.
+        Later calls over that storage, for example of jobs, raise QueueClosed with the reason.
         """
         # The storage comes last: the two parts before it make their last calls over it.
         if self.warm_runs is not None:

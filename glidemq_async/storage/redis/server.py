@@ -378,9 +378,9 @@ def servers_of(storage: ServerStorage) -> Servers:
     return storage._servers  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
 
 
-async def close_owned(storage: Storage, reason: str) -> None:
-    """Close a storage that its user does not know. Later calls raise QueueClosed with this reason."""
-    if isinstance(storage, ServerStorage):
+async def close_owned(storage: Storage, reason: str | None) -> None:
+    """Close a storage that its user does not know. Later calls raise QueueClosed with the reason, if there is one."""
+    if reason is not None and isinstance(storage, ServerStorage):
         servers_of(storage).closed_reason = reason
     await storage.close()
 

@@ -18,6 +18,10 @@ async def takes_nothing() -> None: ...
 async def takes_two(first: object, second: object) -> None: ...
 
 
+NOTHING: Any = takes_nothing
+TWO: Any = takes_two
+
+
 def plainly_takes_nothing() -> None: ...
 
 
@@ -25,9 +29,15 @@ async def takes_a_keyword(*, job: object) -> None: ...
 
 
 class Handlers:
-    async def missing_self(job: object) -> None: ...  # type: ignore[misc] # noqa: N805 # pyright: ignore[reportSelfClsParameterName, reportGeneralTypeIssues]
+    async def missing_self(job: object) -> None: ...  # noqa: N805 # pyright: ignore[reportSelfClsParameterName, reportGeneralTypeIssues]
 
     async def good(self, job: object) -> None: ...
+
+
+def takes_any(*_jobs: object) -> None: ...
+
+
+def takes_more(_job: object, _other: int = 1) -> None: ...
 
 
 class Own(InlineExecutor):
@@ -66,13 +76,13 @@ def test_a_handler_that_cannot_take_a_job_is_refused(handler: Any, executor: Any
 
 def test_a_batch_handler_takes_a_list() -> None:
     with pytest.raises(TypeError, match="calls it with a list of jobs"):
-        Worker("q", takes_nothing, "memory://", batch=BatchOptions(size=2, wait=1))
+        Worker("q", NOTHING, "memory://", batch=BatchOptions(size=2, wait=1))
 
 
 @pytest.mark.parametrize(
     "handler",
     [
-        print, str, partial(takes_two, 1), lambda *_: None, lambda _job, other=1: other, Handlers().good, Mock(),
+        print, str, partial(takes_two, 1), takes_any, takes_more, Handlers().good, Mock(),
         AsyncMock(), injecting(takes_two),
     ],
 )  # fmt: skip
@@ -81,4 +91,4 @@ def test_a_handler_that_may_take_a_job_is_accepted(handler: Any) -> None:
 
 
 def test_an_executor_of_the_user_decides_what_it_passes() -> None:
-    Worker("q", takes_two, "memory://", executor=Own())
+    Worker("q", TWO, "memory://", executor=Own())
