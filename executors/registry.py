@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from types import FunctionType, MethodType
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from glidemq_async.executors.calls import is_coroutine_function
 from glidemq_async.executors.inline import InlineExecutor
@@ -82,12 +82,13 @@ def check_parameters(handler: Callable[..., Any], executor: Executor, value: str
     kinds: list[type] = [InlineExecutor, ThreadExecutor]
     if (loaded := sys.modules.get("glidemq_async.executors.subprocess")) is not None:
         kinds.append(loaded.SubprocessExecutor)
-    function = cast("partial[Any]", handler).func if isinstance(handler, partial) else handler
+    given: Any = handler
+    function: Any = given.func if isinstance(given, partial) else handler
     # Decorators may show another signature than they have.
     is_plain = isinstance(function, FunctionType | MethodType) and not hasattr(function, "__wrapped__")
     if type(executor) not in kinds or not is_plain or hasattr(function, "__signature__"):
         return
-    signature = inspect.signature(cast("Callable[..., Any]", handler))
+    signature = inspect.signature(handler)
     try:
         signature.bind(None)
     except TypeError as error:
