@@ -322,8 +322,8 @@ class ServerStorage(Connectable):
         # still reached, and a call does not give up before its time. The pauses shrink towards the deadline, so the
         # attempts end when less time is left than the shortest pause.
         if left <= (0.0 if immediate else FIRST_PAUSE):
-            # The frames of the last attempt belong to this library and to asyncio. They are about 60 lines above the error
-            # of the call.
+            # The frames of the last attempt belong to this library and to asyncio. They are about 60 lines above the
+            # error of the call.
             cause = problem.with_traceback(None)
             raise gave_up(problem, retries.what, self.url, now - retries.started) from cause
         await asyncio.sleep(0.0 if immediate else min(retries.pauses.next(), left / 2))
