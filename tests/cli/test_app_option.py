@@ -116,7 +116,7 @@ NO_INTEGER = "Input should be a valid integer, unable to parse string as an inte
         (("mail", "send", "--args", "[7]", "--kwargs", '{"at": "2030-01-31"}'), "argument 'to' must be str, got 7"),
         (("mail", "send", "--args", '["ada"]'), "missing a required argument: 'at' (give its arguments"),
         (("mail", "send", "--args", '["ada", "soon"]'), "argument 'at' of task 'send' cannot be read"),
-        (("mail", "send", *CALL[:3], '{"at": "2030-01-31", "cc": 1}'), "unexpected keyword argument 'cc'"),
+        (("mail", "send", *CALL[:3], '{"at": "2030-01-31", "cc": 1}'), "unexpected argument 'cc'"),
         (("mail", "send", '{"to": "ada"}'), "missing a required argument: 'at'"),
         (("mail", "send", '{"a": "ada"}'), "must be a call"),
         (
