@@ -30,7 +30,7 @@ _HELLO_LIMIT: Final = 1024 * 1024
 _END_SECONDS: Final = 2.0
 """Maximum time in which a child must end after a request."""
 _IDLE_SECONDS: Final = 0.5
-"""Maximum time in which idle children must end when the pool is stopped immediately."""
+"""Maximum time in which idle and retired children must end when the pool is stopped immediately."""
 _FIRST_PAUSE: Final = 0.1
 _LONGEST_PAUSE: Final = 5.0
 """Pause before a child is started after a failed start; doubled for each further failure."""
@@ -100,6 +100,7 @@ class Pool:
         self._guard_starts = asyncio.Lock()
         self._children: set[PooledChild] = set()
         self._ending: set[asyncio.Future[Ending]] = set()
+        self._retired: set[asyncio.Future[Ending]] = set()
         self._idle: list[PooledChild] = []
         self._waiters: deque[asyncio.Future[PooledChild]] = deque()
         self._starts: set[asyncio.Task[None]] = set()
@@ -133,6 +134,8 @@ class Pool:
         """Ask a child to end, and replace it by another one."""
         self._forget(child)
         child.channel.send("stop")
+        self._retired.add(child.ending)
+        child.ending.add_done_callback(self._retired.discard)
         asyncio.get_running_loop().call_later(_END_SECONDS, self.signal, child, signal.SIGKILL)
         # Start the replacement now, so that the next job need not wait for it.
         self._grow(spare=1)
@@ -156,7 +159,7 @@ class Pool:
         await self._cancel_starts()
         while self._waiters:
             self._refuse(ExecutorError("the subprocess executor was stopped"))
-        await self._stop_idle(max(grace, _IDLE_SECONDS))
+        await self._stop_unused(max(grace, _IDLE_SECONDS))
         # Ends every process below it, also those that `retire` and `end` have removed from the tables.
         await self._guard.stop()
         for child in list(self._children):
@@ -170,12 +173,12 @@ class Pool:
             start.cancel()
         await asyncio.gather(*self._starts, return_exceptions=True)
 
-    async def _stop_idle(self, seconds: float) -> None:
-        idle = [child.ending for child in self._idle]
+    async def _stop_unused(self, seconds: float) -> None:
+        """Give idle children and those that `retire` has asked to end the time to export their spans."""
         for child in self._idle:
             child.channel.send("stop")
-        if idle:
-            await asyncio.wait(idle, timeout=seconds)
+        if unused := [*(child.ending for child in self._idle), *self._retired]:
+            await asyncio.wait(unused, timeout=seconds)
 
     # -- handing out ------------------------------------------------------------------------------------------------
 

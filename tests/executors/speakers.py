@@ -179,14 +179,20 @@ def current_span(job: AnyJob) -> bool:
 
 
 def export_late(job: AnyJob) -> None:
-    """Make a span that is exported some time later."""
+    """Make a span that is exported some time later. Its export takes the seconds in the data."""
     from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
-    out = open(job.data, "a", encoding="utf-8")  # noqa: SIM115 - it is written to at the end of the process
+    path, seconds = job.data
+    out = open(path, "a", encoding="utf-8")  # noqa: SIM115 - it is written to at the end of the process
+
+    def text_of(span: ReadableSpan) -> str:
+        time.sleep(seconds)
+        return f"{span.name}\n"
+
     provider = TracerProvider()
-    exporter = ConsoleSpanExporter(out=out, formatter=lambda span: span.name + "\n")
+    exporter = ConsoleSpanExporter(out=out, formatter=text_of)
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=60_000))
     trace.set_tracer_provider(provider)
     trace.get_tracer("child").start_span("inner").end()

@@ -82,6 +82,15 @@ async def test_without_a_span_the_process_has_none(queue: AnyQueue) -> None:
 async def test_spans_are_exported_before_a_process_ends(queue: AnyQueue, tmp_path: Path) -> None:
     note = tmp_path / "spans"
     async with worker_of(queue, speakers.by_name, executor=SubprocessExecutor(1, max_jobs=1)):
-        await queue.add_and_wait("export_late", str(note), wait_timeout=20)
+        await queue.add_and_wait("export_late", [str(note), 0], wait_timeout=20)
         await queue.add_and_wait("modules", wait_timeout=20)
+    assert note.read_text() == "inner\n"
+
+
+async def test_a_process_that_ends_after_its_last_job_exports_its_spans_although_the_worker_closes(
+    queue: AnyQueue, tmp_path: Path
+) -> None:
+    note = tmp_path / "spans"
+    async with worker_of(queue, speakers.by_name, executor=SubprocessExecutor(1, max_jobs=1)):
+        await queue.add_and_wait("export_late", [str(note), 0.2], wait_timeout=20)
     assert note.read_text() == "inner\n"
