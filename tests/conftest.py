@@ -8,7 +8,7 @@ import hashlib
 import inspect
 import warnings
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
@@ -28,6 +28,9 @@ REDIS7_SHARE = 3
 IN_TURN = ("redis", "unix", "file", "sentinel")
 """Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
 others at night."""
+PARAMETERS_SHARE = 4
+"""A test that runs everywhere uses all its sets of parameters on two stores. On the others, and in the short selection,
+it uses one of this many sets in each run, and the others at night."""
 _HELD = pytest.StashKey[Resources]()
 _ENDED = pytest.StashKey[deque[str]]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
@@ -60,10 +63,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for name in names:
         marks = [_MARKS[name]] if name in _MARKS else []
         marks += [pytest.mark.slow] if name in nightly and not only else []
-        # Tests that run everywhere are also the short selection, on the storage that starts fastest.
-        marks += [pytest.mark.smoke] if name == "memory" and everywhere else []
         params.append(pytest.param(name, marks=marks))
     metafunc.parametrize("store", params, indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    seen: Counter[tuple[str, object]] = Counter()
+    for item in items:
+        if not (isinstance(item, pytest.Function) and "store" in item.fixturenames):
+            continue
+        if item.get_closest_marker("everywhere") is None:
+            continue
+        store = item.callspec.params["store"]
+        kind = (f"{item.path}::{item.originalname}", store)
+        is_used = seen[kind] % PARAMETERS_SHARE == 0
+        seen[kind] += 1
+        if store == "memory" and is_used:
+            # Tests that run everywhere are also the short selection, on the storage that starts fastest.
+            item.add_marker(pytest.mark.smoke)
+        elif store not in all_stores.ON_TWO and not is_used:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session")

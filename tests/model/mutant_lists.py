@@ -30,7 +30,6 @@ DAILY: Final = frozenset(
         "a flag replaces the others",
         "a chunk of a run that lost its job is stored",
         "a step of a run that lost its job is recorded",
-        "a removed job keeps its journal",
     }
 )
 """Mutants that the first seeds detect within a few seconds. The nightly run tries all mutants."""

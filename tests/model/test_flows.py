@@ -15,10 +15,10 @@ from tests.model.running import library
 
 STEPS: Final = 150
 SEEDS: Final = 20
-FLOWS: Final = 6_000
-"""Random flows of a day, divided into parts that may run in different processes. A night has three times as many."""
+FLOWS: Final = 4_000
+"""Random flows of a day, divided into parts that may run in different processes. A night has 4.5 times as many."""
 PARTS: Final = 4
-NIGHT_PARTS: Final = 12
+NIGHT_PARTS: Final = 18
 MUTANT_SEEDS: Final = 60
 RARE: Final = frozenset(
     {
