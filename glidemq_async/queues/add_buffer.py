@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from glidemq_async._internal import failpoints
 from glidemq_async._internal.continued_work import ContinuedWork
+from glidemq_async._internal.loops import elsewhere
 from glidemq_async.client.queue_client import QueueClient
 from glidemq_async.errors import IncompatibleQueueError, QueueClosed
 from glidemq_async.functions.add import AddRequest
@@ -80,13 +81,18 @@ def split_into_calls(jobs: Sequence[AddRequest]) -> Iterator[Sequence[AddRequest
 # is repeated after an error, or if it ends early and the rest of its jobs is sent later. So only single plain jobs are
 # sent in two calls: they come from different callers, and concurrent adds have no order.
 class CallBuffer(ABC):
-    """The buffer of the adds of one client and one durability. `owner` is the name of the client in errors."""
+    """The buffer of the adds of one client and one durability.
+
+    `owner` is the name of the client in errors, and `loop` is its event loop. Without one, the buffer belongs to the
+    loop of its first add.
+    """
 
     _shares_calls: ClassVar = False
     """True if many callers may share two calls in flight."""
 
-    def __init__(self, owner: str, wait: Wait) -> None:
+    def __init__(self, owner: str, wait: Wait, loop: asyncio.AbstractEventLoop | None) -> None:
         self._owner = owner
+        self._loop = loop
         self._wait: Wait = wait
         self._line: deque[_Entry] = deque()
         self._max_added = MAX_JOBS
@@ -113,6 +119,7 @@ class CallBuffer(ABC):
         # must not overtake other adds, so it is taken only when no call is in flight and the buffer is empty.
         # `_sending` is set before the await, so an add that comes during the call goes into the buffer, and `_send_on`
         # sends it afterwards.
+        self._running_loop()
         if self._sending or self._crowded or self._closed:
             added = await self.submit([job])
             if added.errors:
@@ -131,6 +138,7 @@ class CallBuffer(ABC):
 
         After a cancellation `sent` has the future of the reply, if the job was sent or may be.
         """
+        self._running_loop()
         if self._sending or self._crowded or self._closed or failpoints.armed or not self._sends_at_once():
             future = self.submit([job])
             sent.append(future)
@@ -170,11 +178,22 @@ class CallBuffer(ABC):
         """
         if self._closed:
             raise QueueClosed(f"{self._owner} is closed; create a new one")
-        entry = _entry(jobs, in_order=in_order)
+        entry = _entry(jobs, self._running_loop(), in_order=in_order)
         self._line.append(entry)
         if not self._sending or self._may_send_beside():
             self._send_on()
         return entry.future
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        """Return the running loop. Raises RuntimeError if it is not the one of this buffer."""
+        # A job from another loop could be sent by this one. The reply would then reach a future of the other loop from
+        # this thread, and that loop might not notice.
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            if self._loop is not None:
+                raise elsewhere(self._loop, self._owner)
+            self._loop = loop
+        return loop
 
     async def close(self) -> None:
         """Refuse further jobs, and wait for the replies of those in the buffer."""
@@ -321,7 +340,7 @@ class CallBuffer(ABC):
             start = end
 
     async def _send_singly(self, batch: Sequence[_Entry]) -> None:
-        singles = [[_entry([job]) for job in entry.jobs] for entry in batch]
+        singles = [[_entry([job], self._running_loop()) for job in entry.jobs] for entry in batch]
         try:
             for of_entry in singles:
                 for single in of_entry:
@@ -340,7 +359,7 @@ class Adder(CallBuffer):
     _shares_calls = True
 
     def __init__(self, client: QueueClient, wait: Wait) -> None:
-        super().__init__(f"queue {client.queue!r}", wait)
+        super().__init__(f"queue {client.queue!r}", wait, client.loop)
         self._client = client
         storage = client.storage
         self._store = storage if wait == "default" and isinstance(storage, PromptStore) else None
@@ -367,10 +386,10 @@ class Adder(CallBuffer):
             await self._client.open_again(meant)
 
 
-def _entry(jobs: Sequence[AddRequest], *, in_order: bool = False) -> _Entry:
+def _entry(jobs: Sequence[AddRequest], loop: asyncio.AbstractEventLoop, *, in_order: bool = False) -> _Entry:
     size = len(jobs[0].data) if len(jobs) == 1 else sum([len(job.data) for job in jobs])
     is_plain = len(jobs) == 1 and not (jobs[0].id or jobs[0].extra or in_order)
-    return _Entry(jobs, size, asyncio.get_running_loop().create_future(), is_plain)
+    return _Entry(jobs, size, loop.create_future(), is_plain)
 
 
 def _refuse(batch: Sequence[_Entry], error: BaseException) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -22,8 +23,10 @@ _log = logging.getLogger(__name__)
 class PublishBuffer(CallBuffer):
     """The buffer of the messages of one topic and one durability. A request has the subject as name."""
 
-    def __init__(self, topic: str, calls: TopicCalls, kept: Kept, wait: Wait) -> None:
-        super().__init__(f"topic {topic!r}", wait)
+    def __init__(
+        self, topic: str, calls: TopicCalls, kept: Kept, wait: Wait, loop: asyncio.AbstractEventLoop | None
+    ) -> None:
+        super().__init__(f"topic {topic!r}", wait, loop)
         self._calls = calls
         self._kept = kept
 

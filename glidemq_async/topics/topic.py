@@ -224,7 +224,7 @@ class Topic(Connectable):
         buffer = self._buffers.get(durability)
         if buffer is None:
             checked_durability("durability", durability)
-            buffer = PublishBuffer(self._name, self._functions.topics, self._kept, durability)
+            buffer = PublishBuffer(self._name, self._functions.topics, self._kept, durability, self._loop)
             self._buffers[durability] = buffer
         return buffer
 

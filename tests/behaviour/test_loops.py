@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from glidemq_async import Queue, QueueEvents, Worker
-from glidemq_async.storage import MemoryStorage
+from glidemq_async.storage import MemoryStorage, open_storage
+from tests.support import servers
 
 
 async def scenario(storage: MemoryStorage) -> list[Any]:
@@ -54,6 +55,28 @@ async def test_a_storage_of_another_loop_is_refused_with_the_remedy() -> None:
                 return await use(twin)
 
         assert await asyncio.to_thread(asyncio.run, use_clone()) == "added"
+
+
+@pytest.mark.parametrize("is_bulk", [False, True])
+async def test_an_add_of_another_loop_is_refused_while_adds_of_this_one_are_sent(is_bulk: bool) -> None:
+    """The other add must not wait among the adds of this loop, which would send it."""
+    async with (
+        servers.standalone() as server,
+        open_storage(server.url) as storage,
+        Queue[Any, Any]("q", storage) as queue,
+    ):
+
+        async def add_there() -> object:
+            return await (queue.add_bulk([("n", 1)]) if is_bulk else queue.add("n"))
+
+        await server.command("CLIENT", "PAUSE", "10000", "WRITE")
+        sent = asyncio.create_task(queue.add("n"))
+        await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="queue 'q' was opened in another event loop"):
+            await asyncio.wait_for(asyncio.to_thread(asyncio.run, asyncio.wait_for(add_there(), 5)), 10)
+        await server.command("CLIENT", "UNPAUSE")
+        await sent
+        assert await queue.count() == 1
 
 
 async def test_the_default_storage_is_in_the_users_state_directory(
