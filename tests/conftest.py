@@ -29,8 +29,8 @@ IN_TURN = ("redis", "unix", "file", "sentinel")
 """Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
 others at night."""
 PARAMETERS_SHARE = 4
-"""A test that runs everywhere uses all its sets of parameters on two stores. On the others, and in the short selection,
-it uses one of this many sets in each run, and the others at night."""
+"""A test that runs everywhere uses all its sets of parameters on the embedded store. On the others, and in the short
+selection, it uses one of this many sets in each run, and the others at night."""
 _HELD = pytest.StashKey[Resources]()
 _ENDED = pytest.StashKey[deque[str]]()
 _MARKS = {"redis7": pytest.mark.redis7, "cluster": pytest.mark.cluster, "sentinel": pytest.mark.sentinel}
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if store == "memory" and is_used:
             # Tests that run everywhere are also the short selection, on the storage that starts fastest.
             item.add_marker(pytest.mark.smoke)
-        elif store not in all_stores.ON_TWO and not is_used:
+        elif store != "memory" and not is_used:
             item.add_marker(pytest.mark.slow)
 
 
