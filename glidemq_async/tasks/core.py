@@ -59,6 +59,12 @@ class CronTask:
     schedule: Schedule
 
 
+_CLOSED: Final = (
+    "the app is closed, and with it the jobs that it returned; open it again, and get the job with "
+    "mq.queue(name).get_job(id)"
+)
+
+
 @dataclass(slots=True, kw_only=True)
 class AppSettings:
     """The options of an app, validated."""
@@ -331,10 +337,7 @@ class AppCore:
         await self._listening.close()
         async with AsyncExitStack() as closing:  # closes each queue even after a cancellation
             if storage is not None and storage is not self._given:
-                reason = (
-                    "the app is closed, and with it the jobs that it returned; open it again, and get the job with "
-                )
-                closing.push_async_callback(close_owned, storage, f"{reason}mq.queue(name).get_job(id)")
+                closing.push_async_callback(close_owned, storage, _CLOSED)
             for opened in (*queues.values(), *topics.values()):
                 closing.push_async_callback(opened.close)
         # A module may keep a queue that it has declared. It works again when the app is opened again.
