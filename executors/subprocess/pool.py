@@ -174,7 +174,7 @@ class Pool:
         await asyncio.gather(*self._starts, return_exceptions=True)
 
     async def _stop_unused(self, seconds: float) -> None:
-        """Give idle children and those that `retire` has asked to end the time to export their spans."""
+        """Wait until the idle and the retired children have exported their spans and ended, at most this long."""
         for child in self._idle:
             child.channel.send("stop")
         if unused := [*(child.ending for child in self._idle), *self._retired]:

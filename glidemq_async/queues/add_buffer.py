@@ -119,12 +119,12 @@ class CallBuffer(ABC):
         # must not overtake other adds, so it is taken only when no call is in flight and the buffer is empty.
         # `_sending` is set before the await, so an add that comes during the call goes into the buffer, and `_send_on`
         # sends it afterwards.
-        self._running_loop()
         if self._sending or self._crowded or self._closed:
             added = await self.submit([job])
             if added.errors:
                 raise added.errors[0]
             return added
+        self._running_loop()
         self._sending = True
         self._all_sent.clear()
         try:
@@ -138,12 +138,12 @@ class CallBuffer(ABC):
 
         After a cancellation `sent` has the future of the reply, if the job was sent or may be.
         """
-        self._running_loop()
         if self._sending or self._crowded or self._closed or failpoints.armed or not self._sends_at_once():
             future = self.submit([job])
             sent.append(future)
             added = await asyncio.shield(future)
         else:
+            self._running_loop()
             self._sending = True
             self._all_sent.clear()
             work = ContinuedWork(self._add_one(job))
@@ -186,8 +186,8 @@ class CallBuffer(ABC):
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop. Raises RuntimeError if it is not the one of this buffer."""
-        # A job from another loop could be sent by this one. The reply would then reach a future of the other loop from
-        # this thread, and that loop might not notice.
+        # This loop could send a job from another loop. It would then set the result of a future of the other loop from
+        # this thread, and the other loop might not wake up.
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             if self._loop is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import Queue, QueueEvents, Worker
+from glidemq_async import Queue, QueueEvents, Topic, Worker
 from glidemq_async.storage import MemoryStorage, open_storage
 from tests.support import servers
 
@@ -77,6 +77,20 @@ async def test_an_add_of_another_loop_is_refused_while_adds_of_this_one_are_sent
         await server.command("CLIENT", "UNPAUSE")
         await sent
         assert await queue.count() == 1
+
+
+async def test_a_queue_and_a_topic_refuse_another_loop_before_they_send() -> None:
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue, Topic("t", storage) as topic:
+        await topic.publish("s", 1)
+
+        async def add_there() -> None:
+            with pytest.raises(RuntimeError, match="queue 'q' was opened in another event loop"):
+                await queue.add("n")
+            with pytest.raises(RuntimeError, match="topic 't' was opened in another event loop"):
+                await topic.publish("s", 2)
+
+        await asyncio.to_thread(asyncio.run, add_there())
+        assert (await queue.add("n")).outcome == "added"
 
 
 async def test_the_default_storage_is_in_the_users_state_directory(
