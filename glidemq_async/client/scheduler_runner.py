@@ -21,6 +21,7 @@ from glidemq_async.functions.calling import Wait
 from glidemq_async.functions.schedulers import DueReply, DueScheduler, Firing
 from glidemq_async.schedules.schedule import FireTimes
 from glidemq_async.schedules.stored_schedule import read_schedule
+from glidemq_async.stored.names import QueueKeys
 
 __all__ = ["SchedulerRunner"]
 
@@ -152,7 +153,8 @@ class SchedulerRunner:
         except Exception as error:  # noqa: BLE001 - one failure must not end the firing of schedulers
             self._failures += 1
             pause = min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10) / 2) * random.uniform(0.5, 1.0)
-            _log.warning("could not fire the schedulers of %s; next attempt in %.1f s: %r", self._base, pause, error)
+            queue = QueueKeys.queue_of(self._base)
+            _log.warning("could not fire the schedulers of queue %s; next attempt in %.1f s: %r", queue, pause, error)
         self._round = None
         if not self._closed:
             now = asyncio.get_running_loop().time()

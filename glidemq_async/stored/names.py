@@ -102,6 +102,11 @@ class QueueKeys:
         prefix, _, queue = base.removesuffix("}").partition(":{")
         return cls(prefix, queue)
 
+    @staticmethod
+    def queue_of(base: str) -> str:
+        """Return the name of the queue with this base key, for messages. Other texts are unchanged."""
+        return base.removesuffix("}").partition(":{")[2] or base
+
     @classmethod
     def pattern(cls, prefix: str) -> str:
         """Return the pattern of SCAN that finds one key of each queue with this prefix; see `found`."""

@@ -17,6 +17,7 @@ from glidemq_async._internal import failpoints
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.lease import Held
 from glidemq_async.storage import Storage
+from glidemq_async.stored.names import QueueKeys
 from glidemq_async.worker import lease_thread
 
 SAFE_SHARE: Final = 0.8
@@ -88,6 +89,8 @@ class LeaseRenewer:
     ) -> None:
         self._storage = storage
         self._base = base
+        self._queue = QueueKeys.queue_of(base)
+        self._has_failed = False
         self._consumer = consumer
         self._info = info
         self._owner = owner
@@ -180,8 +183,12 @@ class LeaseRenewer:
                 )
                 self._report_lost(lost, revoked)
         except Exception as error:  # noqa: BLE001 - renewing never ends before its worker
-            _log.warning("could not renew the leases of queue %s; trying again: %s", self._base, error)
+            _log.warning("could not renew the leases of queue %s; trying again: %s", self._queue, error)
+            self._has_failed = True
             return False
+        if self._has_failed:
+            self._has_failed = False
+            _log.info("renewed the leases of queue %s again", self._queue)
         return True
 
     def _report_lost(self, lost: list[str], revoked: list[str]) -> None:

@@ -29,7 +29,10 @@ _log = logging.getLogger(__name__)
 
 
 class Reports:
-    """Reports errors and the ends of runs. Any part of the worker may report; nothing here calls another part."""
+    """Reports errors and the ends of runs. Any part of the worker may report; nothing here calls another part.
+
+    `worker` is the text that names the worker and its queue in the log.
+    """
 
     def __init__(self, worker: str, listeners: Listeners, instruments: Instruments) -> None:
         self._worker = worker

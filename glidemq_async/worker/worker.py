@@ -96,7 +96,7 @@ class Worker(Runs, Generic[Data, Result]):
         self._executor_use = ExecutorUse(self._executor, self._break)
         self._listeners = Listeners(self._tasks)
         self._slots = Slots(self._concurrency * (batch.size if batch else 1), self._executor)
-        self._reports = Reports(self.name, self._listeners, self._instruments)
+        self._reports = Reports(f"{self.name} of queue {self.queue}", self._listeners, self._instruments)
         self._run, self._runner = self._make_run(cast("Handler", processor))
         self._stop_now = asyncio.Event()
         self._session: Session | None = None

@@ -9,6 +9,7 @@ import pytest
 
 from glidemq_async import Queue, Worker
 from glidemq_async.jobs.job import Job
+from tests.support.helpers import until
 from tests.support.servers import standalone
 
 REFUSED_SECONDS = 2.0
@@ -27,20 +28,23 @@ async def test_a_refused_worker_backs_off_and_recovers(refusal: str, caplog: pyt
         completed = asyncio.Event()
         async with (
             Queue("refused", server.url) as queue,
-            Worker("refused", _nothing, url, handle_signals=False, poll_interval=0.5) as worker,
+            Worker("refused", _nothing, url, handle_signals=False, poll_interval=0.5, lock_duration=1) as worker,
         ):
             worker.on("error", errors.append)
             worker.on("completed", lambda *_: completed.set())
             await server.command("ACL", "SETUSER", "app", refusal)
             await server.command("CLIENT", "KILL", "USER", "app")
             await server.command("CONFIG", "RESETSTAT")
-            caplog.set_level(logging.WARNING, "glidemq_async.worker.reports")
+            caplog.set_level(logging.INFO, "glidemq_async.worker")
             await queue.add("work")
             await asyncio.sleep(REFUSED_SECONDS)
             warnings = [one for one in caplog.records if one.name == "glidemq_async.worker.reports"]
+            assert all(" of queue refused: " in one.getMessage() for one in warnings)
+            assert any(one.startswith("could not renew the leases of queue refused; ") for one in caplog.messages)
             assert 1 <= len(errors) < 30
             assert 1 <= len(warnings) <= 4
             stats = await server.info("stats")
             assert int(stats["total_connections_received"]) < 60
             await server.command("ACL", "SETUSER", "app", ">secret", "+fcall")
             await asyncio.wait_for(completed.wait(), 10)
+            await until(lambda: "renewed the leases of queue refused again" in caplog.messages)

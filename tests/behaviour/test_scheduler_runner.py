@@ -103,13 +103,16 @@ async def test_waiting_schedulers_cost_one_call_per_patrol(
 
 
 @PLACES
-async def test_firing_continues_after_an_outage_of_the_server(relay: Relay, name: str, events: Reader) -> None:
+async def test_firing_continues_after_an_outage_of_the_server(
+    relay: Relay, name: str, events: Reader, caplog: pytest.LogCaptureFixture
+) -> None:
     async with Queue[Any, Any](name, relay) as queue:
         trouble = Trouble(relay, "takeSchedules", StorageUnavailable("away"), 2)
         await queue.upsert_job_scheduler("s", every=0.3, missed="fire-all")
         assert (await events.next()).kind == "added"
         assert trouble.left == 0
         await queue.remove_job_scheduler("s")
+    assert any(line.startswith(f"could not fire the schedulers of queue {name}; ") for line in caplog.messages)
 
 
 @PLACES

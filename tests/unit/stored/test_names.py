@@ -69,3 +69,12 @@ def test_keys_refuse_bad_parts() -> None:
         QueueKeys("glide", "e{mails")
     with pytest.raises(ValueError, match="prefix"):
         QueueKeys("gl:ide", "emails")
+
+
+@given(st.text(plain, min_size=1, max_size=64))
+def test_a_message_names_the_queue_of_a_base_key(text: str) -> None:
+    assert QueueKeys.queue_of(QueueKeys("shop", text).base) == text
+
+
+def test_a_text_without_a_queue_stays_as_it_is() -> None:
+    assert QueueKeys.queue_of("shop") == "shop"
