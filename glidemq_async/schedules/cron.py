@@ -85,12 +85,15 @@ def _checked(text: str, position: int, word: str) -> str:
 
 # croniter reads three kinds of ranges wrongly: one value (1-1 gives every value), a range across the end with a step
 # (22-4/3 gives 22 and 2 instead of 22, 1 and 4), and the rest of a week (1/2 leaves out Sunday). So croniter receives
-# the values of a range. It still reads everything else, and refuses values that are out of range.
+# the values of a range. Its own errors show an expression with other fields, so wrong values are refused here.
 def _checked_item(text: str, position: int, item: str) -> str:
     match = _ITEM.fullmatch(item)
     if match is None:
         raise ValueError(f"cron expression {text!r}: {item!r} is not a valid {_FIELDS[position]}")
     _, first, last, step = match.groups()
+    every = int(step[1:]) if step else 1
+    if not every:
+        raise ValueError(f"cron expression {text!r}: the step of {item!r} must be at least 1")
     if first is None:
         return item
     whole, top = _WHOLE[position], _LAST_WEEKDAY if position == _WEEKDAY else _WHOLE[position][-1]
@@ -98,12 +101,12 @@ def _checked_item(text: str, position: int, item: str) -> str:
     end = _number(text, position, item, last) if last else top if step else begin
     for value in (begin, end):
         if not whole.start <= value <= top:
-            return str(value)  # which croniter refuses
+            allowed = f"from {whole.start} to {top}"
+            raise ValueError(f"cron expression {text!r}: {_FIELDS[position]} must be {allowed}, got {value}")
     if begin == _LAST_WEEKDAY > end and position == _WEEKDAY:
         begin = 0
     values = [*range(begin, end + 1)] or [*range(begin, whole.stop), *range(whole.start, end + 1)]
-    every = int(step[1:]) if step else 1
-    return ",".join(map(str, values[::every])) if every else f"*{step}"
+    return ",".join(map(str, values[::every]))
 
 
 def _number(text: str, position: int, item: str, value: str) -> int:
