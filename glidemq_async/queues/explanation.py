@@ -172,7 +172,7 @@ def _gate(kind: GateKind, text: str, stored: StoredGate) -> ClosedGate:
 
 def without_error(found: Explanation) -> Explanation:
     """Return an explanation without the error of a failed job."""
-    # The text of an ended job is "has failed at <time>: <error>", and only the error can contain ": ".
+    # The text of an ended job is "failed at <time>: <error>", and only the error can contain ": ".
     return _shortened(found, "ended")
 
 
@@ -197,7 +197,7 @@ def _summary(job_id: str, gates: Sequence[ClosedGate]) -> str:
 def _ended(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
     state, reason = stored.detail.split(" ", 1)
     because = f": {reason}" if reason else ""
-    return _gate("ended", f"has {state} at {_at(_instant(stored.since))}{because}", stored)
+    return _gate("ended", f"{state} at {_at(_instant(stored.since))}{because}", stored)
 
 
 def _running(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
@@ -230,7 +230,7 @@ def _delayed(stored: StoredGate, found: StoredExplanation) -> ClosedGate:
 
 
 def _expired(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
-    return _gate("expired", f"has expired at {_at(_instant(stored.since))} and fails with the next claim", stored)
+    return _gate("expired", f"expired at {_at(_instant(stored.since))} and fails with the next claim", stored)
 
 
 def _paused(stored: StoredGate, _: StoredExplanation) -> ClosedGate:
