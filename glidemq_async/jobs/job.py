@@ -262,7 +262,10 @@ class Job(SignalMethods[Data, Result]):
     def _outcome_of(self, ended: Ended) -> Result:
         """Return the result of an ended job, or raise JobFailed."""
         if ended.state == "failed":
-            raise stored_failure(ended.payload, ended.reason)
+            error = stored_failure(ended.payload, ended.reason)
+            # The text is the one of the handler's exception, which does not name the job. A traceback shows the note.
+            error.add_note(f"job {self.id} ({self.name}) of queue {self.queue!r}")
+            raise error
         return self._result_of(ended.payload)
 
     async def get_children_values(self) -> dict[JobRef, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import timedelta
 from statistics import median
 from typing import Any
@@ -38,6 +39,8 @@ async def test_a_failure_reaches_the_waiting_client(queue: AnyQueue) -> None:
                 await waiting
             assert (caught.value.error_type, caught.value.message) == ("LookupError", "no such thing: x")
             assert "raise LookupError" in caught.value.traceback
+            (note,) = caught.value.__notes__
+            assert re.fullmatch(rf"job \S+ \(n\) of queue {queue.name!r}", note)
 
 
 async def test_a_result_can_be_read_again(queue: AnyQueue) -> None:
