@@ -63,7 +63,10 @@ class Payloads:
 
         Raises SerializationError, and PayloadTooLarge with the size and the limit.
         """
-        data = self._dumps(value)
+        try:
+            data = self._dumps(value)
+        except SerializationError as error:
+            raise _named(error, kind, job_id) from error.__cause__
         if self._codecs is not None:
             try:
                 data = self._codecs.encode(data, PayloadContext(base or self._base, kind, name, job_id))
@@ -86,6 +89,16 @@ class Payloads:
                 raise CodecError(f"{what} cannot be decoded: {foreign(data)}") from error
             refused = CodecError if isinstance(error, CodecError) else SerializationError
             raise refused(f"{what} cannot be decoded: {error}") from error
+
+
+def _named(error: SerializationError, kind: PayloadKind, job_id: str) -> SerializationError:
+    """Return the error of a value with the name of the value in its message, instead of a path that is only `$`."""
+    text, path = str(error), error.path
+    # Another serializer has its own messages. A place in the data of an add is shown as the caller has written it.
+    if not text.startswith(f"{path} ") or (kind == "data" and path != "$"):
+        return error
+    place = "" if path == "$" else f", at {path},"
+    return SerializationError(f"{_called(kind, job_id)}{place}{text.removeprefix(path)}", path)
 
 
 def _called(kind: str, job_id: str) -> str:

@@ -83,14 +83,15 @@ def _formatted(error: BaseException) -> str:
     """Return the traceback without the library's frames above the user's function.
 
     If an error of the library involves no function of the user, only its message is returned, because frames of the
-    library would not help. Its cause is shown if that involves a function of the user.
+    library would not help. Its cause is shown if that involves code of the user, and not only installed packages.
     """
     trace = _from_the_users_first(error.__traceback__)
-    if trace is None and isinstance(error, GlideMQError):
+    # The TimeoutError of a run in another process is raised here, where no frame of the user is.
+    if trace is None and isinstance(error, (GlideMQError, TimeoutError)):
         before, how = error.__cause__, _CAUSED
         if before is None and not error.__suppress_context__:
             before, how = error.__context__, _DURING
-        shows = before is not None and _from_the_users_first(before.__traceback__) is not None
+        shows = before is not None and place_of(before)
         about = f"{_formatted(before)}\n{how}\n\n" if before is not None and shows else ""
         return about + "".join(traceback.format_exception_only(error))
     return "".join(traceback.format_exception(type(error), error, trace or error.__traceback__))

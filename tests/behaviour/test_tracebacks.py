@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from glidemq_async import GlideMQ, Job
+from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.tasks import Depends
 from glidemq_async.testing import Harness
 from tests.support.helpers import AnyJob
@@ -98,3 +100,33 @@ async def test_the_cause_of_an_error_of_the_library_keeps_the_frames_of_the_user
     (job,) = await glidemq.drain(app)
     assert any(", in __post_init__" in line for line in lines_of(job)[:2])
     assert "argument 'item' of task 'takes_item' cannot be read" in (job.stacktrace or "")
+
+
+def sleeps() -> None:
+    threading.Event().wait(60)
+
+
+async def test_a_timeout_in_another_process_has_only_its_message(glidemq: Harness) -> None:
+    app = glidemq.use(GlideMQ())
+    await app.task(executor=SubprocessExecutor(1, grace=0.1), timeout=0.1)(sleeps).add()
+    (job,) = await glidemq.drain(app)
+    assert (job.stacktrace or "").strip() == "TimeoutError: the run took longer than its timeout of 0.1 s"
+
+
+@pytest.mark.parametrize("tier", ["inline", "subprocess"])
+async def test_a_result_that_cannot_be_stored_has_no_frames_of_the_encoder(glidemq: Harness, tier: str) -> None:
+    app = glidemq.use(GlideMQ())
+    await app.task(executor=tier)(returns_an_object_later if tier == "inline" else returns_an_object).add()
+    (job,) = await glidemq.drain(app)
+    assert (job.failed_reason or "").startswith(
+        f"SerializationError: result of job {job.id}, at $.deep[0], cannot be encoded as msgpack: found an object; send"
+    )
+    assert lines_of(job) == []
+
+
+def returns_an_object() -> Any:
+    return {"deep": [object()]}
+
+
+async def returns_an_object_later() -> Any:
+    return returns_an_object()
