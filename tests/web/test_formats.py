@@ -6,6 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from glidemq_async import Backoff
+from glidemq_async.ops.documents import as_document
+
 pytest.importorskip("starlette")
 pytest.importorskip("jinja2")
 
@@ -45,6 +48,29 @@ def test_numbers() -> None:
     assert formats.rate(0.031) == "0.03"
     assert formats.size(3.4 * 1024**2) == "3.4 MiB"
     assert formats.duration(None) == formats.number(None) == formats.size(None) == formats.DASH
+
+
+@pytest.mark.parametrize(
+    ("backoff", "text"),
+    [
+        (Backoff.fixed(5), "5.0 s"),
+        (
+            Backoff.exponential(0.2, max=60, jitter=0.2),
+            "200 ms, then 2 times as long after each failure, at most 1 min",
+        ),
+        (Backoff.custom("polite"), "custom: polite"),
+    ],
+)
+def test_a_backoff_is_a_sentence(backoff: Backoff, text: str) -> None:
+    shown = formats.option("backoff", as_document(backoff))
+    assert isinstance(shown, str)
+    assert shown.startswith(text)
+    assert ("varied by up to 20 %" in shown) == bool(backoff.jitter)
+
+
+def test_options_in_seconds_have_a_unit() -> None:
+    assert formats.option("timeout", 90.0) == "1 min 30 s"
+    assert formats.option("priority", 90) == 90
 
 
 def test_a_large_integer_keeps_every_digit() -> None:

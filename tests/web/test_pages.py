@@ -18,6 +18,8 @@ import httpx2
 from starlette.requests import HTTPConnection
 
 from glidemq_async import GlideMQ
+from glidemq_async.errors import JobNotFound
+from glidemq_async.ops import Ops
 from glidemq_async.ops.access import Identity
 from glidemq_async.storage import Storage
 from glidemq_async.stored.record import State
@@ -123,6 +125,21 @@ async def test_empty_pages_teach(bare: GlideMQ[Any]) -> None:
             assert reply.status_code == 200, path
         assert "glidemq add" in (await client.get("/")).text
         assert "glidemq worker" in (await client.get("/workers")).text
+        assert 'href="/jobs?filter=state%3Afailed"' in (await client.get("/dead-letters")).text
+
+
+async def test_the_overview_marks_changes_that_were_refused(bare: GlideMQ[Any]) -> None:
+    async with served(bare) as client:
+        async with Ops.of(bare) as ops:
+            await bare.queue("mail").add("send")
+            await ops.pause("mail")
+            with pytest.raises(JobNotFound):
+                await ops.revoke("mail", "999")
+        recent = re.search(r'id="recent".*?</section>', (await client.get("/")).text, re.DOTALL)
+        assert recent
+        refused, paused = re.findall("<tr>.*?</tr>", recent[0], re.DOTALL)
+        assert ("revoke" in refused, "error" in refused) == (True, True)
+        assert ("pause" in paused, "error" in paused) == (True, False)
 
 
 async def test_texts_of_jobs_are_escaped(bare: GlideMQ[Any]) -> None:

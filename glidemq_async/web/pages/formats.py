@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final, cast
 
 from glidemq_async.ops.documents import as_document
 
 DASH: Final = "\N{EN DASH}"
 """Stands for a value that is not known."""
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"))
+_IN_SECONDS: Final = frozenset({"delay", "timeout", "ttl", "lock_duration", "result_ttl"})
+"""Options of a job whose values are seconds."""
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -97,3 +99,25 @@ def size(count: float | None) -> str:
 def pretty(value: object) -> str:
     """Return a payload as indented JSON. Numbers keep every digit, because no script handles them."""
     return json.dumps(as_document(value), ensure_ascii=False, indent=2)
+
+
+def option(name: str, value: object) -> object:
+    """Return the document of an option of a job as a text, if a text is easier to read, and otherwise unchanged."""
+    if name in _IN_SECONDS and isinstance(value, (int, float)):
+        return duration(value)
+    if name == "backoff" and isinstance(value, dict):
+        return _backoff(cast("dict[str, Any]", value))
+    return value
+
+
+def _backoff(found: dict[str, Any]) -> str:
+    if found["kind"] == "custom":
+        return f"custom: {found['name']}"
+    parts = [duration(found["initial"])]
+    if found["kind"] == "exponential":
+        parts.append(f"then {found['factor']:g} times as long after each failure")
+    if found["max"] is not None:
+        parts.append(f"at most {duration(found['max'])}")
+    if found["jitter"]:
+        parts.append(f"varied by up to {percent(found['jitter'])}")
+    return ", ".join(parts)

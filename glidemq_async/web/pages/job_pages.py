@@ -221,7 +221,8 @@ def _actions(state: str) -> list[tuple[str, str, str]]:
 
 
 def _options(detail: JobDetail) -> dict[str, object]:
-    return {name: as_document(value) for name, value in detail.options.items() if name != "key"}
+    documents = {name: as_document(value) for name, value in detail.options.items() if name != "key"}
+    return {name: formats.option(name, value) for name, value in documents.items()}
 
 
 def _short(value: object) -> str:
