@@ -132,10 +132,16 @@ local function write(key, command, remove, widens, flat)
   if widens then redis.call(remove, key, WIDENER) end
 end
 
--- Write the collected jobs.
+-- Return the name of the structure in which the only collected job waits.
+local function structure_of(call)
+  return call.lifo and 'lifo' or call.prioritized and 'prioritized' or 'ready'
+end
+
+-- Write the collected jobs. If there is only one, the call may push it, see compact_pushes.lua.
 function compact_adds.write(base, call)
   if not call.compact then return end
   local seen, many = call.seen, #call.compact >= 2 * MANY
+  if #call.compact == 2 then call.alone, call.alone_in = call.compact, structure_of(call) end
   local is_new = {compact = not seen.compact, lifo = not seen.lifo, prioritized = not seen.prioritized}
   write(queue_flags.create(base, 'compact', seen), 'HSET', 'HDEL', many and is_new.compact, call.compact)
   if call.lifo then

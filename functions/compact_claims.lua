@@ -16,14 +16,18 @@ function compact_claims.size_of(batch, call)
   return bytes
 end
 
--- Start the jobs of a batch for which compact_claims.size_of returns a number.
-function compact_claims.start(base, consumer, batch, call, out)
-  local ids, lines, keys = batch.ids, batch.lines, batch.keys
-  local worker, n, prefix = runs.number_of(base, consumer, call), #ids, keys and 'k' or 'l'
-  local now = digits(call.now)
-  local head, rest = now .. '-' .. runs.block(base), ' ' .. now .. ' ' .. digits(call.lock)
+-- Return the beginning of the tokens of a batch, which end with three digits, from 000 on.
+function compact_claims.token_of(base, keys, call)
+  return (keys and 'k' or 'l') .. digits(call.now) .. '-' .. runs.block(base)
+end
+
+-- Write the runs of a batch. token: of compact_claims.token_of; lock: the lease of the worker, ms
+function compact_claims.write(base, consumer, batch, token, lock, call)
+  local ids, keys = batch.ids, batch.keys
+  local worker, n, head = runs.number_of(base, consumer, call), #ids, string.sub(token, 2)
+  local rest = ' ' .. digits(call.now) .. ' ' .. digits(lock)
   local started, texts, at, line = {}, {}, 0, events.line(call.lines, 'active')
-  local noted, token = #line, prefix .. head
+  local noted = #line
   for i = 1, n do
     local id, nth = ids[i], three_digits(i - 1)
     texts[at + 1], texts[at + 2] = id, token .. nth .. rest
@@ -33,7 +37,13 @@ function compact_claims.start(base, consumer, batch, call, out)
   end
   runs.add(base, started)
   compact.start(base, texts, call.seen)
-  local names = table.concat(ids, ' ')
-  claimed_rows.put_lines(out, token, names, lines)
+end
+
+-- Start the jobs of a batch for which compact_claims.size_of returns a number.
+function compact_claims.start(base, consumer, batch, call, out)
+  local ids, token = batch.ids, compact_claims.token_of(base, batch.keys, call)
+  compact_claims.write(base, consumer, batch, token, call.lock, call)
+  local n, names = #ids, table.concat(ids, ' ')
+  claimed_rows.put_lines(out, token, names, batch.lines)
   out.n, out.tokens[#out.tokens + 1] = out.n + n, claim_tokens.series(token, names)
 end

@@ -86,6 +86,7 @@ FILES: Final = (
     "claim_tokens",
     "claimed_rows",
     "compact_claims",
+    "compact_pushes",
     "claim",
     "direct_claim",
     "warm_runs",

@@ -74,12 +74,16 @@ do
   end
 end
 
--- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it. A worker that
--- holds a timer must call, because it may have no free slot afterwards.
+-- Return true if the worker holds a timer. It must call then, because it may have no free slot after a push.
+function push.holds_timer(base, consumer, seen)
+  local holders = seen.timer and redis.call('HMGET', base .. ':timer', 'first', 'second')
+  return holders and (holders[1] == consumer or holders[2] == consumer)
+end
+
+-- Return true if the next job of the queue is the next entry of `fifo`, and the worker may start it.
 local function may_push(base, consumer, seen)
   if seen.returned or seen.lifo or seen.ready or seen.limits then return false end
-  local holders = seen.timer and redis.call('HMGET', base .. ':timer', 'first', 'second')
-  return not (holders and (holders[1] == consumer or holders[2] == consumer))
+  return not push.holds_timer(base, consumer, seen)
 end
 
 -- Return true if the worker with this channel listens on this server. SPUBLISH also reaches receivers on replicas, but
@@ -168,6 +172,7 @@ function push.prepare(base, consumer, n, call)
   local number, lock = push.accepting(base, consumer)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
+  if call.alone and call.startable == 1 then return push.prepare_compact(base, consumer, number, lock, seen, call) end
   if not (may_push(base, consumer, seen) and push.is_near(base .. ':wake:' .. consumer)) then return nil end
   local rows = push.read_new(base, consumer, n)
   if not rows then return nil end
@@ -204,6 +209,7 @@ end
 
 -- Store a push that was published: its tokens, the claims of jobs with a record, and its events.
 function push.confirm(base, consumer, pushed, call)
+  if pushed.batch then return push.confirm_compact(base, consumer, pushed, call) end
   local tokens, started, line = {}, {}, events.line(call.lines, 'active')
   local claimed = '1 ' .. digits(call.now) .. ' ' .. digits(pushed.lock)
   for i, row in ipairs(pushed.rows) do

@@ -40,7 +40,7 @@ local function call_up(base, consumer, slots, n, call)
   local heard = send(base, consumer, pushed and pushed.message or 'w')
   if pushed and heard and heard > 0 then
     push.confirm(base, consumer, pushed, call)
-  elseif pushed then
+  elseif pushed and pushed.rows then
     push.undo(base, pushed.rows)
   end
   return heard
