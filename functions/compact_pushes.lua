@@ -1,22 +1,23 @@
 -- compact_pushes: starts an added LIFO, prioritized or keyed job on an idle worker without a claim call. push.lua describes
 -- the message and its rules.
--- An add with one compact job pushes it, if no other job of the queue can start. So a claim would start it first too.
+-- An add with one such job pushes it if a claim would start this job first.
 -- The message is published before the job leaves its structure. If it reaches nobody, nothing has to be undone.
 
--- Return true if the job is the only one in its structure. For a keyed job that is the line of the only ready key.
-local function is_alone(base, name, id, key)
-  local members = redis.call('ZRANGE', base .. ':' .. name, '0', '1')
-  if members[1] ~= (key or id) or members[2] then return false end
+-- Return true if the job is the first one of its structure. For a keyed job, its key is the next one, and has no other
+-- waiting job.
+local function is_first(base, name, id, key)
+  local at = name == 'lifo' and '-1' or '0'
+  if redis.call('ZRANGE', base .. ':' .. name, at, at)[1] ~= (key or id) then return false end
   return not key or key_lines.length(base, key) == 1
 end
 
--- Return true if a claim of the worker would start only this job, and the worker may start it now. name: of the
--- structure in which the job waits.
+-- Return true if a claim of the worker would start this job before all others outside of `fifo`, and the worker may
+-- start it now. name: of the structure in which the job waits.
 local function may_push(base, consumer, name, id, key, seen, call)
   if seen.returned or seen.limits or push.holds_timer(base, consumer, seen) then return false end
   if seen.lifo and name ~= 'lifo' or seen.ready and name ~= 'ready' then return false end
   if call.has_own_lease or (key and keyed.is_costly(call.seen)) then return false end
-  return is_alone(base, name, id, key) and push.is_near(base .. ':wake:' .. consumer)
+  return is_first(base, name, id, key) and push.is_near(base .. ':wake:' .. consumer)
 end
 
 -- Prepare the push of a compact job, which is the only job of an add. number, lock: of push.accepting; seen: the
@@ -37,12 +38,14 @@ function push.prepare_compact(base, consumer, number, lock, seen, call)
     token = token, lock = lock}
 end
 
--- Take the only job out of the structure in which it waits.
+-- Take the job out of the structure in which it waits.
 local function take(base, name, id, call)
   if name == 'ready' then
     keyed_claim.pop(base, 1, call)
+  elseif name == 'lifo' then
+    redis.call('ZREM', base .. ':lifo', id)
   else
-    redis.call('ZREM', base .. ':' .. name, id)
+    redis.call('ZREM', base .. ':prioritized', id)
   end
 end
 

@@ -69,19 +69,17 @@ class ClaimingQueue(ChangedQueue):
 
     def push(self, worker: str, lock: int, pushed: Sequence[str]) -> list[Job]:
         """Start the jobs that an add pushed to an idle worker. A claim of this worker would return them."""
-        lines = self.lines()
-        jobs = lines["plain"][: len(pushed)]
-        assert [job.id for job in jobs] == [*pushed], f"{pushed} were pushed, the line is {lines['plain']}"
-        before = [job.id for name in (*RETURNED, "lifo") for job in lines[name]]
+        lines, line, key = self.lines(), self.jobs[pushed[0]].line_name, self.jobs[pushed[0]].key
+        jobs = lines[line][: len(pushed)]
+        assert [job.id for job in jobs] == [*pushed], f"{pushed} were pushed, the line is {lines[line]}"
+        before = [job.id for name in {*RETURNED, "plain", "lifo"} - {line} for job in lines[name]]
         assert not before, f"{before} could start and was passed over for the push of {pushed}"
-        assert not self.startable_keys(), f"a key could start and was passed over for the push of {pushed}"
+        assert not self.startable_keys() - {key}, f"a key could start and was passed over for the push of {pushed}"
         is_held_back = self.paused or self.gate > self.now or any(self.limits)
         assert not is_held_back, f"{pushed} were pushed against a pause or limits"
         for job in jobs:
-            late = job.expires is not None and job.expires <= self.now
-            assert not late, f"job {job.id} was pushed although it has expired"
             assert job.lease is None, f"job {job.id} was pushed although it has a lease of its own"
-            self._start(job, worker, lock)
+            self._take(job, worker, lock)
             job.line = job.line or next(self.line)
         self.claimed_last[worker] = [*self.claimed_last.get(worker, ()), *((job.id, job.fence) for job in jobs)]
         return jobs

@@ -102,8 +102,8 @@ DEFECTS_OF_RUNS: Final[dict[str, tuple[str, str]]] = {
         "    at = at + 2\n",
     ),
     "compact jobs that start together have a wrong lease": (
-        "' ' .. now .. ' ' .. digits(call.lock)\n  local started",
-        "' ' .. now .. ' 99999999'\n  local started",
+        "' ' .. digits(call.now) .. ' ' .. digits(lock)\n  local started",
+        "' ' .. digits(call.now) .. ' 99999999'\n  local started",
     ),
     "compact jobs with a lease of their own start with others": (
         "  if not lines or call.seen.own_leases then",
