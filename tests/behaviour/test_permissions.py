@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from glidemq_async import Job, Queue, QueueEvent, QueueEvents, Worker
+from glidemq_async import Job, JobOptions, Queue, QueueEvent, QueueEvents, Worker
 from glidemq_async.errors import StorageUnavailable
 from glidemq_async.storage.redis import access, subscriptions
 from tests.support.servers import Server, eventually, redis7_binary, standalone
@@ -97,6 +97,24 @@ async def test_a_worker_without_wake_ups_still_becomes_idle(server: Server) -> N
         await without_channels.add("n", 3, delay=0.05)
         await without_channels.resume()
         assert await is_idle()
+
+
+@pytest.mark.parametrize("options", [JobOptions(), JobOptions(priority=1), JobOptions(lifo=True), JobOptions(key="k")])
+async def test_a_job_that_its_user_may_not_push_waits(server: Server, options: JobOptions) -> None:
+    url = await user(server, "~*", "+@all")
+    worker: Worker[int, int] = Worker("q", double, server.url, poll_interval=300)
+    async with worker, Queue[int, int]("q", url) as without_channels, Queue[int, int]("q", server.url) as queue:
+
+        async def is_idle() -> bool:
+            return await server.command("ZCARD", "glide:{q}:idle") == 1
+
+        await eventually(is_idle, "the worker waits")
+        job = await without_channels.add("n", 1, options)
+        assert await is_idle()
+        assert await job.get_state() in {"waiting", "prioritized", "key-waiting"}
+        assert await queue.check() == []
+        await queue.add("n", 2)
+        assert await job.result(10) == 2
 
 
 async def test_the_documented_permissions_are_sufficient(server: Server, caplog: pytest.LogCaptureFixture) -> None:

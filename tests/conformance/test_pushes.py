@@ -161,7 +161,9 @@ async def test_a_worker_that_accepts_no_pushes_is_woken(queue: AnyQueue, idle_wo
     assert [claimed.id for claimed in (await idle_worker.wait()).jobs] == [job.id]
 
 
-@pytest.mark.parametrize("options", [JobOptions(lock_duration=5), JobOptions(priority=1), JobOptions(key="k")])
+@pytest.mark.parametrize(
+    "options", [JobOptions(lock_duration=5), JobOptions(priority=1, ttl=5), JobOptions(key="k", cost=2)]
+)
 async def test_other_jobs_wake_the_worker(queue: AnyQueue, idle_worker: IdleWorker, options: JobOptions) -> None:
     await idle_worker.wait()
     job = await queue.add("n", 1, options)
