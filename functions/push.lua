@@ -11,10 +11,10 @@
 -- `idle`. Its next call has the flag "g" if it has received the push. If it has not, the call returns the jobs. The
 -- message may still arrive later. The worker then ignores it, because it names an older call.
 --
--- Only jobs whose entries this call has appended are pushed. The server replicates the writes of a call together, and a
--- failover may lose the last calls. A failover that loses the push then loses the entries too, and the outcome of the
--- run is refused. If a push claimed an older entry, that entry could wait again after the failover, and another worker
--- could claim it under the same token.
+-- Only jobs that this call has added are pushed: jobs of `fifo`, or one compact job, see compact_pushes.lua. The server
+-- replicates the writes of a call together, and a failover may lose the last calls. A failover that loses the push then
+-- loses the jobs too, and the outcome of the run is refused. If a push claimed an older entry, that entry could wait
+-- again after the failover, and another worker could claim it under the same token.
 
 local push = {}
 -- An add with more arguments or bytes wakes workers instead. They claim in larger batches, and the time that a push

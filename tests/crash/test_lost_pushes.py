@@ -8,11 +8,12 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from contextlib import AsyncExitStack
+from itertools import cycle
 from signal import SIGSTOP
 
 import pytest
 
-from glidemq_async import Job, Queue, Worker
+from glidemq_async import Job, JobOptions, Queue, Worker
 from glidemq_async.storage.redis.library import Library, shipped
 from tests.crash.size import scaled, seconds
 from tests.crash.test_lost_replies import Line, Runs, line
@@ -22,6 +23,7 @@ pytestmark = pytest.mark.crash
 PUSHES = scaled(80)
 KILLS = max(4, min(8, scaled(4)))
 LEASE = 3.0
+KINDS = (JobOptions(), JobOptions(priority=1), JobOptions(lifo=True), JobOptions(key="k"))
 _MISSED = "  local missed = unbroken and read_missed(base, caller, reply, flags)\n"
 #: The library without the repetition of lost pushes.
 FORGETFUL = Library(shipped().text.replace(_MISSED, "  local missed = nil\n"))
@@ -44,7 +46,7 @@ async def add_to_idle_worker(way: Line, pushes: int, draw: random.Random, runs: 
             await asyncio.sleep(0.01)
             if draw.random() < 0.5:
                 way.proxy.lose_push()
-            job = await queue.add("n", number)
+            job = await queue.add("n", number, draw.choice(KINDS))
             assert await job.result(patience) == 1
             number += 1
     return number
@@ -79,11 +81,11 @@ async def start_idle(url: str, queue: str, point: str) -> Process:
     return process
 
 
-async def die_with_push(process: Process, queue: Queue[int, int], point: str) -> Job[int, int]:
+async def die_with_push(process: Process, queue: Queue[int, int], point: str, kind: JobOptions) -> Job[int, int]:
     """Add a job and let the worker to which it is pushed die: at the failpoint, or before it reads its socket."""
     if not point:
         process.send_signal(SIGSTOP)
-    job = await queue.add("n", 1)
+    job = await queue.add("n", 1, kind)
     if not point:
         assert await job.get_state() == "active"
         process.kill()
@@ -115,7 +117,10 @@ async def test_the_job_of_a_worker_that_died_with_a_push_runs_after_the_lease(po
         url = f"unix://{server.path}"
         queues = [await stack.enter_async_context(Queue[int, int](f"q{number}", url)) for number in range(KILLS)]
         processes = await asyncio.gather(*(start_idle(url, queue.name, point) for queue in queues))
-        jobs = [await die_with_push(process, queue, point) for process, queue in zip(processes, queues, strict=True)]
+        jobs = [
+            await die_with_push(process, queue, point, kind)
+            for process, queue, kind in zip(processes, queues, cycle(KINDS), strict=False)
+        ]
         pauses = await asyncio.gather(*(successor_starts(url, job) for job in jobs))
         assert max(pauses) < LEASE + 2
         for job, queue in zip(jobs, queues, strict=True):

@@ -74,6 +74,7 @@ NEW = (
     *PLAIN,
     *_various(),
 )
+COMPACT = (NewJob(priority=1), NewJob(priority=2), NewJob(lifo=True), NewJob(key="x"), NewJob(key="y"))
 LIMITS = st.sampled_from([
     *[("concurrency", "1"), ("concurrency", "2"), ("concurrency", "3"), ("rate", "1 7000"), ("rate", "2 7000")],
     ("rate", "2 21000"),

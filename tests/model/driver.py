@@ -520,9 +520,8 @@ def _claimed(reply: object) -> list[object]:
             head, name, data = cast("bytes", text).split(b"\x1f", 2)
             name, _, size = name.partition(b"\x1e")
             at = int(size or 0)
-            since = head[17:] if b" p " in head and head[:1] != b"k" else head
             flat += [f"{_text(row[1])}{number:03d}".encode(), name, data[at:], 1, job.encode()]
-            flat += [data[:at] or None, b"1", since]
+            flat += [data[:at] or None, b"1", head]
     return [now, refused, flat, *rest]
 
 

@@ -14,6 +14,7 @@ from glidemq_async.functions.streaming import ChunkGroup
 from tests.model.choices import (
     ADD_STEP,
     CHANGES,
+    COMPACT,
     DELIVERY,
     EVENT_RULES,
     FITS,
@@ -63,6 +64,10 @@ class Users(BaseMachine):
             same("server time", reply.now, self.model.now)
             jobs = jobs[len(reply.ids) :]
             self.take_pushes(reply.ids, lost=loses_push)
+
+    @action(3, kind=st.sampled_from(COMPACT), delivery=DELIVERY, loses_push=st.sampled_from([False, True]))
+    def add_compact(self, kind: NewJob, delivery: Delivery, loses_push: bool) -> None:
+        self.add([("", kind)], delivery, loses_push)
 
     @action(2, number=NUMBER, delivery=DELIVERY)
     def retry(self, number: int, delivery: Delivery) -> None:
