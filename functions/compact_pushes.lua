@@ -1,5 +1,5 @@
--- compact_pushes: starts an added compact job on an idle worker without a claim call. compact.lua describes the jobs, and
--- push.lua the message and its rules.
+-- compact_pushes: starts an added compact job on an idle worker without a claim call. compact.lua describes these jobs.
+-- push.lua describes the message and its rules.
 -- An add with one such job pushes it if a claim would start this job first.
 -- The message is published before the job leaves its structure. If it reaches nobody, nothing has to be undone.
 
