@@ -17,7 +17,7 @@ DAILY: Final = frozenset(
         "a partial add loses the other jobs",
         "a partial settle loses the other runs",
         "the reply to a repeated partial settle names all runs",
-        "retention keeps one job too few",
+        "a compact job that is pushed stays in its line",
         "released jobs start in reverse order",
         "every claim of a job has the same fencing token",
         "a waiting client stays registered after the reply",
