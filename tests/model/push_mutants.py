@@ -53,32 +53,6 @@ MUTANTS_OF_PUSHES: Final[dict[str, tuple[str, str]]] = {
         "  if is_pushed == false then wakeup.wake(base, 1, call) end\n",
         "",
     ),
-    "the push of a compact job passes over LIFO jobs": (
-        "  if seen.lifo and name ~= 'lifo' or seen.ready and name",
-        "  if seen.ready and name",
-    ),
-    "the push of a compact job passes over ready keys": (
-        " and name ~= 'lifo' or seen.ready and name ~= 'ready' then",
-        " and name ~= 'lifo' then",
-    ),
-    "the push of a compact job passes over released jobs": (
-        "  if seen.returned or seen.limits or push.holds_timer",
-        "  if seen.limits or push.holds_timer",
-    ),
-    "the push of a compact job exceeds the limits of the queue": (
-        "  if seen.returned or seen.limits or push.holds_timer",
-        "  if seen.returned or push.holds_timer",
-    ),
-    "the push of a compact job passes over `fifo`": (
-        "    push.undo(base, rows)\n    return nil\n  end\n  local batch",
-        "    push.undo(base, rows)\n  end\n  local batch",
-    ),
-    "the push of a compact job passes over jobs of its kind": (
-        "at)[1] ~= (key or id) then return false end",
-        "at)[1] == '' then return false end",
-    ),
-    "the push of a compact job ignores its lease": ("  if call.has_own_lease or (key", "  if (key"),
-    "the push of a keyed job ignores the limits of its key": (" or (key and keyed.is_costly(call.seen)) then", " then"),
     "a compact job that is pushed stays in its line": ("  take(base, call.alone_in, id, call)\n", ""),
     "the lost push of a compact job is not returned": (
         "  push.note(base, consumer, {claim_tokens.series(pushed.token, id)}, pushed.lock, call)\n",
