@@ -137,7 +137,8 @@ local function structure_of(call)
   return call.lifo and 'lifo' or call.prioritized and 'prioritized' or 'ready'
 end
 
--- Write the collected jobs. If there is only one, the call may push it, see compact_pushes.lua.
+-- Write the collected jobs. If there is only one, the call may push it, see compact_pushes.lua: `alone` is its id and
+-- its text, and `alone_in` the name of the structure in which it waits.
 function compact_adds.write(base, call)
   if not call.compact then return end
   local seen, many = call.seen, #call.compact >= 2 * MANY

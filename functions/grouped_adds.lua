@@ -102,7 +102,6 @@ end
 
 -- End a call that has added n jobs. Return its reply.
 local function ended(base, added, n, call)
-  call.first = tonumber(added[2])
   wakeup.finish(base, call)
   if added[#added - 1] - added[2] == n - 1 then return {call.now, added[2], {}, n} end
   return {call.now, '', ids_in(added), n}
@@ -119,6 +118,7 @@ request.register('addPlain', function(base, args)
   local added = events.line(call.lines, 'added')
   local n = append_groups(base, args, total, reserving(base, total, STEP, meta[2] == '1'), added, call)
   call.startable = n
+  call.first = tonumber(added[2])
   return ended(base, added, n, call)
 end)
 
@@ -136,6 +136,7 @@ local PLAIN = {width = 1}
 
 function PLAIN.add(base, state, at, from, n, _, call)
   local args, ids, k = state.args, state.ids, state.k
+  call.first = call.first or tonumber(ids[k + 1])
   append_plain(base, args, from, n, args[at], args[at + 1], ids, k, state.added, state.time, call)
   call.startable = call.startable + n
 end

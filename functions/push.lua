@@ -166,14 +166,16 @@ end
 
 -- Claim jobs of this call for an idle worker. Return the push; nil if the worker should be woken instead. The caller
 -- publishes the `message` of the push, and then calls push.confirm or push.undo. call: the call of an add, with `args`,
--- its arguments, and `first`, the lowest number of its jobs. n: the number of jobs that may start.
+-- its arguments; `first`, the lowest number of its jobs, if some of them are in `fifo`; and `alone`, see
+-- compact_adds.write. n: the number of jobs that may start.
 function push.prepare(base, consumer, n, call)
-  if not call.first or not is_small(call.args) then return nil end
+  if not (call.first or call.alone) or not is_small(call.args) then return nil end
   local number, lock = push.accepting(base, consumer)
   if not lock then return nil end
   local seen = queue_flags.some(base, call.seen.features, CONCERNS)
   if call.alone and call.startable == 1 then return push.prepare_compact(base, consumer, number, lock, seen, call) end
-  if not (may_push(base, consumer, seen) and push.is_near(base .. ':wake:' .. consumer)) then return nil end
+  if not (call.first and may_push(base, consumer, seen)) then return nil end
+  if not push.is_near(base .. ':wake:' .. consumer) then return nil end
   local rows = push.read_new(base, consumer, n)
   if not rows then return nil end
   local jobs, ids = jobs_of(base, rows, call.first)
