@@ -89,8 +89,13 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(target: CommandTarget, *, make: bool = False) -> AsyncGenerator[Store]:
-    """Provide the target. With `make` it may not exist yet. Raises NoStore, CommandError, ValueError."""
+async def open_store(target: CommandTarget, *, make: bool = False, check_server: bool = True) -> AsyncGenerator[Store]:
+    """Provide the target. Raises NoStore, CommandError, ValueError.
+
+    - `make`: the target may not exist yet.
+    - `check_server`: raise CommandError now if the server cannot be reached. Services pass False: they may start
+      before their server, so they wait for it as a client does.
+    """
     app = None if target.spec is None else await app_of(target.spec, target.app)
     if app is not None and target.url is not None:
         _relocate(app, target.url)
@@ -102,6 +107,8 @@ async def open_store(target: CommandTarget, *, make: bool = False) -> AsyncGener
     try:
         if not make:
             _check_made(storage)
+        if check_server:
+            await _check_server(storage)
         yield Store(storage, prefix, app)
     finally:
         if app is not None:
@@ -135,6 +142,13 @@ def _check_made(storage: ServerStorage) -> None:
     raise NoStore(f"there are no queues at {storage.url}, and this command creates none: {found}", NOT_FOUND)
 
 
+async def _check_server(storage: ServerStorage) -> None:
+    # A person waits for the command. A client would wait until an unreachable server returns: for 10 seconds when it
+    # connects, for 30 seconds in a call. An embedded server is started by the client, so it cannot be unreachable.
+    if not isinstance(storage, FileStorage) and not storage.url.startswith("memory://"):
+        (await _dial(storage, "")).drop("checked")
+
+
 @asynccontextmanager
 async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[Any, Any]]:
     """Provide an open queue that already exists. Raises CommandError."""
@@ -143,9 +157,9 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
 
 
 @asynccontextmanager
-async def open_ops(target: CommandTarget, *, source: Source = "cli") -> AsyncGenerator[Ops]:
-    """Provide the operations core of a target, for the user of this machine. Raises CommandError."""
-    async with open_store(target) as store, ops_of(store, source) as ops:
+async def open_ops(target: CommandTarget, *, source: Source = "cli", check_server: bool = True) -> AsyncGenerator[Ops]:
+    """Provide the operations core of a target, for the user of this machine. Raises the errors of `open_store`."""
+    async with open_store(target, check_server=check_server) as store, ops_of(store, source) as ops:
         yield ops
 
 
@@ -180,15 +194,19 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
 
 
 async def _exists(storage: ServerStorage, keys: QueueKeys) -> bool:
-    servers = servers_of(storage)
-    servers.bind()
-    # A separate connection with one attempt, because a client would wait until an unreachable server returns.
-    with _unavailable(storage):
-        wire = await (await servers.find_node(keys.base)).dial()
+    wire = await _dial(storage, keys.base)
     try:
         return await ask(wire, "EXISTS", keys.key("meta")) == 1
     finally:
         wire.drop("asked")
+
+
+async def _dial(storage: ServerStorage, key: str) -> Wire:
+    """Open a separate connection to the server of a store key, in one attempt. Raises CommandError."""
+    servers = servers_of(storage)
+    servers.bind()
+    with _unavailable(storage):
+        return await (await servers.find_node(key)).dial()
 
 
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
