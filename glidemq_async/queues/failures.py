@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from glidemq_async._internal.generics import Data, Result
 from glidemq_async.durations import from_ms
 from glidemq_async.functions.failure_groups import FailureGroupRow
 from glidemq_async.queues.base import QueuePart
+
+_MEANINGS: Final = {
+    "stalled": "the lease of a run was lost, because its worker died or was cut off from the server",
+    "expired": "no worker started the job within its ttl",
+    "undelivered": "workers claimed the job, but never received it",
+    "malformed": "the record, the options or the data of the job cannot be decoded",
+}
+"""The messages of failures for which the server stores only the cause."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +74,7 @@ def _group(queue: str, row: FailureGroupRow) -> FailureGroup:
         name=row.name,
         error_type=row.error_type,
         place=row.place,
-        message=row.message,
+        message=_MEANINGS.get(row.message, row.message) if row.message == row.error_type else row.message,
         count=row.count,
         first_at=from_ms(row.first),
         last_at=from_ms(row.last),

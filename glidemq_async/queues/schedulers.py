@@ -7,6 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final, Generic, Unpack, cast
 
 import msgpack
@@ -228,12 +229,18 @@ class Schedulers(QueuePart[Data, Result]):
         added = await self._client.functions.schedulers.trigger(scheduler_id, wait) if found else None
         if added is None:
             raise SchedulerNotFound(
-                f"queue {self.name!r} has no job scheduler {scheduler_id!r}; create it with upsert_job_scheduler"
+                f"queue {self.name!r} has no job scheduler {scheduler_id!r}; {await self._hint(scheduler_id)}"
             )
         request = AddRequest("", added.name, added.data, added.opts, b"")
         job = job_of_add(self._client, request, added.id, added.now)
         job.outcome = cast("Outcome", added.outcome)
         return job
+
+    async def _hint(self, scheduler_id: str) -> str:
+        """Return what to do about an unknown id, with the nearest one of the first known ids."""
+        _, known = await self._client.functions.scheduler_list.list_ids("0")
+        close = get_close_matches(scheduler_id, known, 1)
+        return f"did you mean {close[0]!r}?" if close else "create it with upsert_job_scheduler"
 
     def _template(self, name: str, data: Data, options: JobOptions, schedule: Schedule) -> AddRequest:
         for option in ("job_id", "at"):

@@ -422,6 +422,9 @@ async def test_a_scheduler_that_has_ended_can_be_triggered(queue: AnyQueue) -> N
 async def test_an_unknown_scheduler_cannot_be_triggered(queue: AnyQueue) -> None:
     with pytest.raises(SchedulerNotFound, match=r"'nope'.*upsert_job_scheduler"):
         await queue.trigger_job_scheduler("nope")
+    await queue.upsert_job_scheduler("nightly", **FAR)
+    with pytest.raises(SchedulerNotFound, match="has no job scheduler 'nightli'; did you mean 'nightly'"):
+        await queue.trigger_job_scheduler("nightli")
 
 
 # -- refusals and damage ----------------------------------------------------------------------------------------------
@@ -431,7 +434,7 @@ async def test_an_unknown_scheduler_cannot_be_triggered(queue: AnyQueue) -> None
     ("options", "error", "said"),
     [
         ({}, ValueError, "exactly one of cron and every"),
-        ({"cron": "61 * * * *"}, ValueError, "not valid"),
+        ({"cron": "61 * * * *"}, ValueError, "minute must be"),
         ({"every": 1, "job_id": "x"}, ValueError, "job_id='x' is not allowed for a scheduler"),
         ({"every": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, ValueError, "at=.* is not allowed for a scheduler"),
         ({"every": 1, "attempts": 0}, ValueError, "attempts"),
