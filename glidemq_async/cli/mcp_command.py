@@ -43,7 +43,7 @@ def mcp(
         from glidemq_async.web.app import operations_app, running
         from glidemq_async.web.mcp_server import serve_stdio
 
-        async with targets.open_store(target, check_server=False) as store:
+        async with targets.open_store(target, check=False) as store:
             app = operations_app(store.app or store.storage, prefix=store.prefix, read_only=not allow_changes)
             async with running(app), AsyncExitStack() as opened:
                 web = app.state.web

@@ -133,7 +133,7 @@ def run(target: CommandTarget) -> None:
     from glidemq_async.cli import targets
 
     async def work() -> None:
-        async with targets.open_ops(target, check_server=False) as ops:
+        async with targets.open_ops(target, check=False) as ops:
             await ops.worker().run()
 
     targets.run(work())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator, Coroutine, Generator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,8 +16,9 @@ from glidemq_async.cli.apps import app_of
 from glidemq_async.cli.exits import INTERRUPTED, NOT_FOUND, UNAVAILABLE, USAGE, CommandError
 from glidemq_async.cli.loops import run_interruptible
 from glidemq_async.cli.options import CommandTarget
+from glidemq_async.cli.server_checks import check_server, dial, report_unreachable
 from glidemq_async.client.queue_client import DEFAULT_PREFIX
-from glidemq_async.errors import GlideMQError, StorageUnavailable
+from glidemq_async.errors import GlideMQError
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import FileStorage, open_storage
 from glidemq_async.storage.redis.library import pack
@@ -89,11 +90,11 @@ class Store:
 
 
 @asynccontextmanager
-async def open_store(target: CommandTarget, *, make: bool = False, check_server: bool = True) -> AsyncGenerator[Store]:
+async def open_store(target: CommandTarget, *, make: bool = False, check: bool = True) -> AsyncGenerator[Store]:
     """Provide the target. Raises NoStore, CommandError, ValueError.
 
     - `make`: the target may not exist yet.
-    - `check_server`: raise CommandError now if the server cannot be reached. Services pass False: they may start
+    - `check`: raise CommandError now if the server cannot be reached. Services pass False: they may start
       before their server, so they wait for it as a client does.
     """
     app = None if target.spec is None else await app_of(target.spec, target.app)
@@ -107,8 +108,8 @@ async def open_store(target: CommandTarget, *, make: bool = False, check_server:
     try:
         if not make:
             _check_made(storage)
-        if check_server:
-            await _check_server(storage)
+        if check:
+            await check_server(storage)
         yield Store(storage, prefix, app)
     finally:
         if app is not None:
@@ -142,13 +143,6 @@ def _check_made(storage: ServerStorage) -> None:
     raise NoStore(f"there are no queues at {storage.url}, and this command creates none: {found}", NOT_FOUND)
 
 
-async def _check_server(storage: ServerStorage) -> None:
-    # A person waits for the command. A client would wait until an unreachable server returns: for 10 seconds when it
-    # connects, for 30 seconds in a call. An embedded server is started by the client, so it cannot be unreachable.
-    if not isinstance(storage, FileStorage) and not storage.url.startswith("memory://"):
-        (await _dial(storage, "")).drop("checked")
-
-
 @asynccontextmanager
 async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[Any, Any]]:
     """Provide an open queue that already exists. Raises CommandError."""
@@ -157,9 +151,9 @@ async def open_queue(name: str, target: CommandTarget) -> AsyncGenerator[Queue[A
 
 
 @asynccontextmanager
-async def open_ops(target: CommandTarget, *, source: Source = "cli", check_server: bool = True) -> AsyncGenerator[Ops]:
+async def open_ops(target: CommandTarget, *, source: Source = "cli", check: bool = True) -> AsyncGenerator[Ops]:
     """Provide the operations core of a target, for the user of this machine. Raises the errors of `open_store`."""
-    async with open_store(target, check_server=check_server) as store, ops_of(store, source) as ops:
+    async with open_store(target, check=check) as store, ops_of(store, source) as ops:
         yield ops
 
 
@@ -194,19 +188,13 @@ async def _require(storage: ServerStorage, keys: QueueKeys) -> None:
 
 
 async def _exists(storage: ServerStorage, keys: QueueKeys) -> bool:
-    wire = await _dial(storage, keys.base)
+    # A separate connection with one attempt, because a client would wait until an unreachable server returns.
+    with report_unreachable(storage):
+        wire = await dial(storage, keys.base)
     try:
         return await ask(wire, "EXISTS", keys.key("meta")) == 1
     finally:
         wire.drop("asked")
-
-
-async def _dial(storage: ServerStorage, key: str) -> Wire:
-    """Open a separate connection to the server of a store key, in one attempt. Raises CommandError."""
-    servers = servers_of(storage)
-    servers.bind()
-    with _unavailable(storage):
-        return await (await servers.find_node(key)).dial()
 
 
 async def queue_names(storage: ServerStorage, prefix: str) -> list[str]:
@@ -234,7 +222,7 @@ async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
     servers.bind()
     wires: list[Wire] = []
     try:
-        with _unavailable(storage):
+        with report_unreachable(storage):
             for node in await servers.primaries():
                 wires.append(await node.dial())  # noqa: PERF401 - a failure must close the opened ones
         yield wires
@@ -244,18 +232,6 @@ async def open_wires(storage: ServerStorage) -> AsyncGenerator[list[Wire]]:
         # `drop` aborts the transports, and the event loop closes their sockets in its next iteration, which this waits
         # for.
         await asyncio.sleep(0)
-
-
-@contextmanager
-def _unavailable(storage: ServerStorage) -> Generator[None]:
-    """Report in one line that a server cannot be reached."""
-    try:
-        yield
-    except StorageUnavailable:
-        raise
-    except OSError as error:
-        advice = "Start the server, or correct the URL or $GLIDEMQ_URL."
-        raise CommandError(f"cannot reach {storage.url}: {error}. {advice}", UNAVAILABLE) from error
 
 
 async def ask(wire: Wire, *words: str | bytes | int) -> Reply:

@@ -90,7 +90,7 @@ async def _serve(
     from glidemq_async.web.app import operations_app
     from glidemq_async.web.server import address_of, serve_app
 
-    async with targets.open_store(target, check_server=False) as store:
+    async with targets.open_store(target, check=False) as store:
         app = operations_app(
             store.app or store.storage, prefix=store.prefix, access=access, read_only=read_only, **tools
         )

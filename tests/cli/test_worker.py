@@ -238,19 +238,6 @@ async def test_an_app_that_cannot_be_loaded_is_not_tried_again(
         assert any(f"{name}: {message}\n" in running.noise for name in names)
 
 
-async def test_an_unreachable_server_has_its_own_exit_code(app: Path) -> None:
-    text = APP.replace('Worker("q", process,', 'Worker("q", process, Impatient(),')
-    (app / "jobs.py").write_text(
-        "from glidemq_async.storage import Endpoint, RedisStorage\n"
-        "class Impatient(RedisStorage):\n"
-        "    _connect_timeout = 0.2\n"
-        "    def __init__(self): super().__init__(Endpoint(path='/nowhere'))\n" + text
-    )
-    async with worker(cwd=app, url="memory://") as running:
-        assert await running.code() == 3
-        assert "/nowhere" in running.lines[-1]["message"]
-
-
 async def test_the_log_of_a_failure_has_a_separate_traceback(jobs: AnyQueue, server: Server, app: Path) -> None:
     (app / "jobs.py").write_text(
         APP.replace("while job.data", "if job.data is None: raise ValueError('bad')\n    while job.data")

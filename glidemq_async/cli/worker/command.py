@@ -76,8 +76,14 @@ class SupervisorOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessOptions:
-    """The event loop and the log of each process."""
+    """The start, the event loop and the log of each process."""
 
+    server_timeout: Annotated[
+        float,
+        typer.Option(
+            "--server-timeout", min=0, help="Seconds to wait at the start for a server that cannot be reached."
+        ),
+    ] = 60.0
     loop: Annotated[
         Literal["auto", "uvloop", "asyncio"],
         typer.Option("--loop", help="The event loop. auto uses uvloop if it is installed."),

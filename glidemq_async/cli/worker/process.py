@@ -17,6 +17,7 @@ from glidemq_async.cli.apps import Runnable, load, runnable_of
 from glidemq_async.cli.exits import FAILED, RELEASED, CommandError, code_of
 from glidemq_async.cli.loops import run_in_loop
 from glidemq_async.cli.memory_stores import refuse_memory_store
+from glidemq_async.cli.server_checks import wait_for_server
 from glidemq_async.cli.worker.hangup import listen_to_hangup
 from glidemq_async.cli.worker.logs import say_error, set_up_logging
 from glidemq_async.cli.worker.settings import WorkerSettings
@@ -84,6 +85,9 @@ class WorkerRun:
                 self._starting = starting
                 running = await runnable_of(settings.app, found, queues=settings.queues, **settings.options)
                 _refuse_separate_stores(running, settings.processes)
+                # Before the lifespan of the app, which may use the server too.
+                for storage in _storages_of(running):
+                    await wait_for_server(storage, settings.server_timeout)
                 await opened.enter_async_context(running)
         except TimeoutError:
             # A TimeoutError of the app itself, which has nothing to do with a stop.
@@ -156,6 +160,12 @@ def run_process(settings: WorkerSettings) -> int:
 def _refuse_separate_stores(running: Runnable, processes: int) -> None:
     """Raise CommandError if each of several processes would have a separate store."""
     if processes > 1:
-        for worker in cast("Iterable[object]", getattr(running, "workers", [running])):
-            why = f"and each of {processes} would have a separate store"
-            refuse_memory_store(getattr(worker, "storage", None), why)
+        for storage in _storages_of(running):
+            refuse_memory_store(storage, f"and each of {processes} would have a separate store")
+
+
+def _storages_of(running: Runnable) -> list[object]:
+    """Return the storages of its workers, each one once."""
+    workers = cast("Iterable[object]", getattr(running, "workers", [running]))
+    found = [getattr(worker, "storage", None) for worker in workers]
+    return list({id(storage): storage for storage in found if storage is not None}.values())

@@ -21,6 +21,8 @@ class WorkerSettings:
     options: Mapping[str, float | str] = field(default_factory=dict[str, float | str])
     """The options of the app's worker that were given; see WorkerOptions."""
     until_empty: bool = False
+    server_timeout: float = 60.0
+    """Seconds for which a start waits for a server that cannot be reached."""
     loop: LoopKind = "auto"
     log_level: str = "info"
     log_format: LogFormat = "text"

@@ -48,8 +48,8 @@ _log = logging.getLogger("glidemq_async.supervisor")
 class Supervisor:
     """Runs `count` processes with the same settings until it is stopped.
 
-    It ends by itself when each process has found its queues empty (`until_empty`), or when a process dies during its
-    start more than `most_restarts` times in a row.
+    It ends by itself when each process has found its queues empty (`until_empty`), when a process dies during its start
+    more than `most_restarts` times in a row, or when no process has started yet and another start would fail too.
     """
 
     def __init__(
@@ -223,11 +223,15 @@ class Supervisor:
         if child.code == USAGE and not self._was_ready:
             self._give_up(USAGE, "the app cannot be run")
             return True
+        # A process has waited for its server for the whole `--server-timeout`, or the server refused it.
+        if child.code == UNAVAILABLE and not self._was_ready:
+            self._give_up(UNAVAILABLE, "the server cannot be used")
+            return True
         if child.lacks_port and child.code == FAILED and not self._was_ready:
             self._give_up(FAILED, "a port that the app listens on cannot be used")
             return True
         # An outage of the server does not count against workers that worked before.
-        if worker.deaths > self._most_restarts and not (child.code == UNAVAILABLE and self._was_ready):
+        if worker.deaths > self._most_restarts and child.code != UNAVAILABLE:
             short = f"each time before it had worked for {STABLE_SECONDS:g} s"
             self._give_up(GAVE_UP, f"worker {worker.number} died {worker.deaths} times in a row, {short}")
             return True
