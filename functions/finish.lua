@@ -428,6 +428,12 @@ function finish.note(done, state, policy, id, payload)
   ids[n], group.payloads[n] = id, payload
 end
 
+-- Note that one of the collected failed jobs was revoked. Somebody wanted its end, so metrics do not count it as a
+-- failure: a queue whose jobs are often revoked would seem to fail.
+function finish.note_revoked(done)
+  done.revoked = (done.revoked or 0) + 1
+end
+
 -- Collect completed jobs. payloads: by position, needed only if a client of the queue waits. The caller must not change
 -- `ids` and `payloads` afterwards.
 function finish.note_completed(done, policy, ids, payloads)
@@ -448,6 +454,7 @@ end
 
 -- Store the collected jobs in the order of their policies; the last policy is the one that remains. run_ms: the total
 -- duration of the runs of each state, if there were any. done.plain: how many plain jobs completed as well.
+-- done.revoked: see finish.note_revoked.
 function finish.store(base, done, call, run_ms)
   local now, seen, counts, ended = call.now, call.seen, {}, 0
   for _, group in ipairs(done) do ended = ended + #group.ids end
@@ -461,6 +468,9 @@ function finish.store(base, done, call, run_ms)
     counts[group.state] = (counts[group.state] or 0) + #group.ids
   end
   if done.plain then counts.completed = (counts.completed or 0) + done.plain end
+  if done.revoked then
+    counts.failed = counts.failed > done.revoked and counts.failed - done.revoked or nil
+  end
   for state, n in pairs(counts) do metrics.count(base, state, n, run_ms and run_ms[state] or 0, now) end
 end
 
@@ -501,6 +511,7 @@ function finish.fail(base, id, entry, cause, call, later, said)
   dead_letters.move(base, id, cause, said or cause, call)
   chunks.close(base, id, 'failed', '', call)
   local done = later or {}
+  if cause == 'revoked' then finish.note_revoked(done) end
   finish.note(done, 'failed', finish.own_policy(base, id), id, '')
   if not later then finish.store(base, done, call) end
 end

@@ -1,4 +1,5 @@
 -- metrics: for each minute of the last day, the number of jobs that ended, and the total duration of their runs.
+-- Revoked jobs do not count.
 --   metrics:<state>:<hour>  hash  "<minute>:n" number of jobs that ended, "<minute>:ms" total duration of their runs;
 --                           state: completed or failed; hour: since 1970; minute: 0 to 59. It expires after 25 hours.
 --   getMetrics  state from to -> { minute since 1970, n, ms }…   from and to in ms, both minutes included; '' = the

@@ -58,6 +58,7 @@ function apply.f(base, now, call, done, id, entry, payload, option)
   local policy, cause, reason = string.match(option, '^([^;]*);([a-z_]+);(.*)$')
   if cause == 'revoked' then
     if not exists(key) then return 'missing' end
+    finish.note_revoked(done)
     job_history.note_run(base, id, 'revoked', reason, call)
     redis.call('HSET', key, 'place', 'failed ' .. entry, 'ended', now, 'error', payload, 'reason', reason, 'cause',
       cause)

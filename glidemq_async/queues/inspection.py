@@ -294,8 +294,8 @@ class Inspection(QueuePart[Data, Result]):
         """Return the number of jobs that ended in `state` in each minute, and the mean duration of their last runs.
 
         `start` and `end` (with a time zone) are the first and the last minute. The default is the last 24 hours, which
-        is all that is stored. Jobs that have since been removed or retried count too. Raises TypeError or ValueError
-        for a bad argument.
+        is all that is stored. Jobs that have since been removed or retried count too; revoked jobs do not count.
+        Raises TypeError or ValueError for a bad argument.
         """
         if state not in FINAL:
             raise ValueError(f"metrics exist only for ended jobs; state must be completed or failed, got {state!r}")

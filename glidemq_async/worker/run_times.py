@@ -30,7 +30,7 @@ class RunTimes:
             seconds[Completed] += sum([run.seconds for run in batch])
             batch = ()
         for run in batch:
-            if (kind := type(run.outcome)) in seconds:
+            if (kind := type(run.outcome)) in seconds and not _is_revoked(run):
                 seconds[kind] += run.seconds
         # Runs that were reported with an earlier call and settled later can leave a negative rest.
         self._reported = max(0, int(seconds[Completed] * 1000)), max(0, int(seconds[Failed] * 1000))
@@ -41,8 +41,13 @@ class RunTimes:
         seconds = self._seconds = self._with_call
         # The server counts what a call reports, the unsettled runs included, if the call ends a run of that kind.
         for kind, reported in zip(seconds, self._reported, strict=True):
-            if reported and any(type(run.outcome) is kind for run in settled):
+            if reported and any(type(run.outcome) is kind and not _is_revoked(run) for run in settled):
                 seconds[kind] -= reported / 1000
         for run in unsettled:
-            if (kind := type(run.outcome)) in seconds:
+            if (kind := type(run.outcome)) in seconds and not _is_revoked(run):
                 seconds[kind] -= run.seconds
+
+
+def _is_revoked(run: Run) -> bool:
+    """Return whether the job of a run was revoked. Metrics do not count it as failed, and so not its duration."""
+    return isinstance(run.outcome, Failed) and run.outcome.cause == "revoked"

@@ -59,17 +59,40 @@ async def test_only_final_outcomes_count(queue: AnyQueue) -> None:
 
 
 async def test_failures_by_the_server_count_without_a_duration(queue: AnyQueue, store: RunningStore) -> None:
-    revoked = await queue.add("n")
-    await revoked.revoke()
     fake_worker = FakeWorker(queue, store)
-    await queue.add("n")
-    held = await fake_worker.claim()
+    await queue.add_bulk([("n", number) for number in range(2)])
+    held = await fake_worker.claim(2)
     await fake_worker.vanish(*held)
     await fake_worker.sweep(max_stalled=0)
     await fake_worker.leave()
     metrics = await queue.get_metrics("failed")
     assert metrics.count == 2
     assert {point.mean_seconds for point in metrics.points} == {0.0}
+
+
+async def test_revoked_jobs_are_no_failures(queue: AnyQueue) -> None:
+    waiting = await queue.add("n")
+    await waiting.revoke()
+    started = asyncio.Event()
+
+    async def revoke_one(job: AnyJob) -> None:
+        if job.data == "fail":
+            raise ValueError("failed by itself")
+        started.set()
+        await asyncio.Event().wait()
+
+    async with worker_of(queue, revoke_one):
+        running = await queue.add("n")
+        await started.wait()
+        await asyncio.sleep(0.25)  # the duration that must not count
+        await running.revoke()
+        await ended(running)
+        await ended(await queue.add("n", "fail"))
+    assert (await queue.get_job_counts())["failed"] == 3
+    metrics = await queue.get_metrics("failed")
+    assert metrics.count == 1
+    assert metrics.points[0].mean_seconds < 0.2, "the run of the revoked job does not count"
+    assert (await queue.get_metrics("completed")).count == 0
 
 
 async def put(store: RunningStore, queue: AnyQueue, minute: int, count: int, run_ms: int) -> None:

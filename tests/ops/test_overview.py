@@ -11,7 +11,7 @@ import pytest
 
 from glidemq_async import Job, Queue
 from glidemq_async.ops import Actor, Ops
-from glidemq_async.ops.verdicts import judge
+from glidemq_async.ops.verdicts import FEW_FAILURES, judge
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyQueue, ended, worker_of
 from tests.support.stores import RunningStore
@@ -92,6 +92,15 @@ async def test_dead_letters_that_wait_for_people_are_no_stopped_work(storage: St
         assert summary.is_dead_letter
         assert judge([replace(summary, oldest_waiting_seconds=3600.0)]) == ("ok", ())
         assert judge([replace(summary, oldest_waiting_seconds=3600.0, is_dead_letter=False)])[0] == "stopped"
+
+
+async def test_a_queue_whose_jobs_are_revoked_does_not_fail(storage: Storage, queue: AnyQueue) -> None:
+    for job in await queue.add_bulk([("n", number) for number in range(2 * FEW_FAILURES)]):
+        await job.revoke()
+    async with Ops(storage) as ops:
+        [summary] = await ops.queues([queue.name])
+    assert summary.counts["failed"] == 2 * FEW_FAILURES
+    assert (summary.failed_last_hour, judge([summary])) == (0, ("ok", ()))
 
 
 async def test_a_pause_is_shown_with_its_author_its_note_and_its_end(storage: Storage, queue: AnyQueue) -> None:
