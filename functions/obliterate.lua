@@ -4,7 +4,8 @@
 --     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
 --     one writes `obliterated`. After it the caller relays the outbox, because flows of other queues wait for the
 --     removed jobs. The last step removes the keys of the queue with these names, all together. In the millisecond of
---     the last event it changes nothing, and the caller repeats it.
+--     the last event it removes no keys, and the caller repeats it. If clients add jobs without a pause, each step finds
+--     new ones, so after one further `obliterated` the last step removes these jobs and the keys in one call.
 --   sweepRemains  { name }… -> removed
 --     Remove keys that a scan found after the last step. Keys that may belong to a new queue of the same name are kept.
 
@@ -42,6 +43,17 @@ do
     return {'', 0, 0}
   end
 
+  -- Remove the keys in the step that has removed the last jobs, if nothing is left to do for these. Return the reply.
+  -- is_recent: is_event_recent at the begin of the call. Nobody has read the events that the call itself has written.
+  local function remove_crowded(base, args, total, is_recent, step)
+    wakeup.finish(base, step)
+    if is_recent or step.seen.posted or wakeup.can_advance(base, step.seen) or size(base) > 0 then
+      return {'again ' .. total .. ' 1', step.removed, 0}
+    end
+    remove_keys(base, args)
+    return {'', step.removed, 0}
+  end
+
   request.register('obliterateQueue', function(base, args)
     local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
     if cursor == '' then
@@ -50,22 +62,25 @@ do
       redis.call('HSET', base .. ':meta2', 'paused', '1')
     end
     local at, before, position = string.match(cursor, '^(%d+) (%d+) (.*)$')
-    local reported = string.match(cursor, '^%a+ (%d+)$')
+    -- late: how often jobs were found after the event `obliterated`.
+    local reported, late = string.match(cursor, '^%a+ (%d+) ?(%d*)$')
     if reported and wakeup.can_advance(base, step.seen) then
       wakeup.finish(base, step)    -- other queues have jobs of the flows
-      return {'again ' .. reported, 0, 0}
+      return {'again ' .. reported .. ' ' .. late, 0, 0}
     end
     if reported and size(base) == 0 then return remove_last(base, args, reported) end
-    local left = step.left
+    local left, is_recent = step.left, late == '1' and is_event_recent(base)
     before = before or reported or 0
     -- The walk has no bound, because jobs that arrive during the obliteration are removed too.
     local number, rest = cleaning.walk_all(base, cleaning.ALL, tonumber(at) or 1, position or '', nil, step)
     -- A whole walk has met nothing. What is left was written by hand, and no walk would remove it.
     if reported and not number and step.left == left then return remove_last(base, args, reported) end
     local total = digits(before + step.removed)
+    if late == '1' and not number then return remove_crowded(base, args, total, is_recent, step) end
     if not number then events.note(step.lines, 'obliterated', '', total) end
     wakeup.finish(base, step)
-    return {number and number .. ' ' .. total .. ' ' .. rest or 'reported ' .. total, step.removed, 0}
+    if number then return {number .. ' ' .. total .. ' ' .. rest, step.removed, 0} end
+    return {'reported ' .. total .. (reported and ' 1' or ' 0'), step.removed, 0}
   end, {'allow-oom'})
 
   local OF_WRITES = {write = true, written = true, transaction = true}

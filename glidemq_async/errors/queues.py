@@ -15,18 +15,29 @@ class QueueFull(GlideMQError):
 
 
 class QueueBusy(GlideMQError):
-    """Raised when a queue cannot be removed because some of its jobs are running; `running` is their number."""
+    """Raised when a queue cannot be removed: `running` of its jobs are running, or clients add jobs too fast.
 
-    def __init__(self, queue: str, running: int) -> None:
-        super().__init__(
-            f"queue {queue!r} cannot be removed while {running} of its jobs are running; pause the queue or stop its "
-            "workers and wait for the jobs to end, or pass force=True to take the jobs from their workers"
-        )
+    In the second case `running` is 0, and `added` is the number of jobs that were added and removed during the call.
+    """
+
+    def __init__(self, queue: str, running: int, added: int = 0) -> None:
+        if running:
+            why = (
+                f"while {running} of its jobs are running; pause the queue or stop its workers and wait for the jobs "
+                "to end, or pass force=True to take the jobs from their workers"
+            )
+        else:
+            why = (
+                f"because clients add jobs as fast as they are removed ({added:,} during this call); stop these "
+                "clients and call obliterate again. Until then the queue is paused"
+            )
+        super().__init__(f"queue {queue!r} cannot be removed {why}")
         self.queue = queue
         self.running = running
+        self.added = added
 
     def __reduce__(self) -> tuple[Callable[..., QueueBusy], tuple[object, ...]]:
-        return type(self), (self.queue, self.running)
+        return type(self), (self.queue, self.running, self.added)
 
 
 class QueueClosed(GlideMQError):

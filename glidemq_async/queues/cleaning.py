@@ -23,6 +23,11 @@ CleanState: TypeAlias = Literal[
 SWEPT_AT_ONCE: Final = 200
 """Number of store keys that one call removes after a queue was obliterated."""
 
+MOST_ADDED: Final = 100_000
+"""Number of jobs beyond its first ones that `obliterate` removes before it gives up."""
+MOST_LAST_STEPS: Final = 1_000
+"""Number of calls of `obliterate` that may find new jobs after all others were removed."""
+
 
 class Cleaning(Inspection[Data, Result]):
     """The methods of Queue that remove jobs, restart them, or change how long a result is kept (`update_result_ttl`).
@@ -158,8 +163,12 @@ class Cleaning(Inspection[Data, Result]):
 
         Raises QueueBusy and changes nothing while jobs run, unless `force` is true. With `force`, workers stop the
         running jobs, and the server refuses their outcomes. Claims are paused until the end, and jobs that are added
-        during the call are removed too. Live readers of events receive `obliterated` with the number before the events
-        are deleted.
+        during the call are removed too: every job that was added before the queue is gone, while later adds create a
+        new queue. Live readers of events receive `obliterated` with the number before the events are deleted.
+
+        Clients that add one job after another cannot delay the end. If clients add jobs in bulk as fast as they are
+        removed, this raises QueueBusy after as many new jobs as the queue had, plus 100,000. The queue is then paused,
+        and has lost the jobs that were removed.
 
         Workers and other clients can stay open: the next add creates a new queue. Its ids and events start from the
         beginning, it is not paused, and it has no limits and no dead-letter queue. Each client declares its own
@@ -172,7 +181,8 @@ class Cleaning(Inspection[Data, Result]):
         """
         _check_flag("force", force)
         await self.connect()
-        functions, removed, cursor = self._client.functions, 0, ""
+        functions, removed, cursor, last_steps = self._client.functions, 0, "", 0
+        held = sum((await self.get_job_counts()).values())
         while True:
             # `force` goes with every step. Only the first step looks at it: after that claims are paused, so no further
             # job starts.
@@ -184,7 +194,10 @@ class Cleaning(Inspection[Data, Result]):
             if not cursor:
                 break
             if step.is_empty:
+                last_steps += 1
                 await self._relay_outbox()
+            if removed > 2 * held + MOST_ADDED or last_steps > MOST_LAST_STEPS:
+                raise QueueBusy(self.name, 0, removed - held)
         await self._sweep_remains()
         # The next call of this queue must declare it again.
         self._client.state = None

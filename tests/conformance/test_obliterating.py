@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import pickle
 from typing import Any
 
 import pytest
 
 from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
 from glidemq_async.functions.callers import Functions
+from glidemq_async.queues import cleaning
 from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
@@ -282,6 +285,72 @@ async def test_concurrent_adds_are_complete_or_removed(queue: AnyQueue) -> None:
     stop.set()
     await adding
     assert await queue.check() == []
+
+
+async def test_adds_before_each_step_do_not_delay_the_end(
+    queue: AnyQueue, storage: Storage, store: RunningStore
+) -> None:
+    relay, waiting = Relay(storage), list[asyncio.Task[Any]]()
+
+    async def add_one(function: str, _args: object) -> None:
+        if function == "obliterateQueue":
+            options: list[Any] = [{}, {"priority": 1}, {"delay": 60}, {"key": "k"}]
+            job = await queue.add("n", **options[len(waiting) % len(options)])
+            waiting.append(asyncio.create_task(job.result(PATIENCE)))
+            await waited_for(queue, store, 1)
+
+    relay.before_call = add_one
+    async with Queue[Any, Any](queue.name, relay) as other:
+        assert await soon(other.obliterate(), 10) == len(waiting)
+    # The callers of the jobs that the last step removed are notified too.
+    ends = await soon(asyncio.gather(*waiting, return_exceptions=True), 5)
+    assert {type(end) for end in ends} == {JobNotFound}
+    await queue.add("n")
+    assert await queue.count() == 1
+    assert await queue.check() == []
+
+
+async def test_sixty_producers_do_not_delay_the_end(queue: AnyQueue) -> None:
+    stop, busy, numbers = asyncio.Event(), asyncio.Event(), itertools.count()
+
+    async def keep_adding() -> None:
+        while not stop.is_set():
+            if (number := next(numbers)) == 1_000:
+                busy.set()
+            await queue.add("n", number)
+
+    async with asyncio.TaskGroup() as producers:
+        for _ in range(60):
+            producers.create_task(keep_adding())
+        await busy.wait()
+        removed = await soon(queue.obliterate(force=True), 20)
+        stop.set()
+    # Each job was removed with the old queue, or is in the new one.
+    assert removed + await queue.count() == next(numbers)
+    assert await queue.check() == []
+
+
+async def test_clients_that_add_faster_than_jobs_are_removed_end_it_with_an_error(
+    queue: AnyQueue, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "MOST_ADDED", 2_000)
+    relay = Relay(storage)
+
+    async def add_many(function: str, _args: object) -> None:
+        if function == "obliterateQueue":
+            await queue.add_bulk([("n", number, JobOptions(priority=1)) for number in range(600)])
+
+    relay.before_call = add_many
+    await queue.add("n")
+    async with Queue[Any, Any](queue.name, relay) as other:
+        with pytest.raises(QueueBusy, match="stop these clients and call obliterate again") as caught:
+            await soon(other.obliterate(), 10)
+    assert (caught.value.running, caught.value.queue) == (0, queue.name)
+    assert caught.value.added > 2_000
+    assert pickle.loads(pickle.dumps(caught.value)).added == caught.value.added
+    assert await queue.is_paused()
+    assert await queue.obliterate() > 0
+    assert await queue.count() == 0
 
 
 async def test_an_empty_queue_can_be_obliterated(queue: AnyQueue, store: RunningStore) -> None:
