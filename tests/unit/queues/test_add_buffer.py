@@ -351,6 +351,27 @@ async def test_a_cancelled_sender_leaves_no_caller_waiting(adder: Adder, monkeyp
     assert [type(error) for error in errors.values()] == [asyncio.CancelledError] * 2
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("apart", [True, False])
+async def test_an_add_of_another_loop_is_refused_before_it_is_sent(
+    adder: Adder, monkeypatch: pytest.MonkeyPatch, apart: bool, at_once: bool
+) -> None:
+    calls = Calls(adder, monkeypatch)
+    # The storage can be open in the other loop, and then it would send the call there.
+    monkeypatch.setattr(adder, "_answer", adder._call)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(adder, "_sends_at_once", lambda: at_once)
+    calls.gate.set()
+
+    async def add_there() -> Added:
+        return await (adder.add_apart(request(1), []) if apart else adder.add(request(1)))
+
+    with pytest.raises(RuntimeError, match="was opened in another event loop"):
+        await asyncio.to_thread(asyncio.run, add_there())
+    assert calls.names == []
+    assert adder.is_free
+    assert (await adder.add_apart(request(1, "here"), [])).ids == ["id of here"]
+
+
 async def test_the_names_that_a_queue_remembers_are_bounded(queue: AnyQueue) -> None:
     await queue.add_bulk([(f"n{number}", None) for number in range(MAX_CHECKED_NAMES + 10)])
     assert len(queue._checked_names) == 10  # pyright: ignore[reportPrivateUsage]
