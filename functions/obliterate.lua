@@ -4,8 +4,8 @@
 --     in `refused`, unless force is "1": then they lose their leases and their workers are notified. The last step but
 --     one writes `obliterated`. After it the caller relays the outbox, because flows of other queues wait for the
 --     removed jobs. The last step removes the keys of the queue with these names, all together. In the millisecond of
---     the last event it removes no keys, and the caller repeats it. If clients add jobs without a pause, each step finds
---     new ones, so after one further `obliterated` the last step removes these jobs and the keys in one call.
+--     the last event it removes no keys, and the caller repeats it. If clients add jobs without a pause, each step
+--     finds new ones. So after one further `obliterated` the last step removes these jobs and the keys in one call.
 --   sweepRemains  { name }… -> removed
 --     Remove keys that a scan found after the last step. Keys that may belong to a new queue of the same name are kept.
 
