@@ -117,7 +117,7 @@ def test_the_workers_of_an_app_share_its_options() -> None:
 
 def test_each_flag_of_the_command_is_an_option() -> None:
     process = {"app", "queue", "processes", "until_empty", "reload", "reload_dir", "app_dir", "max_restarts"}
-    process |= {"loop", "log_level", "log_format"}
+    process |= {"loop", "log_level", "log_format", "server_timeout"}
     flags = inspect.signature(command).parameters.keys() - process
     assert flags == {name for name, option in OPTIONS.items() if option.flag is not None}
     assert {"concurrency", "shutdown_timeout", "health_port", "lock_duration"} <= flags
