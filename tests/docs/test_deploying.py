@@ -281,7 +281,9 @@ def test_units_name_files_and_units_that_exist() -> None:
 
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.name)
 def test_the_schema_of_kubernetes_accepts_the_manifests(path: Path) -> None:
-    for document in documents(path):
+    found = documents(path)
+    assert found, f"{path} has no document"
+    for document in found:
         kubernetes_validate.validate(document, "1.31", strict=True)
 
 

@@ -28,7 +28,7 @@ def test_each_subscription_gets_the_messages_that_fit(driver: Driver, seed: int)
 def test_many_random_topics_keep_their_rules(driver: Driver) -> None:
     driver.load(library())
     for seed in range(1_000, 2_000):
-        run_topics(driver, seed, STEPS)
+        assert run_topics(driver, seed, STEPS) > 0, seed
 
 
 @pytest.mark.parametrize("name", TOPIC_MUTANTS)

@@ -33,9 +33,10 @@ async def broken(job: AnyJob) -> None:
 
 async def until(pilot: Pilot[Any], found: Callable[[], object]) -> None:
     """Let the application run until it shows something."""
-    async with asyncio.timeout(20):
-        while not found():
-            await pilot.pause(0.02)
+    deadline = asyncio.get_running_loop().time() + 20
+    while not found():
+        assert asyncio.get_running_loop().time() < deadline, f"it shows {text(pilot.app, 'verdict')!r}"
+        await pilot.pause(0.02)
 
 
 def table_of(top: App[Any]) -> DataTable[object]:
