@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import cache
 from typing import Any, cast
 
@@ -127,7 +127,9 @@ def _examine(
             reply = send(case)
             case.validate_response(reply, excluded_checks=[*excluded, *(accepts if _is_refused_value(reply) else ())])
 
-        with suppress(Unsatisfiable):  # nothing of such a request can be invalid
+        # Some requests have nothing that can be invalid. A valid one exists, or this would check nothing.
+        is_valid = mode is schemathesis.GenerationMode.POSITIVE
+        with nullcontext() if is_valid else suppress(Unsatisfiable):
             (check if start is None else seed(start)(check))()
 
 
