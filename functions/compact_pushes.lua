@@ -1,7 +1,7 @@
 -- compact_pushes: starts an added compact job on an idle worker without a claim call. compact.lua describes these jobs.
 -- push.lua describes the message and its rules.
 -- An add with one such job pushes it if a claim would start this job first.
--- The message is published before the job leaves its structure. If it reaches nobody, nothing has to be undone.
+-- The call publishes the message before it claims the job. If no worker receives the message, the job waits as before.
 
 -- Return true if the job is the first one of its structure. For a keyed job, its key is the next one, and has no other
 -- waiting job.

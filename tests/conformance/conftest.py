@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from glidemq_async.storage import Storage
 from glidemq_async.stored.names import QueueKeys
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyQueue
+from tests.support.idle_worker import IdleWorker
 from tests.support.stores import RunningStore
 
 
@@ -29,3 +30,13 @@ async def fake_worker(queue: AnyQueue, store: RunningStore) -> AsyncIterator[Fak
     made = FakeWorker(queue, store)
     yield made
     await made.leave()
+
+
+@pytest.fixture
+async def idle_worker(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[IdleWorker]:
+    """A worker that listens and has not called yet."""
+    await queue.connect()
+    worker = IdleWorker(queue, store)
+    async with worker.listening():
+        yield worker
+    await worker.leave()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -21,16 +20,6 @@ everywhere = pytest.mark.everywhere
 PLAIN, PRIORITIZED, LIFO, KEYED = JobOptions(), JobOptions(priority=2), JobOptions(lifo=True), JobOptions(key="k")
 KINDS = [PRIORITIZED, LIFO, KEYED]
 each_kind = pytest.mark.parametrize("options", KINDS, ids=["prioritized", "LIFO", "keyed"])
-
-
-@pytest.fixture
-async def idle_worker(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[IdleWorker]:
-    """A worker that listens and has not called yet."""
-    await queue.connect()
-    worker = IdleWorker(queue, store)
-    async with worker.listening():
-        yield worker
-    await worker.leave()
 
 
 async def list_as_idle(store: RunningStore, worker: IdleWorker) -> None:
@@ -221,7 +210,7 @@ async def test_the_worker_with_the_timer_is_woken(queue: AnyQueue, idle_worker: 
     assert await claims_first(idle_worker) == job.id
 
 
-# -- nobody receives the push, or it is lost --------------------------------------------------------------------------
+# -- lost pushes ------------------------------------------------------------------------------------------------------
 
 
 @each_kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, Unpack
@@ -31,16 +31,6 @@ AWAITED = pack_extra(JobOptions(), ReplyTo("client", 10_000))
 OLD = 1_700_000_000_000
 """An instant in the past, ms since 1970."""
 WEEK_MS = 604_800_000
-
-
-@pytest.fixture
-async def idle_worker(queue: AnyQueue, store: RunningStore) -> AsyncGenerator[IdleWorker]:
-    """A worker that listens and has not called yet."""
-    await queue.connect()
-    worker = IdleWorker(queue, store)
-    async with worker.listening():
-        yield worker
-    await worker.leave()
 
 
 # -- a push starts jobs -----------------------------------------------------------------------------------------------
