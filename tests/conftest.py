@@ -23,12 +23,12 @@ from tests.support.leak_check import Resources, held, late_errors, left_since, t
 from tests.support.servers import redis7_binary
 from tests.support.stores import RunningStore, RunningStores
 
-REDIS7_SHARE = 3
+REDIS7_SHARE = 4
 """One of this many tests that run on two stores uses the older server in each run, and the others use it at night."""
 IN_TURN = ("redis", "unix", "file", "sentinel")
 """Stores that differ only in how the client connects. A test that runs everywhere uses one of them in each run, and the
 others at night."""
-PARAMETERS_SHARE = 4
+PARAMETERS_SHARE = 6
 """A test that runs everywhere uses all its sets of parameters on the embedded store. On the others, and in the short
 selection, it uses one of this many sets in each run, and the others at night."""
 _HELD = pytest.StashKey[Resources]()

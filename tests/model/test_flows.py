@@ -15,9 +15,9 @@ from tests.model.running import library
 
 STEPS: Final = 150
 SEEDS: Final = 20
-FLOWS: Final = 4_000
-"""Random flows of a day, divided into parts that may run in different processes. A night has 4.5 times as many."""
-PARTS: Final = 4
+FLOWS: Final = 2_000
+"""Random flows of a day, divided into parts that may run in different processes. A night has nine times as many."""
+PARTS: Final = 2
 NIGHT_PARTS: Final = 18
 MUTANT_SEEDS: Final = 60
 RARE: Final = frozenset(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Final
 
 import pytest
@@ -38,12 +39,29 @@ MODULES: Final = (
     *(adding, changing, flowing, migrating, moving, publishing, reading, scheduling, signalling, stepping),
     *(operating, streaming, upkeep, working),
 )
-SCALES: Final = [1, pytest.param(50, marks=pytest.mark.slow)]
+DAILY_SHARE: Final = 2
+"""One of this many cases of a function runs by day, with its first case. The others run at night, and all of them 50
+times as large."""
 
 
 def registered() -> set[str]:
     """Return the name of every function of the library."""
     return set(re.findall(r"register\('(\w+)'", loader.source()))
+
+
+def cases() -> list[object]:
+    """Return each case in its two sizes, and mark those that only the nightly run tries."""
+    found: list[object] = []
+    seen: Counter[str] = Counter()
+    for case in CASES:
+        name = " ".join(filter(None, case[:2]))
+        marks = [pytest.mark.slow] if seen[case.function] % DAILY_SHARE else []
+        seen[case.function] += 1
+        found += [
+            pytest.param(case, 1, id=f"{name}-1", marks=marks),
+            pytest.param(case, 50, id=f"{name}-50", marks=pytest.mark.slow),
+        ]
+    return found
 
 
 def test_each_function_has_a_case() -> None:
@@ -59,8 +77,7 @@ async def test_the_server_has_no_other_function(store: RunningStore) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("case", CASES, ids=[" ".join(filter(None, one[:2])) for one in CASES])
+@pytest.mark.parametrize(("case", "scale"), cases())
 async def test_no_step_takes_longer_than_5_ms(store: RunningStore, case: Case, scale: int) -> None:
     tries: list[list[float]] = []
     slow: list[int] = []

@@ -18,7 +18,7 @@ from glidemq_async.web.app import operations_app, running
 from glidemq_async.web.endpoints import ApiRoute
 from glidemq_async.web.settings import Access, ProxyUsers, WebLimits
 from tests.support.stores import RunningStore
-from tests.web.clients import client_of, serving, user
+from tests.web.clients import NO_LIMITS, client_of, serving, user
 
 pytestmark = pytest.mark.only_on("memory")
 VOLATILE = re.compile(r":(call:|schedule_roles)")
@@ -47,16 +47,17 @@ def route_id(route: ApiRoute) -> str:
 async def test_each_route_is_served_to_its_roles_only(
     route: ApiRoute, storage: Storage, store: RunningStore, name: str
 ) -> None:
-    async with Queue[Any, Any](name, storage) as queue:
+    identity = user("viewer")
+    app = operations_app(storage, access=lambda _: identity, limits=NO_LIMITS)
+    async with Queue[Any, Any](name, storage) as queue, running(app), client_of(app) as client:
         await queue.add("x", {"secret": 1})
         path, keywords = request_of(route, name)
         for role, payloads, queues in product(ROLES, (False, True), (("*",), (name,), ("other-*",))):
             identity = user(role, queues=queues, payloads=payloads)
+            if route.media == "text/event-stream" and allowed(route, identity, name):
+                continue  # a stream does not end; other tests read it
             before = await digest(store)
-            async with serving(storage, identity) as client:
-                if route.media == "text/event-stream" and allowed(route, identity, name):
-                    continue  # a stream does not end; other tests read it
-                reply = await client.request(route.method, path, **keywords)
+            reply = await client.request(route.method, path, **keywords)
             assert (reply.status_code == 403) is not allowed(route, identity, name), (identity, reply.text)
             assert reply.status_code < 500
             if reply.status_code == 403 or route.method == "GET":
