@@ -25,6 +25,7 @@ from glidemq_async.payloads.serialization import Serializer
 from glidemq_async.queues.internals import client_of, prepare_request
 from glidemq_async.queues.queue import Queue
 from glidemq_async.storage import Storage, StorageLike, open_storage
+from glidemq_async.storage.protocol import FunctionError
 from glidemq_async.stored.flow import FlowRef, JobRef
 
 AnyJob: TypeAlias = Job[Any, Any]
@@ -234,12 +235,8 @@ class FlowProducer(Connectable):
         own_ids = check_ids(plan, requests)
         home = prepared[0][0]
         bases = ["" if queue is home else client_of(queue).keys.base for queue, _, _ in prepared]
-        pages = pages_of(plan, requests, bases)
-        await self._check_modes(prepared)
-        client, stamp = client_of(home), uuid.uuid4().hex
-        reply = await client.functions.flows.add(
-            requests[0].id, stamp, len(plan), own_ids, pages, prepared[0][2].durability
-        )
+        stamp = uuid.uuid4().hex
+        reply = await self._send(prepared, own_ids, pages_of(plan, requests, bases), stamp)
         if reply.status == "taken":
             raise ValueError(
                 f"the flow was not added: queue {home.name!r} has a job with id {reply.id!r}, which a node of the flow "
@@ -250,6 +247,24 @@ class FlowProducer(Connectable):
         if reply.has_rest:
             await self._relay(home)
         return _jobs(plan, prepared, reply, stamp)
+
+    async def _send(
+        self, prepared: Sequence[Prepared], own_ids: Sequence[str], pages: Sequence[bytes], stamp: str
+    ) -> FlowReply:
+        """Send a plan to the queue of its root. Open the queue again if it was obliterated or lost meanwhile."""
+        home, root, options = prepared[0]
+        while True:
+            await self._check_modes(prepared)
+            client = client_of(home)
+            functions = client.functions
+            meant = functions.caller.incarnation
+            try:
+                return await functions.flows.add(root.id, stamp, len(prepared), own_ids, pages, options.durability)
+            except FunctionError as error:
+                # The server refuses an UNDECLARED call before it stores the plan, so the plan can be sent again.
+                if error.code != "UNDECLARED":
+                    raise client.refused(error) from None
+            await client.open_again(meant)
 
     async def _check_modes(self, prepared: Sequence[Prepared]) -> None:
         for queue, _, options in prepared:

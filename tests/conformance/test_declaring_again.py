@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import IncompatibleQueueError, JobOptions, Queue, UnrecoverableError, Worker
+from glidemq_async import FlowJob, FlowProducer, IncompatibleQueueError, JobOptions, Queue, UnrecoverableError, Worker
 from glidemq_async.storage import Arg, Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, worker_of
 from tests.support.recording_storage import Relay
@@ -89,6 +89,30 @@ async def test_the_mode_of_a_recreated_queue_is_not_overwritten(storage: Storage
             with pytest.raises(IncompatibleQueueError, match=r"mode keyed.*mode global"):
                 await early.add("n", 1, key="k")
             assert await counts(late) == {}
+
+
+@pytest.mark.everywhere
+@pytest.mark.parametrize("size", [1, 400_000], ids=["in one call", "in several calls"])
+async def test_a_flow_is_added_to_a_recreated_queue(queue: AnyQueue, storage: Storage, size: int) -> None:
+    data = "x" * size
+    flow = FlowJob("parent", queue.name, data, children=[FlowJob("child", queue.name, data) for _ in range(2)])
+    async with FlowProducer(storage) as flows:
+        await flows.add(flow)
+        assert await queue.obliterate() == 3
+        first, second = await asyncio.gather(flows.add(flow), flows.add(flow))
+        assert {await node.job.get_state() for node in (first, second)} == {"waiting-children"}
+        assert await counts(queue) == {"waiting": 4, "waiting-children": 2}
+        assert await queue.check() == []
+
+
+async def test_a_flow_that_does_not_fit_a_recreated_queue_is_refused(storage: Storage, name: str) -> None:
+    async with Queue[Any, Any](name, storage) as queue, FlowProducer(storage) as flows:
+        await flows.add(FlowJob("n", name))
+        await queue.obliterate()
+        async with Queue[Any, Any](name, storage, mode="keyed"):
+            with pytest.raises(ValueError, match="keyed"):
+                await flows.add(FlowJob("n", name))
+            assert await counts(queue) == {}
 
 
 @pytest.mark.everywhere
