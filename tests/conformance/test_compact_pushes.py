@@ -87,13 +87,17 @@ async def test_a_worker_makes_one_call_per_pushed_job(storage: Storage, name: st
     assert got == [(number, options.priority, options.key) for number in range(3)]
 
 
-async def test_a_job_is_pushed_although_an_older_one_has_a_lower_priority(
-    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
+@pytest.mark.parametrize(
+    ("older", "newer"), [(JobOptions(priority=5), JobOptions(priority=1)), (LIFO, LIFO)], ids=["prioritized", "LIFO"]
+)
+async def test_a_job_that_starts_before_an_older_one_is_pushed(
+    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker, older: JobOptions, newer: JobOptions
 ) -> None:
-    await queue.add("n", 1, priority=5)
+    await queue.add("n", 1, older)
     await list_as_idle(store, idle_worker)
-    first = await queue.add("n", 2, priority=1)
+    first = await queue.add("n", 2, newer)
     assert [job.id for job in (await idle_worker.pushed()).jobs] == [first.id]
+    assert await queue.check() == []
 
 
 async def test_a_call_with_one_such_job_and_others_starts_what_a_claim_starts_first(

@@ -31,6 +31,7 @@ AWAITED = pack_extra(JobOptions(), ReplyTo("client", 10_000))
 OLD = 1_700_000_000_000
 """An instant in the past, ms since 1970."""
 WEEK_MS = 604_800_000
+COMPACT = [JobOptions(priority=1), JobOptions(lifo=True), JobOptions(key="k")]
 
 
 # -- a push starts jobs -----------------------------------------------------------------------------------------------
@@ -132,11 +133,14 @@ async def test_a_worker_that_listens_on_a_replica_is_not_pushed_to() -> None:
             await queue.connect()
             far, near = IdleWorker(queue, store), IdleWorker(queue, store)
             async with far.listening(follower), near.listening():
-                await far.wait(2)
-                await near.wait(1)
-                job = await queue.add("n", 1)
-                assert [one.id for one in (await near.pushed()).jobs] == [job.id]
-                assert await far.message() == ClaimNow()
+                for options in ([JobOptions()], [JobOptions()] * 2, *([kind] for kind in COMPACT)):
+                    await far.wait(3)
+                    await near.wait(2, has_push=True)
+                    jobs = await queue.add_bulk([("n", 1, one) for one in options])
+                    pushed = await near.pushed()
+                    assert [one.id for one in pushed.jobs] == [job.id for job in jobs]
+                    assert await far.message() == ClaimNow()
+                    await near.complete(*leases_in(pushed))
                 await near.leave()
                 await far.leave()
 
