@@ -18,6 +18,7 @@ from glidemq_async.storage.redis.wire import LinkLost, Wire
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, soon, worker_of
 from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_results
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 REASON = "revoked: its caller stopped waiting"
@@ -227,8 +228,7 @@ async def test_a_result_that_arrives_with_the_timeout_is_returned(
 ) -> None:
     """The loop handles both in the same turn."""
     asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine", wait_timeout=PATIENCE))
-    await waiting(queue, store)
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     calls = Calls(queue, monkeypatch)
     results = queue._client.results  # pyright: ignore[reportPrivateUsage]
     on_message = results._on_message  # pyright: ignore[reportPrivateUsage]
@@ -245,8 +245,7 @@ async def test_a_result_that_arrives_with_a_cancellation_revokes_nothing(
     queue: AnyQueue, store: RunningStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = asyncio.create_task(queue.add_and_wait("n", 1, job_id="mine"))
-    await waiting(queue, store)
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     calls = Calls(queue, monkeypatch)
     results = queue._client.results  # pyright: ignore[reportPrivateUsage]
     # The message comes after the cancellation, and before the caller continues with it.
@@ -267,7 +266,7 @@ async def test_a_job_that_another_caller_waits_for_continues(
         second = asyncio.create_task(other.add_and_wait("n", 2, job_id="mine", wait_timeout=PATIENCE))
         await waiting(queue, store, clients=2)
         third = asyncio.create_task(queue.add_and_wait("n", 3, job_id="mine", wait_timeout=PATIENCE))
-        await asyncio.sleep(0.1)
+        await waits_for_results(queue, 2)
         await left(first)
         await asyncio.sleep(0.1)
         await left(third)

@@ -37,8 +37,9 @@ async def test_closing_strands_no_job_that_was_just_claimed(storage: Storage, na
         worker = worker_of(queue, note, concurrency=2)
         await worker.start()
         await soon(claimed.wait())
+        stopping = Heard(worker, "closing")
         closing = asyncio.create_task(worker.close())
-        await asyncio.sleep(0.02)
+        await stopping.next()
         go_on.set()
         await soon(closing)
         for job in jobs:

@@ -10,6 +10,7 @@ import pytest
 from glidemq_async import Deduplication, JobFailed, JobNotFound, JobOptions
 from tests.support.clocked_queue import HOUR, MINUTE, SECOND, Timed
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, counts, echo, ended, job_events, worker_of
+from tests.support.waiting_jobs import waits_for_results
 
 SIMPLE = Deduplication("d")
 
@@ -374,7 +375,7 @@ async def test_a_client_that_waits_for_a_replaced_job_is_notified(queue: AnyQueu
     burst = Deduplication("d", ttl=60, mode="debounce")
     first = await queue.add("a", deduplication=burst)
     waiting = asyncio.create_task(first.result(10))
-    await asyncio.sleep(0.1)
+    await waits_for_results(queue)
     await queue.add("b", deduplication=burst)
     with pytest.raises(JobNotFound):
         await waiting

@@ -18,6 +18,8 @@ from glidemq_async.queues.event_rules import change_events, change_stored_rules
 from glidemq_async.storage import FunctionError, Storage
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyJob, AnyQueue, history, listening, soon, worker_of
+from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_events
 
 
 @pytest.fixture
@@ -114,14 +116,14 @@ async def test_kinds_that_are_switched_off_leave_no_gap(queue: AnyQueue) -> None
     assert (await queue.get_job_counts())["failed"] == 1
 
 
-async def test_the_end_of_a_queue_is_an_event_in_any_case(queue: AnyQueue) -> None:
+async def test_the_end_of_a_queue_is_an_event_in_any_case(queue: AnyQueue, store: RunningStore) -> None:
     await queue.set_events(off="all", max_events=10, content="size", progress_interval=1)
     await queue.add("n")
     with pytest.raises(ValueError, match="'obliterated' is always written"):
         await queue.set_events(off=("obliterated",))
     async with listening(queue) as events:
         following = asyncio.ensure_future(events.next())
-        await asyncio.sleep(0.05)
+        await waits_for_events(store)
         await queue.obliterate()
         assert (await soon(following)).kind == "obliterated"
     await queue.connect()

@@ -17,6 +17,7 @@ from glidemq_async.queues.events import BLOCK_SECONDS
 from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, listening, soon, until, worker_of
 from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_events
 
 
 @pytest.mark.everywhere
@@ -128,13 +129,13 @@ async def test_trimmed_events_that_were_not_read_are_counted(queue: AnyQueue, st
         assert (await reader.next()).job_id == "8"
 
 
-async def test_events_arrive_without_polling(queue: AnyQueue) -> None:
+async def test_events_arrive_without_polling(queue: AnyQueue, store: RunningStore) -> None:
     loop = asyncio.get_running_loop()
     took: list[float] = []
     async with listening(queue) as events:
         for _ in range(5):
             waiting = asyncio.ensure_future(events.next())
-            await asyncio.sleep(0.02)
+            await waits_for_events(store)
             began = loop.time()
             await queue.add("n")
             await soon(waiting)

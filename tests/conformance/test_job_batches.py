@@ -24,6 +24,7 @@ from glidemq_async import (
 from glidemq_async.storage import Storage
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, echo, soon, worker_of
 from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_results
 
 
 async def odd_fails(job: AnyJob) -> Any:
@@ -237,9 +238,10 @@ async def test_another_waiter_of_the_same_job_is_not_cancelled(queue: AnyQueue) 
     batch = await queue.add_bulk([("n", 1), ("n", 2)])
     one = asyncio.create_task(batch[0].result(10))
     two, three = asyncio.create_task(batch.results(10)), asyncio.create_task(batch.results(10))
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue, 3)
     two.cancel()
-    await asyncio.sleep(0.05)
+    with pytest.raises(asyncio.CancelledError):
+        await two
     async with worker_of(queue, echo):
         assert await one == 1
         assert await three == [1, 2]
@@ -280,7 +282,7 @@ async def test_without_messages_the_jobs_are_read_page_by_page(
 async def test_jobs_that_the_server_fails_are_read_together(queue: AnyQueue, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = await queue.add_bulk([("n", number) for number in range(200)])
     waiting = asyncio.create_task(batch.results(10, on_failure="return"))
-    await asyncio.sleep(0.1)
+    await waits_for_results(queue)
     called = calls_of(queue, monkeypatch)
     for job in batch:
         await job.revoke("enough")
@@ -293,7 +295,7 @@ async def test_closing_the_queue_ends_the_wait(storage: Storage, name: str) -> N
     queue = Queue[Any, Any](name, storage)
     batch = await queue.add_bulk([("n", 1)])
     waiting = asyncio.create_task(batch.results())
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     await queue.close()
     with pytest.raises(QueueClosed):
         await soon(waiting)

@@ -17,7 +17,7 @@ from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
-from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
+from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for, waits_for_events
 
 
 async def keys_of(queue: AnyQueue, store: RunningStore) -> list[str]:
@@ -164,11 +164,11 @@ async def test_a_client_that_waits_is_notified(queue: AnyQueue, store: RunningSt
         await soon(waiting, 3)
 
 
-async def test_an_event_reader_continues_in_the_new_queue_without_a_gap(queue: AnyQueue) -> None:
+async def test_an_event_reader_continues_in_the_new_queue_without_a_gap(queue: AnyQueue, store: RunningStore) -> None:
     await queue.add_bulk([("n", number) for number in range(3)])
     async with listening(queue) as events:
         following = asyncio.ensure_future(events.next())
-        await asyncio.sleep(0.05)
+        await waits_for_events(store)
         await queue.obliterate()
         event = await soon(following)
         assert (event.kind, event.job_id, event.detail) == ("obliterated", "", "3")
@@ -177,11 +177,11 @@ async def test_an_event_reader_continues_in_the_new_queue_without_a_gap(queue: A
         assert (event.kind, event.job_id) == ("added", job.id)
 
 
-async def test_a_reader_that_read_everything_resumes_without_a_gap(queue: AnyQueue) -> None:
+async def test_a_reader_that_read_everything_resumes_without_a_gap(queue: AnyQueue, store: RunningStore) -> None:
     await queue.add_bulk([("n", number) for number in range(3)])
     async with listening(queue) as events:
         following = asyncio.ensure_future(events.next())
-        await asyncio.sleep(0.05)
+        await waits_for_events(store)
         await queue.obliterate()
         last = await soon(following)
         assert last.kind == "obliterated"

@@ -13,7 +13,7 @@ import pytest
 from glidemq_async import JobOptions, Queue, RateLimit, RateLimited, TokenBucket
 from glidemq_async.storage import Storage
 from tests.support.clocked_queue import MINUTE, Timed
-from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, idle, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import idle_workers
@@ -248,7 +248,7 @@ async def test_the_refill_of_a_bucket_wakes_a_worker(queue: AnyQueue) -> None:
         assert [await job.result(5) for job in jobs] == [0, 1, 2, 3]
 
 
-async def test_the_end_of_a_pause_wakes_a_worker(queue: AnyQueue) -> None:
+async def test_the_end_of_a_pause_wakes_a_worker(queue: AnyQueue, store: RunningStore) -> None:
     async with worker_of(queue, echo) as worker, worker_of(queue, echo):
         await idle(worker)
         await queue.pause_key("k", 0.2)
@@ -256,12 +256,12 @@ async def test_the_end_of_a_pause_wakes_a_worker(queue: AnyQueue) -> None:
         assert await job.result(5) == 1
         await queue.pause_key("k", 60)
         job = await queue.add("n", 2, key="k")
-        await asyncio.sleep(0.05)
+        await idle_workers(queue, store, 2)  # a worker may have looked at the job
         await queue.pause_key("k", 0.1)
         assert await job.result(5) == 2
         await queue.pause_key("k", 60)
         job = await queue.add("n", 3, key="k")
-        await asyncio.sleep(0.05)
+        await idle_workers(queue, store, 2)  # a worker may have looked at the job
         await queue.pause_key("k", 0)
         assert await job.result(5) == 3
 
@@ -286,9 +286,9 @@ async def test_a_free_slot_of_the_queue_wakes_another_worker(queue: AnyQueue, ki
     async with worker_of(queue, echo) as worker:
         await idle(worker)
         job = await queue.add("n", 1, **KINDS[kind])
-        leaving.stop()
+        stopping = Heard(leaving, "closing")
         closing = asyncio.create_task(leaving.close())
-        await asyncio.sleep(0.05)
+        await stopping.next()
         gate.release()
         await closing
         assert await job.result(5) == 1
@@ -320,7 +320,7 @@ async def test_the_worker_with_the_timer_of_a_limit_may_leave(queue: AnyQueue) -
     await workers[2].close()
 
 
-async def test_the_worker_with_the_timer_of_the_gate_may_leave(queue: AnyQueue) -> None:
+async def test_the_worker_with_the_timer_of_the_gate_may_leave(queue: AnyQueue, store: RunningStore) -> None:
     await queue.set_global_rate_limit(RateLimit(1, 0.5))
     workers = [worker_of(queue, echo) for _ in range(3)]
     for worker in workers:
@@ -328,7 +328,7 @@ async def test_the_worker_with_the_timer_of_the_gate_may_leave(queue: AnyQueue) 
         await idle(worker)
     await (await queue.add("n", 0)).result(5)
     job = await queue.add("n", 1)
-    await asyncio.sleep(0.1)
+    await idle_workers(queue, store, 3)
     await workers[0].close()
     await workers[1].close()
     assert await job.result(5) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from statistics import median
 from typing import Any, cast
 
 import pytest
@@ -267,15 +268,17 @@ async def test_a_worker_relays_immediately(queue: AnyQueue, dead: AnyQueue) -> N
     async def fail(job: AnyJob) -> None:
         raise ValueError
 
-    # Sweeps also start a relay, but one second apart: they would take four seconds for five jobs.
     loop = asyncio.get_running_loop()
-    began = loop.time()
+    took: list[float] = []
     async with worker_of(queue, fail, lock_duration=3600, dead_letter_queue=dead.name):
         for _ in range(5):
+            began = loop.time()
             await queue.add("n")
             await filled(dead)
+            took.append(loop.time() - began)
             await dead.drain()
-    assert loop.time() - began < 4
+    # Sweeps also start a relay, one second after the one before. Most of them, because a host may pause now and then.
+    assert median(took) < 0.7
 
 
 async def test_a_job_is_delivered_once_per_token(dead: AnyQueue) -> None:

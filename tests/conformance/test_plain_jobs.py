@@ -12,6 +12,7 @@ from glidemq_async import JobFailed, JobNotFound, JobOptions, JobStateError
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, job_events, records, soon, worker_of
 from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_results
 
 State: TypeAlias = Literal["waiting", "active", "completed"]
 STATES: tuple[State, ...] = ("waiting", "active", "completed")
@@ -237,7 +238,7 @@ async def test_the_end_of_a_plain_job_can_be_awaited(queue: AnyQueue, fake_worke
     async with asyncio.TaskGroup() as group:
         waits = [group.create_task(job.result(10)) for _ in range(2)]
         if state == "active":
-            await asyncio.sleep(0.05)
+            await waits_for_results(queue, 2)
             await fake_worker.leave()
         async with worker_of(queue, echo):
             results = [await soon(wait) for wait in waits]
@@ -248,12 +249,11 @@ async def test_the_end_of_a_plain_job_can_be_awaited(queue: AnyQueue, fake_worke
 @everywhere
 @pytest.mark.parametrize("state", ["waiting", "active"])
 async def test_who_awaits_a_plain_job_learns_of_its_removal(
-    queue: AnyQueue, store: RunningStore, fake_worker: FakeWorker, state: State
+    queue: AnyQueue, fake_worker: FakeWorker, state: State
 ) -> None:
     job = await job_in(state, queue, fake_worker)
     wait = asyncio.ensure_future(job.result(10))
-    while await store.ask("HEXISTS", f"{fake_worker.base}:waiters", job.id) == 0:  # noqa: ASYNC110
-        await asyncio.sleep(0.005)
+    await waits_for_results(queue)
     await job.remove()
     with pytest.raises(JobNotFound):
         await soon(wait)

@@ -11,7 +11,7 @@ from glidemq_async import JobOptions, KeepJobs
 from glidemq_async.functions.outcomes import Retention
 from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker, Lease
-from tests.support.helpers import AnyJob, AnyQueue, counts, echo, ended, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, counts, echo, ended, worker_of
 from tests.support.stores import RunningStore
 
 everywhere = pytest.mark.everywhere
@@ -150,8 +150,9 @@ async def test_the_last_policy_applies_to_all_completed_jobs(queue: AnyQueue) ->
             [job] = await queue.add_bulk([("n", number, mixed(number))])
             await ended(job)
         last = await queue.add("n", "last", keep_completed=KeepJobs(count=2))
-        while (await queue.get_job_counts())["completed"] > 2:  # noqa: ASYNC110
-            await asyncio.sleep(0.005)
+        async with asyncio.timeout(PATIENCE):
+            while (await queue.get_job_counts())["completed"] > 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
     assert (await completed(queue))[0] == last.id
     assert await queue.check() == []
 

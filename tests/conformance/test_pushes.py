@@ -18,6 +18,7 @@ from glidemq_async.functions.push import KINDS
 from glidemq_async.functions.wakeup import ClaimNow, LeaseGone
 from glidemq_async.options.stored_options import ReplyTo, pack_extra
 from glidemq_async.storage import Arg, RedisStorage, Storage, Subscription
+from tests.support.clocked_queue import Timed
 from tests.support.fake_worker import FakeWorker
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, ended, idle, job_events, until, worker_of
 from tests.support.idle_worker import IdleWorker, leases_in
@@ -304,18 +305,20 @@ async def test_a_worker_that_dies_with_a_push_stalls_its_job(
     assert await queue.check() == []
 
 
-async def test_a_push_that_never_reached_a_living_worker_is_not_a_stall(
-    queue: AnyQueue, store: RunningStore, idle_worker: IdleWorker
-) -> None:
-    await idle_worker.wait(lock_ms=1_000)
-    job = await queue.add("n", 1)
-    [lease] = leases_in(await idle_worker.pushed())
-    await asyncio.sleep(0.6)
-    await idle_worker.renew()  # more than half a lease later, and without the run
-    await idle_worker.vanish(lease)
-    await FakeWorker(queue, store).sweep()
-    await job.refresh()
-    assert (job.state, job.stalled_count) == ("waiting", 0)
+async def test_a_push_that_never_reached_a_living_worker_is_not_a_stall(timed: Timed) -> None:
+    await timed.queue.connect()
+    idle_worker = IdleWorker(timed.queue, timed.store)
+    async with idle_worker.listening():
+        await idle_worker.wait(lock_ms=1_000)
+        job = await timed.queue.add("n", 1)
+        [lease] = leases_in(await idle_worker.pushed())
+        await timed.clock.advance(600)
+        await idle_worker.renew()  # more than half a lease later, and without the run
+        await idle_worker.vanish(lease)
+        await timed.fake_worker.sweep()
+        await job.refresh()
+        assert (job.state, job.stalled_count) == ("waiting", 0)
+    await idle_worker.leave()
 
 
 async def test_a_sweep_reclaims_a_pushed_job_at_the_end_of_the_lease_of_its_worker(

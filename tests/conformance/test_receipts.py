@@ -162,8 +162,11 @@ async def test_an_id_can_be_used_again_while_its_receipt_is_on_its_way(storage: 
         assert await queue.add_and_wait("n", 1, **options) == 1
         relay.before_call = hold
         await soon(sent.wait())
+        relay.calls.clear()
         again = asyncio.create_task(queue.add_and_wait("n", 2, **options))
-        await asyncio.sleep(0.05)
+        for _ in range(3):
+            await queue.is_paused()
+        assert not [call for call in relay.calls if call.startswith("add")]
         go_on.set()
         assert await again == 2
 

@@ -10,6 +10,7 @@ from glidemq_async import JobFailed, JobNotFound, JobStateError
 from tests.support.clocked_queue import Timed
 from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, job_events, worker_of
 from tests.support.stores import RunningStore
+from tests.support.waiting_jobs import waits_for_results
 
 
 async def fail(job: AnyJob) -> None:
@@ -121,7 +122,7 @@ async def test_failed_jobs_are_retried_in_bulk(queue: AnyQueue) -> None:
 async def test_revoking_a_waiting_job_fails_it(queue: AnyQueue, state: str) -> None:
     job = await job_in(queue, state)
     waiting = asyncio.create_task(job.result(10))
-    await asyncio.sleep(0.02)
+    await waits_for_results(queue)
     assert await job.revoke() is True
     with pytest.raises(JobFailed, match="revoked"):
         await waiting

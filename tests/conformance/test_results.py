@@ -16,7 +16,7 @@ from glidemq_async.storage import Storage
 from tests.support.helpers import AnyJob, AnyQueue, Gate, counts, echo, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
-from tests.support.waiting_jobs import waited_for
+from tests.support.waiting_jobs import waited_for, waits_for_results
 
 
 @pytest.mark.everywhere
@@ -60,7 +60,8 @@ async def test_every_waiting_client_is_notified(storage: Storage, queue: AnyQueu
         elsewhere = await other.get_job(job.id)
         assert elsewhere is not None
         waiting = [asyncio.create_task(one.result(10)) for one in (job, job, elsewhere)]
-        await asyncio.sleep(0.05)
+        await waits_for_results(queue, 2)
+        await waits_for_results(other)
         async with worker_of(queue, echo):
             assert await asyncio.gather(*waiting) == [5, 5, 5]
 
@@ -103,7 +104,7 @@ async def test_a_timeout_of_the_client_does_not_stop_the_job(queue: AnyQueue) ->
 async def test_a_cancelled_wait_leaves_no_waiter_behind(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     waiting = asyncio.create_task(job.result())
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
@@ -113,7 +114,7 @@ async def test_a_cancelled_wait_leaves_no_waiter_behind(queue: AnyQueue) -> None
 async def test_removing_a_waiting_job_notifies_the_client(queue: AnyQueue) -> None:
     job = await queue.add("n", 1)
     waiting = asyncio.create_task(job.result(10))
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     await job.remove()
     with pytest.raises(JobNotFound, match=job.id):
         await waiting
@@ -171,7 +172,7 @@ async def test_closing_the_queue_ends_the_wait(storage: Storage, name: str) -> N
     queue: AnyQueue = Queue(name, storage)
     job = await queue.add("n", 1)
     waiting = asyncio.create_task(job.result())
-    await asyncio.sleep(0.05)
+    await waits_for_results(queue)
     await queue.close()
     done, _ = await asyncio.wait([waiting], timeout=5)
     assert done, "closing the queue must end every wait"
@@ -223,12 +224,11 @@ async def test_the_caller_of_a_request_continues_in_the_turn_of_its_message(
         original(self, message)
         ended.append(asked.done())
 
-    async def run(job: AnyJob) -> Any:
-        await asyncio.sleep(0.05)  # the reply to the add comes before the message
-        return job.data
-
+    gate = Gate()
     monkeypatch.setattr(ResultListener, "_on_message", on_message)
-    async with worker_of(queue, run):
+    async with worker_of(queue, gate):
         asked = asyncio.create_task(queue.add_and_wait("n", 1))
+        await waits_for_results(queue)  # the reply to the add comes before the message
+        gate.release()
         assert await asked == 1
     assert ended == [True]

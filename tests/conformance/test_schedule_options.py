@@ -122,8 +122,9 @@ async def test_a_paused_scheduler_adds_nothing(queue: AnyQueue) -> None:
         again = await queue.upsert_job_scheduler("s", every=0.1)
         assert (again.is_paused, again.next_at) == (True, None)
         assert (await ended(await queue.trigger_job_scheduler("s"))).state == "completed"
-        while (await scheduler_of(queue, "other")).fired < others + 5:  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+        async with asyncio.timeout(PATIENCE):
+            while (await scheduler_of(queue, "other")).fired < others + 5:  # noqa: ASYNC110
+                await asyncio.sleep(0.02)
         paused = await scheduler_of(queue)
         assert (paused.is_paused, paused.next_at, paused.fired) == (True, None, fired)
         assert await queue.resume_job_scheduler("s")

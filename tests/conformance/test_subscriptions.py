@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -27,6 +27,7 @@ from glidemq_async.topics.reader import MessageReader
 from glidemq_async.topics.topic import functions_of
 from glidemq_async.worker import feeder
 from tests.support.helpers import AnyJob, history, soon, until
+from tests.support.recording_storage import Relay
 from tests.support.servers import eventually
 
 
@@ -347,11 +348,23 @@ async def test_a_reader_gets_messages_from_its_start_and_counts_the_missed_ones(
         await reading.aclose()
 
 
+def noting_reads(read: asyncio.Event) -> Callable[[str, object, object], Awaitable[None]]:
+    """Return a hook that sets an event when a reader receives a reply. If it is empty, the reader then waits."""
+
+    async def note(function: str, _args: object, _reply: object) -> None:
+        if function == "readMessages":
+            read.set()
+
+    return note
+
+
 async def test_a_waiting_reader_is_woken(storage: Storage, name: str) -> None:
-    async with Topic(name, storage) as topic:
+    relay, read = Relay(storage), asyncio.Event()
+    relay.after_call = noting_reads(read)
+    async with Topic(name, relay) as topic:
         reading = topic.listen()
         waiting = asyncio.ensure_future(anext(reading))
-        await asyncio.sleep(0.1)
+        await soon(read.wait())
         await topic.publish("a", 1)
         assert (await soon(waiting)).data == 1
         await reading.aclose()
@@ -420,12 +433,15 @@ async def test_a_subscription_of_a_keyed_app_takes_messages_without_a_key(storag
 
 
 async def test_a_reader_that_is_woken_and_cancelled_together_ends(storage: Storage, name: str) -> None:
-    async with Topic(name, storage) as topic:
-        reader = MessageReader(storage, functions_of(topic), ())
+    relay, read = Relay(storage), asyncio.Event()
+    relay.after_call = noting_reads(read)
+    async with Topic(name, relay) as topic:
+        reader = MessageReader(relay, functions_of(topic), ())
         await reader.open("now")
         for _ in range(3):
+            read.clear()
             reading = asyncio.ensure_future(reader.next())
-            await asyncio.sleep(0.05)
+            await soon(read.wait())
             reader._on_message(b"")  # pyright: ignore[reportPrivateUsage]
             reading.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -48,6 +48,7 @@ from glidemq_async.topics.topic import Topic, functions_of
 from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, ended, history, until, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.schedulers import ended_schedule
+from tests.support.waiting_jobs import waits_for_results
 
 LONG_LINE = 20
 """More waiting jobs of a key than the text of its line holds."""
@@ -386,7 +387,7 @@ async def test_every_function_works_here(storage: Storage, name: str) -> None:
             await removed.remove()
             await ended(revoked)
         waiting = asyncio.create_task((await queue.add("n", delay=60)).result())
-        await asyncio.sleep(0.05)
+        await waits_for_results(queue)
         waiting.cancel()
         await queue.pause()
         assert await queue.is_paused()

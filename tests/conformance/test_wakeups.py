@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 from glidemq_async import Queue
-from glidemq_async.storage import Storage
+from glidemq_async.storage import Storage, Subscription
 from tests.support.helpers import AnyQueue, Gate, echo, idle, soon, worker_of
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
@@ -90,9 +90,27 @@ async def test_one_job_wakes_one_worker(storage: Storage, name: str, store: Runn
             await worker.close()
 
 
+class HeardRelay(Relay):
+    """Sets an event when a worker has received a message on its own channel."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.woken = asyncio.Event()
+
+    async def subscribe(
+        self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
+    ) -> Subscription:
+        def heard(message: bytes) -> None:
+            on_message(message)
+            if ":wake:" in channel:
+                self.woken.set()
+
+        return await super().subscribe(key, channel, heard, on_change)
+
+
 async def test_a_wake_up_during_a_call_is_not_lost(storage: Storage, name: str) -> None:
     """The claim that found nothing is still on its way back when the next job is added."""
-    relay = Relay(storage)
+    relay = HeardRelay(storage)
     found_nothing, go_on = asyncio.Event(), asyncio.Event()
 
     async def hold(function: str, args: Sequence[Any], reply: Any) -> None:
@@ -104,7 +122,7 @@ async def test_a_wake_up_during_a_call_is_not_lost(storage: Storage, name: str) 
     async with Queue[Any, Any](name, relay) as queue, worker_of(queue, echo):
         await soon(found_nothing.wait())
         job = await queue.add("n", 1)
-        await asyncio.sleep(0.05)
+        await soon(relay.woken.wait())
         relay.after_call = None
         go_on.set()
         assert await job.result(5) == 1

@@ -11,7 +11,7 @@ import pytest
 from glidemq_async import JobNotFound, JobUpdate, Queue, QueueClosed
 from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, worker_of
+from tests.support.helpers import AnyJob, AnyQueue, Gate, echo, soon, until, worker_of
 from tests.support.stores import RunningStore
 
 
@@ -160,11 +160,17 @@ async def test_closing_the_queue_ends_a_watch(storage: Storage, name: str) -> No
     await anext(watcher)
     watching = asyncio.create_task(_rest(watcher))
     reading = asyncio.create_task(_rest(job.chunks()))
-    await asyncio.sleep(0.05)
+    await until(lambda: _both_wait(queue, job.id))
     await queue.close()
     for task in (watching, reading):
         with pytest.raises(QueueClosed):
             await soon(task)
+
+
+def _both_wait(queue: Any, job_id: str) -> bool:
+    """Return whether a reader and a watcher of a job wait for its next change."""
+    feed = queue._client.tail._feeds[job_id]
+    return all(changes._event._waiters for changes in (feed.chunks, feed.updates))
 
 
 async def _rest(items: AsyncIterator[object]) -> list[object]:

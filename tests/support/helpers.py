@@ -87,12 +87,10 @@ async def idle(worker: Any) -> None:
         if not worker.health().ready:
             return False
         loop = worker._session.loop
-        is_registered = loop._registered and not loop.calls.waiting_since
+        # A wake-up, such as the one after the subscription, causes another claim.
+        is_registered = loop._registered and loop._is_waiting and not loop._claimable and not loop._event.is_set()
         return is_registered or not worker._slots.free()
 
-    await until(is_waiting)
-    # The echo of the first poll may still cause a call.
-    await asyncio.sleep(0.05)
     await until(is_waiting)
 
 

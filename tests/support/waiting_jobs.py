@@ -1,15 +1,15 @@
-"""Waiting jobs of every kind, added by calls of the functions; and waits for idle workers and waiting clients."""
+"""Waiting jobs of every kind, added by calls of the functions; and waits for idle workers, clients and readers."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 import msgpack
 
 from glidemq_async.functions.add import AddRequest
 from glidemq_async.functions.callers import Functions
-from tests.support.helpers import PATIENCE, AnyQueue
+from tests.support.helpers import PATIENCE, AnyQueue, until
 from tests.support.stores import RunningStore
 
 EVERY_KIND: dict[str, dict[str, object]] = {
@@ -45,3 +45,33 @@ async def waited_for(queue: AnyQueue, store: RunningStore, number: int) -> None:
     async with asyncio.timeout(PATIENCE):
         while cast("int", await store.ask("HLEN", f"glide:{{{queue.name}}}:waiters")) < number:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+
+async def waits_for_results(queue: AnyQueue, number: int = 1) -> None:
+    """Wait until this client waits for results this many times, and the server knows of each wait."""
+    await until(lambda: _waits(queue) >= number)
+
+
+def _waits(queue: Any) -> int:
+    results = queue._client.results
+    waiters = [waiter for some in results._waiters.values() for waiter in some]
+    waiting = sum(waiter._turn is not None and waiter._turn.is_waiting for waiter in waiters)
+    return waiting + sum(all(collection._open.values()) for collection in results.collections)
+
+
+async def waits_for_events(store: RunningStore, number: int = 1) -> None:
+    """Wait until this many readers of events are blocked on the server. Such a reader misses no event."""
+    async with asyncio.timeout(PATIENCE):
+        while await _blocked_reads(store) < number:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def _blocked_reads(store: RunningStore) -> int:
+    found = 0
+    for clients in await store.command("CLIENT", "LIST"):
+        assert isinstance(clients, bytes), clients
+        for line in clients.decode().splitlines():
+            words = line.split()
+            flags = next(word.removeprefix("flags=") for word in words if word.startswith("flags="))
+            found += "cmd=xread" in words and "b" in flags
+    return found
