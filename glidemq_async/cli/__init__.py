@@ -9,11 +9,15 @@ import sys
 from importlib import import_module
 from typing import Final
 
+from glidemq_async.cli.early_stop import is_worker, stop_early
+
 NEEDED: Final = ("typer", "rich")
 
 
 def main() -> None:
     """Run the command line. Exits with 2 and names the package to install if the extra `cli` is missing."""
+    if is_worker(sys.argv[1:]):
+        stop_early()
     for name in NEEDED:
         try:
             import_module(name)

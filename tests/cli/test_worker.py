@@ -54,6 +54,28 @@ async def test_the_first_sigterm_lets_active_jobs_end(jobs: AnyQueue, server: Se
         assert await late.get_state() == "waiting"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("module", ["typer", "jobs"], ids=["command", "app"])
+async def test_a_worker_that_is_stopped_while_it_imports_ends_with_0(
+    server: Server, tmp_path: Path, module: str, number: signal.Signals
+) -> None:
+    # A module of this name in the current directory hides the installed one.
+    (tmp_path / f"{module}.py").write_text(f"import os\nos.kill(os.getpid(), {int(number)})\nraise SystemExit(99)")
+    async with worker(cwd=tmp_path, url=server.url) as running:
+        assert await running.code() == 0
+        assert not running.lines
+        assert not running.noise
+
+
+async def test_an_ignored_sigint_is_ignored_while_a_worker_imports(server: Server, tmp_path: Path) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    (tmp_path / "jobs.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(99)")
+    async with worker(cwd=tmp_path, url=server.url, before=ignore) as running:
+        assert await running.code() == 99
+
+
 @pytest.mark.parametrize("options", [(), SUPERVISED], ids=["alone", "supervised"])
 async def test_a_second_sigterm_releases_them_immediately(
     jobs: AnyQueue, server: Server, app: Path, options: tuple[str, ...]
