@@ -42,11 +42,21 @@ class Reports:
         self._errors = RepeatedLog(_log)
         self.retries_due = 0.0
         """Loop time at which the last retry of a job of this worker is due."""
+        self._settled_runs = self._released_jobs = 0
 
     def error(self, error: Exception) -> None:
         """Report an error that does not belong to a job."""
         self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
         self._notify("error", error)
+
+    def stopped(self, unstored: int) -> None:
+        """Report that the worker has stopped. `unstored` is the number of its outcomes that the store may not have."""
+        text = "worker %s has stopped; ended runs: %d, released jobs: %d"
+        details = [self._settled_runs - self._released_jobs, self._released_jobs]
+        if unstored:
+            text += ", outcomes not stored: %d"
+            details.append(unstored)
+        _log.info(text, self._worker, *details)
 
     def stalled(self, recovered: list[str], failed: list[str]) -> None:
         """Report the jobs that a sweep of this worker reclaimed or failed because their leases had expired."""
@@ -57,6 +67,7 @@ class Reports:
 
         `uniform` is the outcome of all runs, None if they differ.
         """
+        self._settled_runs += len(runs)
         # Most completed runs have no client that is notified. They cost no call of a function.
         if not refused and not self._instruments and not self._listeners.wants("completed"):
             runs = _settle_as_completed(runs, uniform)
@@ -91,6 +102,7 @@ class Reports:
             if not outcome.reason:
                 self._note_retry(outcome.delay)
         elif not isinstance(outcome, Suspended | WaitsForChildren):
+            self._released_jobs += 1
             self._notify("returned", job)
 
     def _note_retry(self, delay: float) -> None:

@@ -414,6 +414,7 @@ class Worker(Runs, Generic[Data, Result]):
             failpoints.hit("shutdown.before_release")
         await session.release()
         await self._disconnect()
+        self._reports.stopped(len(session.loop.outcomes.unconfirmed))
         self._listeners.notify("closed")
 
     async def _end_runs(self) -> None:

@@ -1,8 +1,9 @@
-"""Workers whose server is not up yet, or no longer replies."""
+"""Workers that start and stop, also if their server is not up yet or no longer replies."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import tempfile
 import time
 from collections.abc import Callable
@@ -11,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import GlideMQ, Queue, StorageUnavailable, Worker
+from glidemq_async import GlideMQ, Job, Queue, StorageUnavailable, Worker
 from glidemq_async._internal import failpoints
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Subscription
 from glidemq_async.storage.redis.standalone import RedisStorage
+from glidemq_async.worker import session
 from tests.support.helpers import echo, soon, until
 from tests.support.servers import Server, standalone
 
@@ -73,6 +75,54 @@ async def test_regression_a_worker_whose_subscription_failed_is_started_by_the_n
         job = await queue.add("n", "works")
         assert await job.result(5) == "works"
         await worker.close()
+
+
+async def test_a_worker_logs_its_ended_runs_and_released_jobs_when_it_has_stopped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "glidemq_async.worker")
+    begun = asyncio.Event()
+
+    async def work(job: Job[Any, Any]) -> None:
+        if job.data == "waits":
+            begun.set()
+            await asyncio.Event().wait()
+
+    async with MemoryStorage() as storage, Queue[Any, Any]("q", storage) as queue:
+        worker = Worker[Any, Any]("q", work, storage, concurrency=4, handle_signals=False)
+        await worker.start()
+        for job in await queue.add_bulk([("n", number) for number in range(3)]):
+            await job.result(5)
+        await queue.add("n", "waits")
+        await soon(begun.wait())
+        worker.stop(immediately=True)
+        await worker.close()
+    assert caplog.messages[0] == f"worker {worker.name} works on queue q of {storage.url}"
+    assert caplog.messages[-1] == f"worker {worker.name} of queue q has stopped; ended runs: 3, released jobs: 1"
+
+
+async def test_a_worker_logs_how_many_outcomes_it_could_not_store(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "RELEASE_SECONDS", 0.1)
+    caplog.set_level(logging.INFO, "glidemq_async.worker")
+    async with standalone(unix=True) as server, Queue[Any, Any]("q", server.url) as queue:
+
+        async def work(_job: Job[Any, Any]) -> None:
+            server.pause()
+
+        worker = Worker[Any, Any]("q", work, server.url, handle_signals=False)
+        begun = asyncio.Event()
+        worker.on("active", lambda _job: begun.set())
+        try:
+            await worker.start()
+            await queue.add("n")
+            await soon(begun.wait())
+            await soon(worker.close(), 20)
+        finally:
+            server.resume()
+    text = "has stopped; ended runs: 0, released jobs: 0, outcomes not stored: 1"
+    assert caplog.messages[-1] == f"worker {worker.name} of queue q {text}"
 
 
 async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:

@@ -318,9 +318,11 @@ async def test_a_closed_terminal_ends_the_worker(
 async def test_log_lines_for_people_are_text(server: Server, app: Path) -> None:
     async with start("worker", "jobs", "--until-empty", cwd=app, url=server.url) as running:
         assert await running.code() == 0
-        [line] = running.noise
-        assert "INFO worker.worker: worker" in line
-        assert "works on queue q" in line
+        begun, stopped = running.noise
+        assert "INFO worker.worker: worker" in begun
+        assert "works on queue q" in begun
+        assert "INFO worker.reports: worker" in stopped
+        assert stopped.endswith("of queue q has stopped; ended runs: 0, released jobs: 0\n")
 
 
 async def test_two_workers_in_one_loop_both_receive_a_signal(server: Server, jobs: AnyQueue) -> None:
