@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.calling import Wait
@@ -154,7 +155,8 @@ class SchedulerRunner:
             self._failures += 1
             pause = min(LONGEST_PAUSE, 2.0 ** min(self._failures, 10) / 2) * random.uniform(0.5, 1.0)
             queue = QueueKeys.queue_of(self._base)
-            _log.warning("could not fire the schedulers of queue %s; next attempt in %.1f s: %r", queue, pause, error)
+            problem = problem_of(error) if isinstance(error, GlideMQError) else repr(error)
+            _log.warning("could not fire the schedulers of queue %s; next attempt in %.1f s: %s", queue, pause, problem)
         self._round = None
         if not self._closed:
             now = asyncio.get_running_loop().time()

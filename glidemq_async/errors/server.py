@@ -16,6 +16,9 @@ class StorageUnavailable(GlideMQError, ConnectionError):
     An operation that changes something may or may not have happened.
     """
 
+    caller_advice: str = ""
+    """The end of the message, if it only concerns the caller of a method. Workers leave it out of their logs."""
+
 
 class EmbeddedServerMissing(StorageUnavailable):
     """Raised when a memory:// or file:// URL is opened and no embedded server binary is installed."""

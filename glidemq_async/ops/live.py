@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from glidemq_async._internal.background_tasks import BackgroundTasks
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.client.job_tail import Changes
 from glidemq_async.errors import GlideMQError
 from glidemq_async.ops.documents import as_document
@@ -260,8 +261,8 @@ class Live:
                 self.readings += 1
             self._error = None
         except GlideMQError as error:
-            _log.warning("the live documents cannot be read: %s", error)
-            self._error = tick, str(error)
+            _log.warning("the live documents cannot be read: %s", problem_of(error))
+            self._error = tick, problem_of(error)
         self._tick = tick
         self._changes.add()
 

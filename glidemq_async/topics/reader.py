@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.topics import Message, MessageRead, TopicPosition
@@ -111,7 +112,7 @@ async def serve(listener: TopicListener, reader: MessageReader, decode: Callable
             try:
                 found = await reader.next()
             except GlideMQError as error:
-                _log.warning("%r cannot read: %s", listener, error)
+                _log.warning("%r cannot read: %s", listener, problem_of(error))
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             if found.lost:

@@ -82,22 +82,27 @@ class CallSender:
         backoff = RetryPauses(FIRST_PAUSE, LONGEST_PAUSE)
         while True:
             started = self.last_attempt
-            if not await self._may_repeat_now(request, error):
+            problem = await self._cause_left(request, error)
+            if problem is not None:
                 self.in_transit = 0
                 # Count from the start of the attempt. A refusal returns immediately and needs the whole pause; an
                 # outage has already taken its time.
-                await self._pause(started + backoff.next() - loop.time())
+                pause = max(0.0, started + backoff.next() - loop.time())
+                self._reports.failed_try(problem, pause)
+                await self._pause(pause)
             self.last_attempt = loop.time()
             try:
                 return await self.settle.send(request)
             except (StorageUnavailable, FunctionError) as failed:
                 error = failed
 
-    async def _may_repeat_now(self, request: SettleRequest, error: Exception) -> bool:
-        """Report a failed attempt, or remove its cause. Raises an error that another attempt cannot avoid."""
+    async def _cause_left(self, request: SettleRequest, error: Exception) -> Exception | None:
+        """Return why the next attempt must wait, None if this method has removed the cause of the error.
+
+        Raises an error that another attempt cannot avoid.
+        """
         if not isinstance(error, FunctionError):
-            self._reports.error(error)
-            return False
+            return error
         if error.code != "UNDECLARED":
             raise error
         return await self._declare_again(request)
@@ -108,12 +113,11 @@ class CallSender:
                 await self._stop_requested.wait()
                 await asyncio.sleep(STOPPING_PAUSE)
 
-    async def _declare_again(self, request: SettleRequest) -> bool:
-        """Declare the queue again after it was recreated, so that its jobs can be claimed. Return False on failure."""
+    async def _declare_again(self, request: SettleRequest) -> StorageUnavailable | None:
+        """Declare the queue again after it was recreated, so that its jobs can be claimed. Return the error if any."""
         try:
             await self._client.open_again(request.incarnation)
         except StorageUnavailable as error:
-            self._reports.error(error)
-            return False
+            return error
         self.settle.readdress(request)
-        return True
+        return None

@@ -104,7 +104,7 @@ class Feeder:
                 _, pause = await self._feed()
         except Exception as error:  # noqa: BLE001 - a feed that fails once must not end feeding
             self._position = None
-            self._reports.error(error)
+            self._reports.failed_try(error, self._pause)
             pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
             return pause
         self._pause = FIRST_PAUSE

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from typing import Final, Protocol
 
 from glidemq_async._internal import failpoints
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.lease import Held
 from glidemq_async.storage import Storage
@@ -183,7 +184,7 @@ class LeaseRenewer:
                 )
                 self._report_lost(lost, revoked)
         except Exception as error:  # noqa: BLE001 - renewing never ends before its worker
-            _log.warning("could not renew the leases of queue %s; trying again: %s", self._queue, error)
+            _log.warning("could not renew the leases of queue %s; trying again: %s", self._queue, problem_of(error))
             self._has_failed = True
             return False
         if self._has_failed:

@@ -53,7 +53,7 @@ class OutboxRelay:
             raise
         except Exception as error:  # noqa: BLE001 - a relay that fails once must not end relaying
             self._event.set()
-            self._reports.error(error)
+            self._reports.failed_try(error, self._pause)
             return False
         self._pause = FIRST_PAUSE
         return True

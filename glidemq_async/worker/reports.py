@@ -7,6 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from glidemq_async._internal.problems import problem_of
 from glidemq_async._internal.repeated_log import RepeatedLog
 from glidemq_async.functions.outcomes import (
     Completed,
@@ -47,6 +48,14 @@ class Reports:
     def error(self, error: Exception) -> None:
         """Report an error that does not belong to a job."""
         self._errors.write((type(error), str(error)), "worker %s: %s", self._worker, error)
+        self._notify("error", error)
+
+    def failed_try(self, error: Exception, pause: float) -> None:
+        """Report an error after which the worker tries again, in `pause` seconds."""
+        problem = problem_of(error)
+        when = f"in {pause:.1f} s" if pause >= 0.05 else "now"
+        text = "worker %s: %s. The worker tries again %s."
+        self._errors.write((type(error), problem), text, self._worker, problem.rstrip("."), when)
         self._notify("error", error)
 
     def stopped(self, unstored: int) -> None:

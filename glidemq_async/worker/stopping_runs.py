@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeAlias
 
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.callers import Functions
 from glidemq_async.functions.lease import Held
@@ -73,7 +74,8 @@ class StoppingRuns:
             try:
                 await self._functions.leases.end_runs(self._worker, [entry_of(job) for job in some])
             except GlideMQError as error:
-                _log.warning("could not report the end of %d runs; their leases will expire: %s", len(some), error)
+                text = "could not report the end of %d runs; their leases will expire: %s"
+                _log.warning(text, len(some), problem_of(error))
             # Remove the runs only after the reply. If the call is cancelled, the last report of the worker repeats it.
             # The repetition has no effect.
             del self._ended[: len(some)]

@@ -61,7 +61,7 @@ class Sweeper:
                     return True
                 resume = True
         except Exception as error:  # noqa: BLE001 - a sweep that fails once must not end sweeping
-            self._reports.error(error)
+            self._reports.failed_try(error, self._rest)
             return False
 
     async def _review(self, warm_runs: WarmRuns) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import tempfile
 import time
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import GlideMQ, Job, Queue, StorageUnavailable, Worker
+from glidemq_async import GlideMQ, Job, Queue, StorageUnavailable, Worker, WorkerOptions
 from glidemq_async._internal import failpoints
 from glidemq_async.storage import Endpoint, MemoryStorage
 from glidemq_async.storage.protocol import Subscription
@@ -146,6 +147,21 @@ async def test_a_worker_whose_server_is_frozen_closes_in_time() -> None:
         finally:
             failpoints.disarm()
             server.resume()
+
+
+async def test_a_worker_without_a_server_logs_when_it_tries_again(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "glidemq_async")
+    async with standalone(unix=True) as server:
+        errors: list[Exception] = []
+        options = WorkerOptions(poll_interval=0.1, lock_duration=1, handle_signals=False)
+        async with Worker[Any, Any]("q", echo, server.url, options=options, timeout=0.2) as worker:
+            worker.on("error", errors.append)
+            server.kill()
+            await until(lambda: any("the last failure was" in str(error) for error in errors))
+            await until(lambda: any("could not renew" in message for message in caplog.messages))
+    text = rf"worker {worker.name} of queue q: \w+ got no reply from .*; the last failure was: .*\. "
+    assert any(re.fullmatch(text + r"The worker tries again (now|in \d\.\d s)\.", line) for line in caplog.messages)
+    assert not [line for line in caplog.messages if "call again" in line]
 
 
 @pytest.mark.parametrize("what", ["queue", "app"])

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from glidemq_async._internal.problems import problem_of
 from glidemq_async.durations import from_ms
 from glidemq_async.errors import GlideMQError
 from glidemq_async.functions.alerts import MOST_OBSERVATIONS, Observation, Turn
@@ -65,7 +66,7 @@ class Evaluator:
                     await on_turn()
                     await self._evaluate(turn)
             except GlideMQError as error:
-                _log.warning("the alert rules cannot be evaluated now: %s", error)
+                _log.warning("the alert rules cannot be evaluated now: %s", problem_of(error))
             await asyncio.sleep(self._interval)
 
     async def look(self) -> int:

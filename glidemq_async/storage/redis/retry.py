@@ -118,14 +118,21 @@ def gave_up(problem: Exception, function: str, where: str, seconds: float) -> St
             "$GLIDEMQ_URL."
         )
     if reason.startswith("MISCONF"):
-        return StorageUnavailable(
+        return _unavailable(
             f"{where} refuses writes because it cannot store them, so {function} failed (tried for {seconds:.1f} s): "
-            f"{reason}. Make room on the server's disk, or correct what its log names, then call again."
+            f"{reason}. Make room on the server's disk, or correct what its log names",
+            ", then call again.",
         )
-    return StorageUnavailable(
-        f"{function} got no reply from {where} (tried for {seconds:.1f} s); the last failure was: {reason}. It may "
-        "or may not have been executed. Check that the server runs and can be reached, then call again."
+    return _unavailable(
+        f"{function} got no reply from {where} (tried for {seconds:.1f} s); the last failure was: {reason}",
+        ". It may or may not have been executed. Check that the server runs and can be reached, then call again.",
     )
+
+
+def _unavailable(problem: str, caller_advice: str) -> StorageUnavailable:
+    error = StorageUnavailable(problem + caller_advice)
+    error.caller_advice = caller_advice
+    return error
 
 
 @dataclass(slots=True)
