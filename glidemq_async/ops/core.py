@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from glidemq_async.ops.alerts.methods import AlertMethods
 from glidemq_async.ops.bulk.methods import OperationMethods
 from glidemq_async.ops.connections import Connections
 from glidemq_async.ops.explain import Explanations
-from glidemq_async.ops.failures import FailureGroup, read_failures
+from glidemq_async.ops.failures import FailureGroup, read_failures, read_groups_with_failed_jobs
 from glidemq_async.ops.graphs import FlowGraph, read_flow_graph
 from glidemq_async.ops.history import HistoryEntry
 from glidemq_async.ops.jobs import JobMethods
@@ -132,6 +133,17 @@ class Ops(
     async def failure(self, fingerprint: str) -> list[FailureGroup]:
         """Return the failure groups with this fingerprint: one for each queue in which the failure occurs."""
         return await read_failures(await self._queues_of(None), fingerprint)
+
+    async def with_failed_jobs(self, groups: Sequence[FailureGroup]) -> list[FailureGroup]:
+        """Return the groups of which a job is failed now, and all groups of a queue with more than 200 failed jobs.
+
+        The jobs of the other groups were retried, or removed after their end.
+        """
+        names = dict.fromkeys(group.queue for group in groups)
+        failed = await read_groups_with_failed_jobs(await self._connections.readable_queues(names))
+        return [
+            group for group in groups if (found := failed.get(group.queue, set())) is None or group.fingerprint in found
+        ]
 
     async def history(self, queue: str, job_id: str) -> list[HistoryEntry]:
         """Return the history of a job, the oldest entry first. Raises QueueNotFound and JobNotFound."""

@@ -14,6 +14,8 @@ __all__ = ["FailureGroup", "RecentFailures", "read_failures"]
 
 MOST_GROUPS: Final = 20
 """Number of groups in an overview."""
+MOST_FAILED_JOBS: Final = 200
+"""Maximum number of failed jobs of a queue that are read to find the groups with failed jobs."""
 MOST_QUEUES: Final = 50
 """Maximum number of queues whose groups are read for an overview."""
 KEPT_SECONDS: Final = 5.0
@@ -26,6 +28,15 @@ async def read_failures(queues: Sequence[Queue[Any, Any]], fingerprint: str | No
     if fingerprint is not None:
         found = [group for group in found if group.fingerprint == fingerprint]
     return sorted(found, key=lambda group: group.last_at, reverse=True)
+
+
+async def read_groups_with_failed_jobs(queues: Sequence[Queue[Any, Any]]) -> dict[str, set[str | None] | None]:
+    """Return the fingerprints of the groups of the failed jobs of each queue; None for a queue with too many jobs."""
+    found: dict[str, set[str | None] | None] = {}
+    for queue in queues:
+        jobs = await queue.get_jobs("failed", 0, MOST_FAILED_JOBS, with_data=False)
+        found[queue.name] = {job.failure_group for job in jobs} if len(jobs) <= MOST_FAILED_JOBS else None
+    return found
 
 
 class RecentFailures:

@@ -108,13 +108,13 @@ async def test_a_worker_logs_how_many_outcomes_it_could_not_store(
     monkeypatch.setattr(session, "RELEASE_SECONDS", 0.1)
     caplog.set_level(logging.INFO, "glidemq_async.worker")
     async with standalone(unix=True) as server, Queue[Any, Any]("q", server.url) as queue:
+        begun = asyncio.Event()
 
         async def work(_job: Job[Any, Any]) -> None:
             server.pause()
+            begun.set()
 
         worker = Worker[Any, Any]("q", work, server.url, handle_signals=False)
-        begun = asyncio.Event()
-        worker.on("active", lambda _job: begun.set())
         try:
             await worker.start()
             await queue.add("n")

@@ -17,7 +17,7 @@ pytest.importorskip("jinja2")
 import httpx2
 from starlette.requests import HTTPConnection
 
-from glidemq_async import GlideMQ
+from glidemq_async import GlideMQ, JobFailed
 from glidemq_async.errors import JobNotFound
 from glidemq_async.ops import Ops
 from glidemq_async.ops.access import Identity
@@ -311,6 +311,32 @@ async def test_the_pages_work_below_a_path(seeded: GlideMQ[Any]) -> None:
         for link in sorted(links):
             if "/theme" not in link and "preview" not in link:
                 assert (await client.get(html.unescape(link))).status_code == 200, link
+
+
+async def test_a_group_of_failures_offers_retry_only_while_one_of_its_jobs_is_failed(bare: GlideMQ[Any]) -> None:
+    broken = {"disk", "mail"}
+
+    @bare.task(queue="work", name="visit")
+    async def visit(place: str) -> None:
+        if place in broken:
+            raise OSError(place) if place == "disk" else ValueError(place)
+
+    queue = bare.queue("work")
+    async with bare.worker(), served(bare, "operator") as client:
+        jobs = {place: await visit.add(place) for place in ("disk", "mail")}
+        for job in jobs.values():
+            with pytest.raises(JobFailed):
+                await job.result(timeout=10)
+        pages = {group.error_type: f"/failures/{group.fingerprint}" for group in await queue.get_failure_groups()}
+        assert (await client.get("/failures")).text.count("Retry…") == 2
+        for path in pages.values():
+            assert (await client.get(path)).text.count("Retry…") == 1
+        broken.clear()
+        await jobs["disk"].retry()
+        await jobs["disk"].result(timeout=10)
+        assert (await client.get("/failures")).text.count("Retry…") == 1
+        assert "Retry…" not in (await client.get(pages["OSError"])).text
+        assert "Retry…" in (await client.get(pages["ValueError"])).text
 
 
 async def test_open_pages_with_the_same_rights_share_one_rendering(

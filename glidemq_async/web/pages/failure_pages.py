@@ -17,7 +17,8 @@ async def show_failures(request: Request) -> Response:
     """Show the failure groups, the newest first."""
     identity = identity_of(request)
     groups = [group for group in await ops_of(request).failures() if identity.sees(group.queue)]
-    return render(request, "failures.html.j2", groups=groups, group_filter=group_filter)
+    failed = {(group.queue, group.fingerprint) for group in await ops_of(request).with_failed_jobs(groups)}
+    return render(request, "failures.html.j2", groups=groups, failed=failed, group_filter=group_filter)
 
 
 async def show_failure(request: Request) -> Response:
@@ -34,7 +35,16 @@ async def show_failure(request: Request) -> Response:
     group = shown[0]
     others = [each for each in found if each is not group and identity.sees(each.queue)]
     page = await ops.find(group_filter(group), limit=20)
-    return render(request, "failure.html.j2", g=group, rows=page.jobs, others=others, group_filter=group_filter)
+    # A page without jobs that has a cursor ended early, so later pages may have some.
+    has_failed = bool(page.jobs) or page.cursor is not None
+    return render(
+        *(request, "failure.html.j2"),
+        g=group,
+        rows=page.jobs,
+        has_failed=has_failed,
+        others=others,
+        group_filter=group_filter,
+    )
 
 
 def group_filter(group: FailureGroup) -> str:
