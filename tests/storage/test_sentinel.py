@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -77,6 +78,36 @@ async def test_an_unknown_service_is_unavailable() -> None:
         with pytest.raises(StorageUnavailable, match="names no primary of the service 'other' that is up"):
             await storage.call("count", KEY, ["a"], timeout=2)
         await storage.close()
+
+
+async def test_sentinels_that_are_down_are_named_with_the_reasons() -> None:
+    sentinels = [Endpoint("127.0.0.1", port) for port in (1, 2)]
+    refused = r"\[Errno 111\] Connect[^<>;]*"
+    expected = (
+        r"cannot reach redis\+sentinel://127.0.0.1:1,127.0.0.1:2/main \(tried for \d\.\d s\): "
+        rf"no sentinel can be reached \(127.0.0.1:1: {refused}; 127.0.0.1:2: {refused}\)\. "
+        r"Start the server, or correct the URL or \$GLIDEMQ_URL\."
+    )
+    for service in ("main", None):
+        storage = SentinelStorage(sentinels, service, Endpoint(), library=LIBRARY, timeout=0.2)
+        with pytest.raises(StorageUnavailable) as caught:
+            await storage.connect()
+        await storage.close()
+        assert re.fullmatch(expected.replace("main", service or ""), str(caught.value)), str(caught.value)
+
+
+async def test_a_sentinel_that_is_down_and_one_without_the_service_have_different_reasons() -> None:
+    async with sentinel() as group:
+        group.sentinels[0].kill()
+        down, other = (f"127.0.0.1:{one.port}" for one in group.sentinels[:2])
+        storage = _storage(group, "other")
+        with pytest.raises(StorageUnavailable) as caught:
+            await storage.call("count", KEY, ["a"], timeout=2)
+        await storage.close()
+    text = str(caught.value)
+    assert "no sentinel led to a primary of 'other' (" in text
+    assert f"{down}: [Errno 111] Connect" in text
+    assert f"{other}: names no primary of the service 'other' that is up;" in text
 
 
 async def test_a_planned_failover_loses_no_acknowledged_job() -> None:

@@ -158,7 +158,7 @@ async def _connect(connection: AbstractConnection, endpoint: Endpoint) -> Wire:
         abandon(connection)
         await asyncio.sleep(0)  # the transport closes in the next turn of the loop, which may be the last one
         # The text of a known error has all that the error of redis-py says.
-        if (known := _known(error, endpoint)) is not None:
+        if (known := known_error(error, endpoint)) is not None:
             raise known from None
         # Other failures, such as an unreachable credential provider, may be temporary.
         raise ConnectionError(f"cannot connect to {endpoint.where}: {error}") from error
@@ -209,7 +209,7 @@ def _forbidden(text: str, endpoint: Endpoint) -> LoginRefused:
     )
 
 
-def _known(error: Exception, endpoint: Endpoint) -> Exception | None:
+def known_error(error: Exception, endpoint: Endpoint) -> Exception | None:
     """Return the error of `dial` for an error of redis-py, None for an unknown one."""
     from redis import exceptions
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from glidemq_async.errors import StorageUnavailable
-from glidemq_async.storage.redis.connections import Endpoint, connection_options, dial
+from glidemq_async.storage.redis.connections import Endpoint, connection_options, dial, known_error
 from glidemq_async.storage.redis.handover import abandon
 from glidemq_async.storage.redis.library import Library, pack, shipped
 from glidemq_async.storage.redis.retry import TRY_SECONDS
@@ -25,7 +25,7 @@ from glidemq_async.storage.redis.standalone import OneServer
 from glidemq_async.storage.redis.wire import ReplyError, Wire, as_list
 
 if TYPE_CHECKING:
-    from redis.asyncio import Sentinel
+    from redis.asyncio import Redis, Sentinel
     from redis.asyncio.connection import AbstractConnection
 
 LEFT_SECONDS: Final = 15.0
@@ -76,18 +76,18 @@ class WatchedServer(OneServer):
         """Ask the sentinels in turn for the primary, connect to it, and check with ROLE that it is a primary."""
         service = self._service or await self._find_service()
         await self._ensure_watch(service)
-        problems: list[str] = []
+        problems: dict[str, OSError] = {}
         for sentinel in tuple(self._sentinels):
             try:
                 host, port = await self._ask(sentinel, service)
                 self._refuse_left((host, port))
                 wire = await self._dial_primary(self.endpoint.at(host, port), service)
             except OSError as error:
-                problems.append(f"{sentinel.where}: {error}")
+                problems[sentinel.where] = error
                 continue
             self._ask_first(sentinel)
             return wire
-        raise ConnectionError(f"no sentinel led to a primary of {service!r} ({'; '.join(problems)})")
+        raise _failure(f"no sentinel led to a primary of {service!r}", problems)
 
     async def _ensure_watch(self, service: str) -> None:
         # The watch starts with the first connection, because it needs the event loop. A forked child starts another
@@ -100,13 +100,13 @@ class WatchedServer(OneServer):
 
     async def _find_service(self) -> str:
         """Return the only service that the sentinels watch. Raises StorageUnavailable if they watch several."""
-        problems: list[str] = []
+        problems: dict[str, OSError] = {}
         for sentinel in tuple(self._sentinels):
             try:
                 async with self._client(sentinel, "names no services") as client:
                     names = sorted(str(name) for name in await client.sentinels[0].sentinel_masters())
             except OSError as error:
-                problems.append(f"{sentinel.where}: {error}")
+                problems[sentinel.where] = error
                 continue
             if len(names) > 1:
                 raise StorageUnavailable(
@@ -117,8 +117,8 @@ class WatchedServer(OneServer):
                 self._service, self.url = names[0], self.url + names[0]
             if names:
                 return names[0]
-            problems.append(f"{sentinel.where}: watches no service")
-        raise ConnectionError(f"no sentinel named the service to use ({'; '.join(problems)})")
+            problems[sentinel.where] = ConnectionError("watches no service")
+        raise _failure("no sentinel named the service to use", problems)
 
     def _ask_first(self, sentinel: Endpoint) -> None:
         """Ask this sentinel before the others the next time."""
@@ -168,7 +168,10 @@ class WatchedServer(OneServer):
 
     @asynccontextmanager
     async def _client(self, sentinel: Endpoint, problem: str) -> AsyncGenerator[Sentinel]:
-        """Lend redis-py's client of one sentinel. Its errors become a ConnectionError that begins with `problem`."""
+        """Lend redis-py's client of one sentinel.
+
+        Its errors become an OSError: _SentinelDown, or a ConnectionError that begins with `problem`.
+        """
         from redis.asyncio import ConnectionPool, Redis, Sentinel
         from redis.exceptions import RedisError
 
@@ -183,14 +186,15 @@ class WatchedServer(OneServer):
 
         client = Sentinel([], **self._discovery)  # type: ignore[no-untyped-call]
         pool = ConnectionPool(connection_class=connection, **kwargs)  # type: ignore[arg-type]
-        client.sentinels = [Redis.from_pool(pool)]
+        asked = _ErrorKeeper(Redis.from_pool(pool))
+        client.sentinels = [cast("Redis", asked)]
         try:
             async with asyncio.timeout(TRY_SECONDS):
                 yield client
         except TimeoutError as error:
-            raise TimeoutError(f"did not reply within {TRY_SECONDS:g} s") from error
+            raise _SentinelDown(f"did not reply within {TRY_SECONDS:g} s") from error
         except RedisError as error:
-            raise ConnectionError(f"{problem} ({error})") from error
+            raise _error_of(asked.error, sentinel, problem) from error
         finally:
             # Not `client.aclose`: it awaits, and a caller that is cancelled meanwhile would leave the connection open.
             for one in opened:
@@ -224,6 +228,50 @@ class WatchedServer(OneServer):
         if isinstance(problem, ReplyError) or wire is None or not wire.alive:
             self.leave(f"looking for the primary again after: {problem}")
         return False
+
+
+class _SentinelDown(ConnectionError):
+    """The sentinel cannot be reached."""
+
+
+class _ErrorKeeper:
+    """A client of one sentinel that keeps the error of its last call.
+
+    redis-py's Sentinel reports such an error without its text, and with the internals of the client.
+    """
+
+    def __init__(self, client: Redis) -> None:
+        self._client = client
+        self.error: Exception | None = None
+
+    async def sentinel_masters(self) -> Any:
+        """Return the services that the sentinel watches."""
+        try:
+            return await self._client.sentinel_masters()
+        except Exception as error:
+            self.error = error
+            raise
+
+
+def _error_of(error: Exception | None, sentinel: Endpoint, problem: str) -> OSError:
+    """Return the error of `dial` for the error of a call to a sentinel. None if the call had no error."""
+    from redis import exceptions
+
+    if error is None:
+        return ConnectionError(problem)
+    if not isinstance(error, exceptions.ConnectionError | exceptions.TimeoutError):
+        return ConnectionError(f"{problem} ({error})")
+    known = known_error(error, sentinel)
+    if isinstance(known, StorageUnavailable):  # a refused login
+        return known
+    return _SentinelDown(str(known or error).rstrip("."))
+
+
+def _failure(aim: str, problems: Mapping[str, OSError]) -> ConnectionError:
+    """Return the error after all sentinels were asked in vain. `aim` names what they did not provide."""
+    are_down = all(isinstance(problem, _SentinelDown) for problem in problems.values())
+    reasons = "; ".join(f"{where}: {problem}" for where, problem in problems.items())
+    return ConnectionError(f"{'no sentinel can be reached' if are_down else aim} ({reasons})")
 
 
 class SentinelStorage(ServerStorage):
