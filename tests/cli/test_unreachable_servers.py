@@ -180,6 +180,20 @@ async def test_a_worker_whose_server_never_starts_ends_with_code_3(tmp_path: Pat
     assert ("gave_up" in events) == bool(options)
 
 
+async def test_a_reloading_worker_tries_again_when_its_server_was_not_reachable_in_time(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "jobs.py").write_text(APP)
+    server.kill()
+    async with worker("--reload", "--server-timeout", "0.3", cwd=tmp_path, url=server.url) as running:
+        waiting = await running.event("waiting")
+        assert waiting["message"] == "worker 1 starts again in 0.25 s, or when a file changes"
+        await server.start()
+        await running.working()
+        running.send(signal.SIGTERM)
+        assert await running.code() == 0
+
+
 async def test_a_signal_ends_the_wait_for_a_server(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text(APP)
     async with worker(cwd=tmp_path, url=NOWHERE) as running:

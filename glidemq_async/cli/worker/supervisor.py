@@ -201,15 +201,17 @@ class Supervisor:
             return False
         worker.deaths = 0 if child.worked_for >= STABLE_SECONDS else worker.deaths + 1
         # With --reload a faulty edit is the usual cause. The same code would fail again, so the process waits for the
-        # next change.
-        if self._changes is not None and child.code != 0:
+        # next change. A server that was not started yet needs no change of the code.
+        reloads, lacks_server = self._changes is not None, child.code == UNAVAILABLE
+        if reloads and child.code != 0 and not lacks_server:
             _say("waiting", f"worker {child.number} starts again when a file changes", child)
             await first_of(worker.restart, self._stopping)
-        elif self._is_hopeless(worker, child):
+        elif not (reloads and lacks_server) and self._is_hopeless(worker, child):
             return False
         else:
             pause = min(FIRST_PAUSE * 2 ** max(0, worker.deaths - 1), LONGEST_PAUSE)
-            _say("waiting", f"worker {child.number} starts again in {pause:g} s", child, seconds=pause)
+            earlier = ", or when a file changes" if reloads else ""
+            _say("waiting", f"worker {child.number} starts again in {pause:g} s{earlier}", child, seconds=pause)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause):
                     await first_of(worker.restart, self._stopping)
