@@ -12,6 +12,7 @@ from glidemq_async.functions.bulk import BulkCalls
 from glidemq_async.functions.calling import Caller, FunctionStore, RequestChannels
 from glidemq_async.functions.changes import ChangeCalls
 from glidemq_async.functions.checking import CheckCalls
+from glidemq_async.functions.checking_marks import MarkCheckCalls
 from glidemq_async.functions.children import ChildCalls
 from glidemq_async.functions.cleaning import CleaningCalls
 from glidemq_async.functions.dead_letters import DeadLetterCalls
@@ -103,6 +104,7 @@ class Functions:
         self.failure_groups = FailureGroupCalls(caller)
         self.job_history = JobHistoryCalls(caller)
         self.check = CheckCalls(caller)
+        self.check_marks = MarkCheckCalls(caller)
         self.cleaning = CleaningCalls(caller)
         self.obliterate = ObliterateCalls(caller)
         self.dead_letters = DeadLetterCalls(caller)

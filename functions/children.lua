@@ -50,7 +50,7 @@ local function fault_of_edge(base, id, text, state)
   if has_ended(key, edge.node) then return 'its flow knows that it has ended, but it is ' .. state end
 end
 
--- Return why the mark of a job in `flowed` is wrong, nil if it is right. For checking.lua.
+-- Return why the mark of a job in `flowed` is wrong, nil if it is right. For checking_marks.lua.
 function children.fault_of_mark(base, id, text)
   local state = record.location(base, id)
   if not state then return 'in flowed but has no record' end
@@ -62,7 +62,7 @@ end
 
 local MOST_COUNTED = 500
 
--- Return why a parent that waits is wrong, nil if it is right. For checking.lua.
+-- Return why a parent that waits is wrong, nil if it is right. For checking_marks.lua.
 function children.fault_of_parent(base, id)
   local text = redis.call('HGET', base .. ':flowed', id)
   if not text then return 'waits for its children, but is not in flowed' end
@@ -109,7 +109,7 @@ function children.watch(base, id, known, call)
   return true
 end
 
--- Return true if the end of a child will resume a suspended job, or may be doing that. For checking.lua.
+-- Return true if the end of a child will resume a suspended job, or may be doing that. For checking_marks.lua.
 function children.is_watched(base, id)
   local key = own_plan(base, id)
   if exists(base .. ':flow_work') then return true end

@@ -120,6 +120,7 @@ FILES: Final = (
     "watching",
     "history",
     "checking",
+    "checking_marks",
     "searching",
     "explain",
     "known_tasks",

@@ -278,7 +278,7 @@ function signals.deadline(base, id)
   return deadline and deadline < NEVER and deadline or nil
 end
 
--- Return why a suspended job will never be resumed, or should have been; nil if it is right. For checking.lua.
+-- Return why a suspended job will never be resumed, or should have been; nil if it is right. For checking_marks.lua.
 function signals.fault_of_suspended(base, id)
   local waits = redis.call('HGET', base .. ':job:' .. id, 'waits')
   if not waits then return 'suspended, but does not say for what' end
@@ -297,7 +297,7 @@ function signals.fault_of_suspended(base, id)
   end
 end
 
--- Return why a field of `signalled` is wrong, nil if it is right. For checking.lua.
+-- Return why a field of `signalled` is wrong, nil if it is right. For checking_marks.lua.
 function signals.fault_of_field(base, field, value)
   local id = string.sub(field, 2)
   local state = record.location(base, id)

@@ -143,7 +143,7 @@ async def _walk(client: QueueClient) -> AsyncIterator[Finding]:
                 yield finding
             if not cursor:
                 break
-    for finding in await functions.check.queue():
+    for finding in await functions.check_marks.queue():
         yield finding
     for finding in await _check_feed(client):
         yield finding
@@ -173,7 +173,7 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
             yield Finding("I12", client.keys.key(name), "a key without an owner")
     async for finding in _check_records(client, found["job"], found["chunks"]):
         yield finding
-    check = client.functions.check
+    check = client.functions.check_marks
     for finding in [*await check.mailboxes(found["signals"]), *await check.journals(found["steps"])]:
         yield finding
     for job_id in sorted(set(found["logs"]).difference(found["job"])):
@@ -181,7 +181,7 @@ async def _check_keys(client: QueueClient) -> AsyncIterator[Finding]:
     async for finding in _check_schedulers(client, set(found.get("scheduler", []))):
         yield finding
     for key in sorted(set(found.get("line", []))):
-        for finding in await client.functions.check.key(key):
+        for finding in await client.functions.check_marks.key(key):
             yield finding
 
 
@@ -191,7 +191,7 @@ async def _check_records(client: QueueClient, ids: list[str], streams: list[str]
         for finding in await client.functions.check.records(ids[start : start + STEP]):
             yield finding
     for start in range(0, len(streams), STEP):
-        for finding in await client.functions.check.chunks(streams[start : start + STEP]):
+        for finding in await client.functions.check_marks.chunks(streams[start : start + STEP]):
             yield finding
 
 

@@ -373,14 +373,14 @@ class Driver:
 
     def findings(self, ids: Sequence[str]) -> list[Finding]:
         """Run the library's integrity check over the whole queue."""
-        functions, found = self.functions, run(self.functions.check.queue())
+        functions, found = self.functions, run(self.functions.check_marks.queue())
         for structure in STRUCTURES:
             cursor, some = run(functions.check.locations(structure, "", 1000))
             assert cursor == "", f"{structure} has more members than one step of this test can check"
             found += some
         for key in KEYS:
-            found += run(functions.check.key(key))
-        found += run(functions.check.journals([*self.journals()]))
+            found += run(functions.check_marks.key(key))
+        found += run(functions.check_marks.journals([*self.journals()]))
         return found + run(functions.check.records(ids))
 
     def suspended(self) -> dict[str, int]:

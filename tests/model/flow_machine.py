@@ -380,7 +380,7 @@ class FlowMachine:
         """Verify the invariants of the stored data."""
         for name, functions in self.functions.items():
             ids = [ref.job_id for ref, state in self._states([*self.nodes]).items() if state and ref.queue == name]
-            found = run(functions.check.queue()) + run(functions.check.records(ids))
+            found = run(functions.check_marks.queue()) + run(functions.check.records(ids))
             for structure in ("parents", "fifo", "runs", "completed", "failed", "prioritized", "keyed", "returned"):
                 found += run(functions.check.locations(structure, "", 1000))[1]
             assert found == [], (name, found)

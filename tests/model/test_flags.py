@@ -79,10 +79,10 @@ def test_a_missing_flag_is_found_by_the_check_and_repaired(
     job_id = add(driver, lifo=True)
     driver.wire.send("HSET", META, "features", "")
     assert claim() == []
-    found = run(driver.functions.check.queue())
+    found = run(driver.functions.check_marks.queue())
     assert [(finding.invariant, finding.subject) for finding in found] == [("I13", "lifo")]
     repair(driver)
-    assert run(driver.functions.check.queue()) == []
+    assert run(driver.functions.check_marks.queue()) == []
     assert claim() == [job_id]
 
 
@@ -94,7 +94,7 @@ def test_a_compact_job_is_claimed_without_the_flag_of_its_structure(driver: Driv
     driver.wire.send("HSET", META, "features", LIFO)
     assert claim() == [job_id]
     reopen(driver)
-    assert run(driver.functions.check.queue()) == []
+    assert run(driver.functions.check_marks.queue()) == []
 
 
 def test_flags_are_not_trusted_after_the_library_was_replaced(driver: Driver, claim: Claim) -> None:

@@ -250,7 +250,7 @@ async def check_key(b: Bench) -> None:
     await b.add(b.many, key="k")
     await b.functions.limits.set_key("k", concurrency="500")
     await b.settle(await b.claim(500), "r", "50000 broken")
-    assert not await b.functions.check.key("k")
+    assert not await b.functions.check_marks.key("k")
 
 
 @largest("checkQueue")
@@ -261,7 +261,7 @@ async def check_queue(b: Bench) -> None:
     await b.add(b.many, ttl=60_000)
     for job_id in await b.add(500):
         await b.functions.job_waiters.add(job_id, "channel")
-    await b.functions.check.queue()
+    await b.functions.check_marks.queue()
 
 
 @largest("checkQueue", "renewed runs")
@@ -270,7 +270,7 @@ async def check_renewed_runs(b: Bench) -> None:
     held = await b.claim(b.many)
     for start in range(0, len(held), MAX_HELD):
         await b.functions.leases.renew("bench", b"x", held[start : start + MAX_HELD], 10)
-    await b.functions.check.queue()
+    await b.functions.check_marks.queue()
 
 
 @largest("locateEvents")

@@ -118,7 +118,7 @@ async def check_mailboxes(b: Bench) -> None:
     ids = await b.add(500)
     for job_id in ids:
         await fill_mailbox(b, job_id, 1)
-    assert not await b.functions.check.mailboxes(ids)
+    assert not await b.functions.check_marks.mailboxes(ids)
 
 
 @largest("settleAndClaim", "due suspensions")
@@ -160,4 +160,4 @@ async def check_suspended(b: Bench) -> None:
     ids = await suspend(b, 200, OTHERS)
     for job_id in ids[:20]:
         await fill_mailbox(b, job_id)
-    assert not await b.functions.check.queue()
+    assert not await b.functions.check_marks.queue()

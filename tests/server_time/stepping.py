@@ -87,7 +87,7 @@ async def check_journals(b: Bench) -> None:
     held = await b.claim(b.many)
     await step(b, held)
     for start in range(0, len(held), 200):
-        assert not await b.functions.check.journals([run.id for run in held[start : start + 200]])
+        assert not await b.functions.check_marks.journals([run.id for run in held[start : start + 200]])
 
 
 @largest("settleAndClaim", "jobs with steps that complete")

@@ -100,7 +100,7 @@ async def check_chunks(b: Bench) -> None:
     held = await b.claim(b.many)
     await stream(b, held)
     for start in range(0, len(held), 200):
-        assert not await b.functions.check.chunks([run.id for run in held[start : start + 200]])
+        assert not await b.functions.check_marks.chunks([run.id for run in held[start : start + 200]])
 
 
 @largest("settleAndClaim", "streams that end")
