@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
 from glidemq_async import Deduplication, JobFailed, JobOptions
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, until, worker_of
 from tests.support.stores import RunningStore
 
 Command: TypeAlias = tuple[str | bytes, ...]
@@ -124,13 +124,9 @@ async def test_a_job_whose_name_is_not_text_can_be_read(queue: AnyQueue, store: 
 
 async def until_none_is_active(queue: AnyQueue) -> None:
     """Wait until nothing runs any more, in the worker or in the store."""
-    counts: dict[Any, int] = {"active": 1}
-    for _ in range(100):
-        counts = dict(await queue.get_job_counts())
-        if not counts["active"]:
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError(f"still running: {counts}")
+    async with asyncio.timeout(PATIENCE):
+        while (await queue.get_job_counts())["active"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
 
 
 async def test_jobs_of_a_destroyed_group_of_the_stream_end_once(queue: AnyQueue, store: RunningStore) -> None:

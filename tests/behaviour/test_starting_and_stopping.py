@@ -181,7 +181,8 @@ async def test_a_cancelled_close_still_releases_everything(what: str) -> None:
         assert await clients() > 1
         server.pause()
         adding = asyncio.ensure_future(queue.add("n", 1) if what == "queue" else work.add())
-        await asyncio.sleep(0.1)  # until it is on its way, which no event announces
+        for _ in range(100):  # until it is on its way, which no event announces
+            await asyncio.sleep(0)
         try:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.2):

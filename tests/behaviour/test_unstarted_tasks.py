@@ -81,17 +81,23 @@ async def test_an_id_is_used_again_while_the_queue_closes(storage: Storage, name
 class NeverConfirmed(Relay):
     """The server never confirms a subscription."""
 
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.subscribing = asyncio.Event()
+
     async def subscribe(
         self, key: str, channel: str, on_message: Callable[[bytes], None], on_change: Callable[[bool], None]
     ) -> Subscription:
+        self.subscribing.set()
         return await super().subscribe(key, channel, on_message, lambda up: None)
 
 
 async def test_closing_ends_a_wait_for_the_subscription(storage: Storage, name: str) -> None:
-    queue = Queue[Any, Any](name, NeverConfirmed(storage))
+    never_confirmed = NeverConfirmed(storage)
+    queue = Queue[Any, Any](name, never_confirmed)
     await queue.connect()
     waiting = asyncio.create_task(queue.add_and_wait("n", 1))
-    await asyncio.sleep(0.05)
+    await soon(never_confirmed.subscribing.wait())
     await queue.close()
     with pytest.raises(QueueClosed):
         await soon(waiting, SECONDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import signal
 import subprocess
@@ -18,7 +19,8 @@ from glidemq_async.executors import SubprocessExecutor
 from glidemq_async.executors.subprocess.pool import Pool, PooledChild
 from tests.executors import handlers
 from tests.executors.processes import gone, lives, noted
-from tests.support.helpers import AnyJob, AnyQueue, Heard, ended, job_events, soon, worker_of
+from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Heard, ended, job_events, soon, worker_of
+from tests.support.machine_speed import BARE_SECONDS, bare_start
 
 pytestmark = pytest.mark.only_on("memory")
 
@@ -31,6 +33,12 @@ async def logged(queue: AnyQueue, job: AnyJob, lines: int = 1) -> list[str]:
         while len(found := await queue.get_job_logs(job.id)) < lines:
             await asyncio.sleep(0.01)
     return found
+
+
+async def long_enough(seconds: int) -> int:
+    """Return a timeout in which the process of a run starts: these seconds, or more on a slow machine."""
+    started = await asyncio.to_thread(bare_start)
+    return min(15, math.ceil(seconds * max(1.0, started / BARE_SECONDS)))
 
 
 async def test_the_death_of_a_process_is_the_failure_of_its_job(queue: AnyQueue) -> None:
@@ -102,11 +110,12 @@ async def test_a_child_that_sends_an_invalid_frame_is_killed(queue: AnyQueue) ->
 
 async def test_a_timeout_kills_all_processes_of_the_run(queue: AnyQueue, tmp_path: Path) -> None:
     async with worker_of(queue, handlers.start_others, executor=SubprocessExecutor(1, grace=0)):
-        job = await queue.add("n", str(tmp_path / "pids"), timeout=4)
+        seconds = await long_enough(4)
+        job = await queue.add("n", str(tmp_path / "pids"), timeout=seconds)
         pids = await noted(tmp_path / "pids")
         child, guard, *others = pids
-        with pytest.raises(JobFailed, match="longer than its timeout of 4 s"):
-            await job.result(20)
+        with pytest.raises(JobFailed, match=f"longer than its timeout of {seconds} s"):
+            await job.result(PATIENCE)
         await gone(child, *others)
         assert lives(guard)
     await gone(guard)
@@ -188,10 +197,10 @@ async def test_a_forked_copy_of_a_child_process_cannot_send_its_reply(queue: Any
 
 async def test_a_process_that_ignores_signals_is_killed_after_the_grace(queue: AnyQueue) -> None:
     async with worker_of(queue, handlers.hang_and_ignore_abort, executor=SubprocessExecutor(1, grace=0.4)):
-        job = await queue.add("n", timeout=2)
+        job = await queue.add("n", timeout=await long_enough(2))
         [pid] = await logged(queue, job)
         with pytest.raises(JobFailed, match="timeout"):
-            await job.result(10)
+            await job.result(PATIENCE)
         await gone(int(pid))
 
 
@@ -202,9 +211,9 @@ async def test_a_sigterm_of_another_process_does_not_end_a_run(queue: AnyQueue) 
 
 
 async def test_a_silent_run_is_ended_but_one_with_heartbeats_is_not(queue: AnyQueue) -> None:
-    executor = SubprocessExecutor(1, heartbeat_timeout=2, grace=0)
+    executor = SubprocessExecutor(1, heartbeat_timeout=4, grace=0)  # a host may pause for a second or two
     async with worker_of(queue, handlers.beat, executor=executor):
-        assert await queue.add_and_wait("n", 50, wait_timeout=20) == "alive"
+        assert await queue.add_and_wait("n", 90, wait_timeout=PATIENCE) == "alive"
     async with worker_of(queue, handlers.hang, executor=SubprocessExecutor(1, heartbeat_timeout=0.3, grace=0)):
         job = await ended(await queue.add("n"))
         assert job.failed_reason == "TimeoutError: the run was silent for longer than its heartbeat_timeout of 0.3 s"

@@ -96,10 +96,12 @@ async def test_a_pause_has_a_note_and_an_author(ops: Ops, queue: AnyQueue) -> No
 async def test_a_pause_ends_by_itself_and_wakes_idle_workers(queue: AnyQueue) -> None:
     async with worker_of(queue, echo) as worker:
         await idle(worker)
-        await queue.pause(until=datetime.now(UTC) + timedelta(seconds=1.5))
+        end = datetime.now(UTC) + timedelta(seconds=1.5)
+        await queue.pause(until=end)
         job = await queue.add("job")
         await asyncio.sleep(0.1)
-        assert await job.get_state() == "waiting"
+        # A host may pause now and then.
+        assert await job.get_state() == "waiting" or datetime.now(UTC) >= end
         await soon(ended(job))
     assert not await queue.is_paused()
 

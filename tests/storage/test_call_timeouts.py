@@ -116,11 +116,21 @@ async def test_a_server_that_cannot_store_counts_as_unavailable_and_is_retried()
         await eventually(lambda: _cannot_write(server), "the server cannot save")
         with pytest.raises(StorageUnavailable, match=r"cannot store them, .*tried for .*MISCONF.*disk"):
             await queue.add("work")
+        refused = await _refusals(server)
         call = asyncio.ensure_future(patient.add("work"))
-        await asyncio.wait([call], timeout=0.3)
+        await eventually(lambda: _refuses_more(server, refused), "the server must refuse the call")
         await server.command("CONFIG", "SET", "save", "")
         await call
         assert await queue.count() == 2
+
+
+async def _refusals(server: Server) -> int:
+    """Return the number of calls that the server has refused because it cannot save."""
+    return int((await server.info("errorstats"))["errorstat_MISCONF"].removeprefix("count="))
+
+
+async def _refuses_more(server: Server, refused: int) -> bool:
+    return await _refusals(server) > refused
 
 
 async def test_functions_are_loaded_again_after_each_flush(server: Server) -> None:

@@ -270,7 +270,8 @@ async def test_closing_ends_the_waiting_calls(server: Server) -> None:
     server.pause()
     waiting = [asyncio.ensure_future(storage.call("echo", KEY, ["x"])) for _ in range(3)]
     waiting.append(asyncio.ensure_future(storage.call("once", KEY, ["x"], wait="replicated")))
-    await asyncio.sleep(0.05)
+    for _ in range(100):  # until they are on their way, which no event announces
+        await asyncio.sleep(0)
     await storage.close()
     answers = await asyncio.gather(*waiting, return_exceptions=True)
     server.resume()
@@ -405,10 +406,10 @@ async def test_streams_are_read_after_a_position(server: Server, storage: RedisS
     assert [fields for _, fields in await waiting] == [{b"value": b"c"}]
 
 
-async def test_a_cancelled_read_leaves_nothing_behind(storage: RedisStorage) -> None:
+async def test_a_cancelled_read_leaves_nothing_behind(server: Server, storage: RedisStorage) -> None:
     events = f"{KEY}:events"
     reading = asyncio.ensure_future(storage.read_stream(events, "0", 10, 5))
-    await asyncio.sleep(0.05)
+    await eventually(lambda: _waits(server), "the blocking read must have reached the server")
     reading.cancel()
     with pytest.raises(asyncio.CancelledError):
         await reading

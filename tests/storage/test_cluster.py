@@ -15,6 +15,7 @@ from glidemq_async.storage.redis.node import Node
 from glidemq_async.storage.redis.server import find_keys
 from tests.storage.listener import Listener
 from tests.storage.small_library import LIBRARY
+from tests.support.helpers import until
 from tests.support.servers import Cluster, Server, cluster, eventually, node_id
 
 pytestmark = pytest.mark.cluster
@@ -87,7 +88,8 @@ async def test_a_manual_failover_loses_nothing(servers: Cluster, storage: Cluste
     replica = await servers.replica_of(await servers.owner(key))
     await replica.command("CLUSTER", "FAILOVER")
     await eventually(lambda: _owns(servers, key, replica.port), "the replica has taken over")
-    await asyncio.sleep(0.2)
+    before = count
+    await until(lambda: count > before + 20)  # the new primary has counted
     done.set()
     await adding
     assert await storage.call("counted", key, []) == str(count).encode()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -85,10 +86,14 @@ async def test_a_signal_for_a_wait_that_was_cancelled_in_the_same_turn_is_kept(
     mq: GlideMQ[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "SHORT", 0.0)
-    seconds = 1.0  # the worker is paused before the end of the sleep
+    seconds = 0.3
+    pause: list[Callable[[], None]] = []
 
     @mq.workflow
     async def order() -> list[Any]:
+        # The signal resumes the job after the end of the sleep, so both waits end when the run continues.
+        pause[0]()
+
         async def give_up() -> None:
             await workflows.sleep(seconds)
             first.cancel()
@@ -102,10 +107,9 @@ async def test_a_signal_for_a_wait_that_was_cancelled_in_the_same_turn_is_kept(
         return [again.data, current_job().fence]
 
     async with mq, mq.worker() as worker:
+        pause.append(worker.workers[0].pause)
         run = await order.start()
         await reaches(run, "suspended")
-        # The signal resumes the job after the end of the sleep, so both waits end when the run continues.
-        worker.workers[0].pause()
         await asyncio.sleep(seconds)
         await run.signal("said", 1)
         worker.workers[0].resume()

@@ -164,14 +164,18 @@ async def test_a_step_of_a_thread_has_a_span_in_its_run(mq: GlideMQ[Any], record
 
 
 async def test_a_step_that_is_cancelled_has_no_error(mq: GlideMQ[Any], recorder: Recorder) -> None:
+    limits: list[asyncio.Timeout] = []
+
     @mq.step
     async def hang() -> None:
+        limits[0].reschedule(asyncio.get_running_loop().time())
         await asyncio.Event().wait()
 
     @mq.workflow
     async def outer() -> str:
         try:
-            async with asyncio.timeout(0.05):
+            async with asyncio.timeout(PATIENCE) as limit:
+                limits.append(limit)
                 await hang()
         except TimeoutError:
             return "late"
