@@ -7,6 +7,7 @@ import pytest
 from glidemq_async import FlowJob, FlowProducer, JobOptions, RateLimit
 from glidemq_async.functions.wakeup import ClaimNow
 from tests.conformance.test_key_lines import add_keyed, make_old, run_order
+from tests.support.clocked_queue import MINUTE, Timed
 from tests.support.fake_worker import FakeWorker, Lease, leases_of
 from tests.support.helpers import AnyQueue
 from tests.support.idle_worker import IdleWorker
@@ -121,20 +122,20 @@ async def test_a_parent_waits_for_its_key_if_the_claim_refuses_its_last_child(
     assert [lease.name for lease in await turn(fake_worker, 5, *running)] == ["parent"]
 
 
-async def test_a_claim_that_a_rate_limit_stops_makes_the_key_ready(queue: AnyQueue, store: RunningStore) -> None:
+async def test_a_claim_that_a_rate_limit_stops_makes_the_key_ready(timed: Timed) -> None:
     """The worker is woken at the instant at which the limit lets the next job start."""
+    queue = timed.queue
     ids = await add_keyed(queue, "k", "k")
-    await queue.set_global_rate_limit(RateLimit(1, 0.2))
-    worker = IdleWorker(queue, store)
+    await queue.set_global_rate_limit(RateLimit(1, 60))
+    worker = IdleWorker(queue, timed.store)
     async with worker.listening():
         [lease] = leases_of(await worker.wait())
         reply = await worker.settle_and_wait(lease)
         assert reply.jobs == []
-        assert 0 < reply.due - reply.now <= 200
+        assert 0 < reply.due - reply.now <= MINUTE
         assert await queue.check() == []
-        while not (leases := leases_of(reply)):
-            reply = await worker.wait()
-        assert ids_of(leases) == ids[1:]
+        await timed.clock.advance(reply.due - reply.now)
+        assert ids_of(leases_of(await worker.wait())) == ids[1:]
         await worker.leave()
 
 
