@@ -367,7 +367,7 @@ async def test_one_job_wakes_one_worker(storage: Storage, name: str, store: Runn
         await relay.quiet(queue)
         relay.calls.clear()
         assert await queue.add_and_wait("n", 1, wait_timeout=5, **KINDS[kind]) == 1
-        await asyncio.sleep(0.1)
+        await relay.quiet(queue)
         assert relay.calls.count("settleAndClaim") <= 3
         for worker in workers:
             await worker.close()
