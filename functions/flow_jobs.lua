@@ -204,7 +204,8 @@ local function forget_edges(base, ids, marks)
   if gone[1] then redis.call('HDEL', base .. ':flowed', unpack(gone)) end
 end
 
--- Stop jobs of this queue that no parent needs any more, if they are still the jobs of these edges.
+-- Stop jobs of this queue that no parent needs any more, if they are still the jobs of these edges. Count the removed
+-- ones in call.cancelled, if the call has this field.
 local function cancel(base, ids, edges, call)
   local same, own, removed = {}, {}, {}
   for i, mark in ipairs(redis.call('HMGET', base .. ':flowed', unpack(ids))) do
@@ -213,6 +214,7 @@ local function cancel(base, ids, edges, call)
   forget_edges(base, same, own)
   for _, id in ipairs(same) do stop(base, id, removed, call) end
   if removed[1] then removal.strip(base, removed, call) end
+  if call.cancelled then call.cancelled = call.cancelled + #removed end
 end
 
 -- Carry out a message about a job of this queue, if it is still the job of that flow.

@@ -9,12 +9,25 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
+from glidemq_async import FlowJob, FlowProducer, JobNotFound, JobOptions, Queue, QueueBusy, QueueEvents
 from glidemq_async.functions.callers import Functions
+from glidemq_async.functions.obliterate import ObliterateStep
 from glidemq_async.queues import cleaning
 from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import PATIENCE, AnyJob, AnyQueue, Gate, Heard, echo, ended, listening, soon, worker_of
+from tests.support.helpers import (
+    PATIENCE,
+    AnyJob,
+    AnyQueue,
+    Gate,
+    Heard,
+    counts,
+    echo,
+    ended,
+    listening,
+    soon,
+    worker_of,
+)
 from tests.support.recording_storage import Relay
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for, waits_for_events
@@ -397,3 +410,24 @@ async def test_obliterating_ends_with_structures_made_by_hand(queue: AnyQueue, s
         await store.ask(*command.format(base=base, fifo=f"{base}:fifo", entry=lease.entry[1:]).split())
     await soon(queue.obliterate(force=True), 10)
     assert await keys_of(queue, store) == []
+
+
+@pytest.mark.parametrize(("number", "children"), [(200, 3), (4, 400)])
+async def test_jobs_that_their_flows_remove_are_counted(
+    queue: AnyQueue, storage: Storage, number: int, children: int
+) -> None:
+    flow = FlowJob("parent", queue.name, children=[FlowJob("child", queue.name) for _ in range(children)])
+    async with FlowProducer(storage) as flows:
+        await flows.add_bulk([flow] * number)
+    total = number * (children + 1)
+    assert (await counts(queue)) == {"waiting": number * children, "waiting-children": number}
+    step, removed = ObliterateStep("", 0, 0), 0
+    while not step.is_empty:
+        step = await queue._client.functions.obliterate.step(step.cursor, (), force=False)
+        removed += step.removed
+    assert removed == total
+    async with listening(queue, after="0") as events:
+        while (event := await events.next()).kind != "obliterated":
+            pass
+    assert event.detail == str(total)
+    assert await queue.obliterate() == 0
