@@ -4,7 +4,8 @@
 --   drainJobs   channel number cursor delayed count -> { cursor, removed }
 --     Remove waiting jobs, with delayed "1" also those in `scheduled` and `suspended`. All jobs that waited at
 --     the first step are removed; later ones may stay, and so may a suspended job that is resumed before the
---     last step. The last step writes the event `drained`.
+--     last step. The jobs that no parent needs any more are removed and counted too. The last step writes the event
+--     `drained`.
 --   cleanJobs   channel number cursor state grace_ms limit count -> { cursor, ids }
 --     Remove jobs that had ended in this state at least grace_ms before the first step, the oldest first. The last step
 --     writes the event `cleaned`.
@@ -313,6 +314,15 @@ do
     return nil
   end
 
+  -- Let the flows whose jobs were removed remove the jobs that no parent needs any more, and count these. Return true
+  -- if the next step must remove more. wakeup.finish would not count, and it would wake a worker for that work.
+  function cleaning.advance_flows(base, step)
+    step.cancelled = 0
+    wakeup.advance_flows(base, step)
+    step.removed, step.seen.flow_work = step.removed + step.cancelled, nil
+    return step.ends_jobs
+  end
+
   local WAITING = {{walk_zset, 'scheduled'}, {walk_fifo, 'fifo'}, {walk_zset, 'lifo'}, {walk_zset, 'prioritized'},
     {walk_zset, 'keyed'}, {walk_zset, 'returned'}}
 
@@ -329,6 +339,8 @@ do
     if not at then at, bound, before, position = delayed == '1' and 1 or 2, step.now, 0, '' end
     local walks = delayed == '1' and ALL_WAITING or WAITING
     local number, rest = cleaning.walk_all(base, walks, tonumber(at), position, tonumber(bound), step)
+    -- Before the end is reported, so that the report counts the jobs that the flows remove.
+    if cleaning.advance_flows(base, step) and not number then number, rest = #walks, '' end
     local total = before + step.removed
     if not number and total > 0 then events.note(step.lines, 'drained', '', digits(total)) end
     wakeup.finish(base, step)

@@ -54,14 +54,6 @@ do
     return {'', step.removed, 0}
   end
 
-  -- Let the flows whose jobs were removed remove the jobs that they do not need any more, and count these. The next
-  -- step does what is left. wakeup.finish would not count, and it would wake a worker for that work.
-  local function advance_flows(base, step)
-    step.cancelled = 0
-    wakeup.advance_flows(base, step)
-    step.removed, step.seen.flow_work = step.removed + step.cancelled, nil
-  end
-
   request.register('obliterateQueue', function(base, args)
     local cursor, force, step = args[3], args[4], cleaning.begin(base, args[5])
     if cursor == '' then
@@ -73,7 +65,7 @@ do
     -- late: how often jobs were found after the event `obliterated`.
     local reported, late = string.match(cursor, '^%a+ (%d+) ?(%d*)$')
     if reported and wakeup.can_advance(base, step.seen) then
-      advance_flows(base, step)    -- other queues have jobs of the flows
+      cleaning.advance_flows(base, step)    -- other queues have jobs of the flows
       wakeup.finish(base, step)
       return {'again ' .. digits(reported + step.removed) .. ' ' .. late, step.removed, 0}
     end
@@ -85,8 +77,7 @@ do
     -- A whole walk has met nothing. What is left was written by hand, and no walk would remove it.
     if reported and not number and step.left == left then return remove_last(base, args, reported) end
     -- Before the end is reported, so that the report counts the jobs that the flows remove.
-    advance_flows(base, step)
-    if not number and wakeup.can_advance(base, step.seen) then number, rest = #cleaning.ALL, '' end
+    if cleaning.advance_flows(base, step) and not number then number, rest = #cleaning.ALL, '' end
     local total = digits(before + step.removed)
     if late == '1' and not number then return remove_crowded(base, args, total, is_recent, step) end
     if not number then events.note(step.lines, 'obliterated', '', total) end

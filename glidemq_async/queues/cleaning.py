@@ -68,7 +68,8 @@ class Cleaning(Inspection[Data, Result]):
 
         Running jobs continue. Every job that was waiting when this was called is gone when it returns, unless a worker
         claimed it first. Jobs added during the call may stay. Callers that wait for the result of a removed job get
-        JobNotFound. One `drained` event at the end contains the number.
+        JobNotFound. To its parent, a removed job is a failed one (see `FlowJob.on_failure`). Jobs that no parent needs
+        any more are removed too, and the number includes them. One `drained` event at the end contains the number.
         """
         # The cursor is the only state between two steps. It contains the instant of the first step, and jobs that were
         # added later may stay. So producers that add faster than this loop removes cannot keep it from ending.
@@ -92,9 +93,10 @@ class Cleaning(Inspection[Data, Result]):
         The age of an ended job (completed, failed) counts from its end, and the oldest are removed first. A result with
         its own `result_ttl` is kept until that has passed. The age of a job that has not started (waiting, prioritized,
         key-waiting including rate-limited, delayed) counts from its add. Such jobs are removed in the order in which
-        they would start, and jobs with a key in the order in which they began to wait. Callers that wait for the result
-        of a removed job get JobNotFound. One `cleaned` event contains the number. Raises TypeError or ValueError for a
-        bad argument.
+        they would start, and jobs with a key in the order in which they began to wait. To its parent, a removed job
+        is a failed one. Jobs that no parent needs any more are removed too, beyond `limit`, and their ids are not
+        returned. Callers that wait for the result of a removed job get JobNotFound. One `cleaned` event contains the
+        number. Raises TypeError or ValueError for a bad argument.
         """
         if state not in get_args(CleanState):
             raise ValueError(f"state must be one of {', '.join(get_args(CleanState))}, got {state!r}")

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from glidemq_async import JobNotFound, JobOptions
+from glidemq_async import FlowJob, FlowProducer, JobNotFound, JobOptions
+from glidemq_async.storage import Storage
 from tests.support.fake_worker import FakeWorker
-from tests.support.helpers import AnyQueue, Gate, echo, history, listening, soon, worker_of
+from tests.support.helpers import AnyQueue, Gate, counts, echo, history, listening, soon, worker_of
 from tests.support.stores import RunningStore
 from tests.support.waiting_jobs import EVERY_KIND, add_kind, waited_for
 
@@ -218,3 +219,14 @@ async def test_a_paused_queue_can_be_drained(queue: AnyQueue) -> None:
 async def test_bad_arguments_are_refused(queue: AnyQueue) -> None:
     with pytest.raises(TypeError, match="delayed must be True or False, got 1"):
         await queue.drain(1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def test_jobs_that_their_flows_remove_are_counted(queue: AnyQueue, storage: Storage) -> None:
+    flow = FlowJob("parent", queue.name, children=[FlowJob("child", queue.name) for _ in range(400)])
+    async with FlowProducer(storage) as flows, listening(queue) as events:
+        await flows.add_bulk([flow] * 4)
+        assert await queue.drain() == 1_600
+        while (event := await events.next()).kind != "drained":
+            pass
+    assert event.detail == "1600"
+    assert await counts(queue) == {"failed": 4}
