@@ -88,9 +88,10 @@ async def test_records_of_the_worker_about_a_run_name_its_job(queue: AnyQueue, l
     finally:
         ours.removeHandler(lines.handler)
         ours.setLevel(logging.NOTSET)
-    again, failed = [fields(line) for line in lines.read()]
+    again, failed, stopped = [fields(line) for line in lines.read()]
     assert again[1:] == (queue.name, job.id, "mail", 1)
     assert failed[1:] == (queue.name, job.id, "mail", 2)
+    assert stopped[1:] == (None, None, None, None)  # the end of the worker belongs to no run
 
 
 async def test_records_have_the_attempt_even_in_threads(queue: AnyQueue, lines: Lines) -> None:
