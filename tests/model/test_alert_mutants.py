@@ -26,7 +26,6 @@ OF_QUEUES = (
     rules.test_the_results_of_one_call_have_a_bounded_size_together,
     rules.test_kinds_that_are_switched_off_leave_no_gap,
     rules.test_the_server_refuses_a_rule_about_the_end_of_a_queue,
-    rules.test_the_end_of_a_queue_is_an_event_in_any_case,
 )
 OF_OPERATORS = (
     rules.test_a_rule_of_an_operator_holds_over_the_code,
@@ -74,6 +73,9 @@ async def read_events() -> None:
         for in_queue in OF_QUEUES:
             async with new(opened).queue as queue:
                 await in_queue(queue)
+        place = new(opened)
+        async with place.queue as queue:
+            await rules.test_the_end_of_a_queue_is_an_event_in_any_case(queue, place.store)
         for in_ops in OF_OPERATORS:
             async with new(opened).queue as queue, Ops(opened, actor=Actor("http", "ada")) as ops:
                 await queue.connect()
@@ -101,6 +103,11 @@ def test_the_text_of_a_mutant_occurs_in_the_lua_once(title: str) -> None:
     old, changed, _ = MUTANTS[title]
     assert old != changed
     assert loader.source(testing=True).count(old) == 1, old
+
+
+@pytest.mark.parametrize("check", [raise_alerts, read_events])
+async def test_the_tests_pass_without_a_defect(check: Callable[[], Awaitable[None]]) -> None:
+    await check()
 
 
 @pytest.mark.slow

@@ -55,7 +55,7 @@ async def waits_for_results(queue: AnyQueue, number: int = 1) -> None:
 def _waits(queue: Any) -> int:
     results = queue._client.results
     waiters = [waiter for some in results._waiters.values() for waiter in some]
-    waiting = sum(waiter._turn is not None and waiter._turn.is_waiting for waiter in waiters)
+    waiting: int = sum(waiter._turn is not None and waiter._turn.is_waiting for waiter in waiters)
     return waiting + sum(all(collection._open.values()) for collection in results.collections)
 
 
