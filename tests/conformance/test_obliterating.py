@@ -421,9 +421,10 @@ async def test_jobs_that_their_flows_remove_are_counted(
         await flows.add_bulk([flow] * number)
     total = number * (children + 1)
     assert (await counts(queue)) == {"waiting": number * children, "waiting-children": number}
+    functions = Functions(queue.storage, f"glide:{{{queue.name}}}")
     step, removed = ObliterateStep("", 0, 0), 0
     while not step.is_empty:
-        step = await queue._client.functions.obliterate.step(step.cursor, (), force=False)
+        step = await functions.obliterate.step(step.cursor, (), force=False)
         removed += step.removed
     assert removed == total
     async with listening(queue, after="0") as events:
