@@ -1,6 +1,6 @@
 """Ends a worker process that is asked to stop before its event loop handles signals.
 
-Imports of the command take 0.1 s, and those of an app may take many seconds.
+The command imports its modules for 0.1 s. An app may import its modules for many seconds.
 """
 
 from __future__ import annotations
@@ -25,6 +25,6 @@ def stop_early() -> None:
 
 # No job has been claimed, or every outcome has been stored: the event loop also restores this handler at its end. An
 # exception could be swallowed by an `except` of the app or of a module that is being imported, and the exit of the
-# interpreter would wait for threads of the app. So the process ends at once, as it does without a handler.
+# interpreter would wait for threads of the app. Therefore the handler ends the process immediately.
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(0)

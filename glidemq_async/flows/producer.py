@@ -251,7 +251,7 @@ class FlowProducer(Connectable):
     async def _send(
         self, prepared: Sequence[Prepared], own_ids: Sequence[str], pages: Sequence[bytes], stamp: str
     ) -> FlowReply:
-        """Send a plan to the queue of its root. Open the queue again if it was obliterated or lost meanwhile."""
+        """Send a plan to the queue of its root. If the queue was obliterated or lost, open it again first."""
         home, root, options = prepared[0]
         while True:
             await self._check_modes(prepared)

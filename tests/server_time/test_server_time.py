@@ -50,7 +50,7 @@ def registered() -> set[str]:
 
 
 def cases() -> list[object]:
-    """Return each case in its two sizes, and mark those that only the nightly run tries."""
+    """Return each case with scale 1 and scale 50. Cases for the nightly run are marked as slow."""
     found: list[object] = []
     seen: Counter[str] = Counter()
     for case in CASES:

@@ -1,4 +1,4 @@
-"""The durations of runs that a worker reports: those of completed and failed runs, each once."""
+"""A worker reports the duration of each completed run and of each failed run once."""
 
 from __future__ import annotations
 
